@@ -62,9 +62,6 @@ format: $(VENV)/dev.stamp
 docs: $(VENV)/docs.stamp  # the documentation site, in out/site; a warning is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-reports:  # docs/reliability-table.md from docs/reliability.toml, and the soak's figures from docs/soak.json
-	$(PYTHON) tools/reliability.py
-
 bench: $(VENV)/demo.stamp  # as root, for shaped links; BENCH="--quick" or "--only CASE" for less than all of it
 	$(BIN)/p4reduce bench --out out/bench $(BENCH)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from rigs.faults import pytest_report_collectionfinish  # noqa: F401 (hook)
 from rigs.fork_server import TORCH, ForkServer, fork_server
 from rigs.networks import racks_of
 from rigs.process_marker import (  # noqa: F401 (hooks)

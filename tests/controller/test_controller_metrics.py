@@ -87,6 +87,7 @@ def test_metrics_of_a_job_and_its_counters(running: Running, client: JobClient, 
     assert found["p4reduce_controller_grants_total", ()] == 1
 
 
+@pytest.mark.fault("names of private jobs in metrics: the job's id instead of the name")
 def test_a_private_job_has_a_number_instead_of_its_name(running: Running, client: JobClient) -> None:
     client.create_job("open", 1, 4)
     made = client.create_job("confidential", 1, 4, private=True)
@@ -117,6 +118,10 @@ def test_resets_by_cause_and_refusals_by_reason(running: Running, client: JobCli
     assert found["p4reduce_controller_refused_calls_total", ("GetJob", "UnknownJob")] == 1
 
 
+@pytest.mark.fault(
+    "a scrape by Prometheus while the switch is unavailable: `p4reduce_controller_switch_up` is 0, and the rest "
+    "is answered"
+)
 def test_metrics_show_a_lost_switch(running: Running, client: JobClient) -> None:
     client.create_job("train", 1)
     form(running, client, "train", 1)

@@ -35,6 +35,7 @@ def steps(network: Network, seed: int) -> list[Step]:
     return found
 
 
+@pytest.mark.fault("mutated frames with a rank's secret: BMv2 and the embedded switch answer alike")
 @pytest.mark.bmv2
 @pytest.mark.slow
 @pytest.mark.skipif(bmv2.SWITCH is None, reason="simple_switch_grpc is not on PATH")

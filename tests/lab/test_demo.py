@@ -102,6 +102,7 @@ def test_the_demo_in_the_shape_that_fits_tofino(tmp_path: Path) -> None:
     assert dense["up_bytes_per_step"] > 3 * adacomp["up_bytes_per_step"] > 0
 
 
+@pytest.mark.fault("SIGKILL of a worker of the demo: the run ends with an error that names the cause")
 def test_a_killed_worker_ends_the_run_with_an_error(children: Children) -> None:
     killed: list[int] = []
 
@@ -121,6 +122,7 @@ def test_a_killed_worker_ends_the_run_with_an_error(children: Children) -> None:
     assert "process 2 terminated with signal SIGKILL" in caught.value.message
 
 
+@pytest.mark.fault("SIGKILL of the switch under the demo: an error that names the switch")
 def test_a_switch_that_ends_is_named(children: Children) -> None:
     with running_system(children) as system:
         system.client.create_job("job", 4)

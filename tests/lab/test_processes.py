@@ -106,6 +106,7 @@ with Children(Path(sys.argv[1])) as children:
 """
 
 
+@pytest.mark.fault("SIGKILL of a program with children: all its children end")
 def test_no_child_remains_after_a_killed_program(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", PROGRAM, str(tmp_path)], stdout=subprocess.PIPE, text=True) as program:
         try:

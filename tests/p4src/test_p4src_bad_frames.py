@@ -124,6 +124,10 @@ LOCKS_OUT_ON_TOFINO = {"a round the ranks cannot be in yet"}
 PROGRAMS = {"v1model": (PipelineRig, "small"), "tofino": (TnaRig, "tofino1-4x8")}
 
 
+@pytest.mark.fault(
+    "a bad frame of every kind (cut, lengths, versions, types, job, secret, epoch, slot, checksums): dropped, "
+    "with its reason"
+)
 @pytest.mark.parametrize("target", PROGRAMS)
 @pytest.mark.parametrize(("name", "reason", "spoil"), ROWS, ids=[row[0] for row in ROWS])
 def test_bad_frame(target: str, name: str, reason: int, spoil: Callable[[bytes], bytes]) -> None:
@@ -159,6 +163,7 @@ def test_a_lease_beyond_the_switch_s_slots_is_limited_to_them() -> None:
     assert rig.drops() == {SLOT: 1}
 
 
+@pytest.mark.fault("a right frame from another port or address: NOT_ADMITTED")
 @pytest.mark.parametrize("target", PROGRAMS)
 def test_the_right_frame_from_the_wrong_port_or_address(target: str) -> None:
     rig_of, geometry = PROGRAMS[target]

@@ -180,6 +180,7 @@ IMPOSTORS = {
 }
 
 
+@pytest.mark.fault("a frame that claims to be the switch's: SPOOFED, not forwarded")
 @pytest.mark.parametrize("name", IMPOSTORS)
 def test_frames_with_the_switch_s_address_as_source_are_dropped(rig: PipelineRig, name: str) -> None:
     """Neither forwarded nor flooded nor answered, and the address is not learned."""
@@ -199,6 +200,7 @@ def test_a_worker_may_share_the_switch_s_ip_address(rig: PipelineRig) -> None:
     assert rig.drops() == {}
 
 
+@pytest.mark.fault("a flood of HELLOs: dropped beyond a port's rate")
 def test_hellos_beyond_a_port_s_rate_are_dropped(rig: PipelineRig) -> None:
     """The meter is indexed by ingress port; a port without rates is not limited."""
     meter = rig.program.meters["MainIngress.punt.hello_rate"]

@@ -233,6 +233,10 @@ def test_a_file_that_was_read_counts_as_used(file: Path) -> None:
     assert path.exists()
 
 
+@pytest.mark.fault(
+    "the cache grows: at most 512 MiB stay, nothing that was not used for 14 days; checked whenever a folder of "
+    "kernels or a program is added"
+)
 def test_the_least_recently_used_are_removed_until_the_rest_is_small_enough(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -250,6 +254,9 @@ def test_the_least_recently_used_are_removed_until_the_rest_is_small_enough(
     assert sum(path.stat().st_size for path in tmp_path.rglob("*") if path.is_file()) <= 12_000
 
 
+@pytest.mark.fault(
+    "temporary files of processes that were killed: removed from the cache after an hour, whenever something is added"
+)
 def test_temporary_files_of_processes_that_have_ended_are_removed(tmp_path: Path) -> None:
     (tmp_path / "kernels-1").mkdir()
     left = [folder / f"{name}.tmp" for folder in (tmp_path, tmp_path / "kernels-1") for name in ("old", "new")]

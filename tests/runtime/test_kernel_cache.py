@@ -43,6 +43,10 @@ DAMAGES: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
+@pytest.mark.fault(
+    "a kernel file is empty (power cut), cut or has a flipped bit: the kernel is compiled again and kept; one "
+    "line names the file"
+)
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_file_is_compiled_again(damage: str, environment: dict[str, str], use: Use) -> None:
     assert use(environment) == (COMPILED, [])
@@ -77,6 +81,7 @@ def test_many_damaged_files_are_logged_once(environment: dict[str, str], tmp_pat
     assert words == COMPILED and len(log) == 1
 
 
+@pytest.mark.fault("a kernel file under another kernel's name: the kernel is compiled again and kept")
 def test_a_file_under_another_kernels_name_is_not_used(environment: dict[str, str], tmp_path: Path, use: Use) -> None:
     """As when a file of another version is copied there."""
     (tmp_path / "doubling.py").write_text(TWO, encoding="utf-8")
@@ -87,6 +92,7 @@ def test_a_file_under_another_kernels_name_is_not_used(environment: dict[str, st
     assert words == COMPILED and len(log) == 1 and f"{doubled}: " in log[0]
 
 
+@pytest.mark.fault("files of another version of numba: they are ignored; kernels are compiled")
 def test_files_of_another_version_of_numba_are_ignored(environment: dict[str, str], use: Use) -> None:
     assert use(environment) == (COMPILED, [])
     assert use(environment, f"import numba\nnumba.__version__ = 'another'\n{USE}") == (COMPILED, [])
@@ -120,6 +126,7 @@ def test_records_of_another_layout_have_another_file(monkeypatch: pytest.MonkeyP
     assert len(files) == 2
 
 
+@pytest.mark.fault("no file descriptors are left: kernels are compiled and not kept; one line")
 def test_without_file_descriptors_it_compiles(environment: dict[str, str], tmp_path: Path, use: Use) -> None:
     limit = "import resource\nresource.setrlimit(resource.RLIMIT_NOFILE, (0, 4096))\n"
     (tmp_path / "doubling.py").write_text(MODULE.replace("\n\n\n", f"\n{limit}\n\n", 1), encoding="utf-8")
@@ -143,6 +150,7 @@ def mounted(mount: str, folder: str) -> tuple[str, ...]:
     return ("unshare", "--mount", "sh", "-ec", f'{mount}; exec "$@"', "sh", folder)
 
 
+@pytest.mark.fault("the disk is full: kernels are compiled and not kept; one line")
 @needs_root
 @pytest.mark.parametrize("inodes", ["16", "1"], ids=["no blocks", "no inodes"])
 def test_on_a_full_file_system_it_compiles(inodes: str, environment: dict[str, str], use: Use) -> None:
@@ -156,6 +164,9 @@ def test_on_a_full_file_system_it_compiles(inodes: str, environment: dict[str, s
 READ_ONLY = 'mount --bind "$1" "$1"; mount -o remount,ro,bind "$1"; shift'
 
 
+@pytest.mark.fault(
+    "the folder is read-only: kernels are loaded from it; what is missing is compiled and not kept; one line"
+)
 @needs_root
 def test_from_a_read_only_file_system_it_loads_and_else_compiles(environment: dict[str, str], use: Use) -> None:
     folder = environment["P4REDUCE_CACHE_DIR"]
@@ -180,6 +191,7 @@ def test_in_a_folder_that_this_user_cannot_write_it_loads_and_else_compiles(
     folder.chmod(0o700)
 
 
+@pytest.mark.fault("something else in the place of a file, a lock or a folder: the kernel is compiled")
 @pytest.mark.parametrize("place", ["the kernel", "the lock", "the folder"])
 def test_a_path_of_another_type_is_not_used(place: str, environment: dict[str, str], use: Use) -> None:
     use(environment)
@@ -225,6 +237,10 @@ def stopped(environment: dict[str, str]) -> Iterator[int]:
         process.wait()
 
 
+@pytest.mark.fault(
+    "a process that compiles is stopped while it holds the lock: others wait 20 s in all, in `join()` half of "
+    "its timeout at most, and say so; then they compile without the lock"
+)
 def test_the_wait_for_a_stopped_process_with_the_lock_is_bounded(
     environment: dict[str, str], stopped: int, use: Use
 ) -> None:
@@ -236,6 +252,9 @@ def test_the_wait_for_a_stopped_process_with_the_lock_is_bounded(
     assert use(environment) == (LOADED, []), "it was kept all the same, and loading takes no lock"
 
 
+@pytest.mark.fault(
+    "a process is stopped while it holds the cache's lock, the kernels compiled already: nothing: loading takes no lock"
+)
 def test_loading_takes_no_lock(environment: dict[str, str], use: Use) -> None:
     use(environment)
     with open(next(Path(environment["P4REDUCE_CACHE_DIR"]).rglob("*.lock")), "wb") as lock:
@@ -293,6 +312,10 @@ class Planted:
         return os.mkdir, (str(self.mark),)
 
 
+@pytest.mark.fault(
+    "root runs with another user's `HOME`, whose owner redirects a link to planted files: the planted files are "
+    "not read; kernels are compiled, one line"
+)
 @needs_root
 def test_root_with_another_users_home_runs_nothing_of_that_user(
     environment: dict[str, str], tmp_path: Path, use: Use

@@ -8,6 +8,10 @@ from rigs.bit_flips import CORRUPT_SUM, RIGHT, BitFlips
 from rigs.tree import TREES
 
 
+@pytest.mark.fault(
+    "a bit flips in a frame, up or down, any part: down and in headers: a lost frame; in blocks going up: "
+    "CorruptSumError"
+)
 def test_a_flipped_bit_never_causes_a_wrong_sum() -> None:
     flips = 5_000
     tried = BitFlips(seed=1)
@@ -23,6 +27,10 @@ def test_a_flipped_bit_never_causes_a_wrong_sum() -> None:
     assert outcomes["up", "blocks", RIGHT] == 0, "a flipped bit of a block cannot be right"
 
 
+@pytest.mark.fault(
+    "a bit flips on any link of a tree of switches, in any part of a frame: in blocks going up, to a switch or "
+    "between two: CorruptSumError; else a lost frame"
+)
 @pytest.mark.parametrize("name", ["2x1", "2x2", "2x2x2"])
 def test_a_flipped_bit_on_any_link_of_a_tree_never_causes_a_wrong_sum(name: str) -> None:
     flips = 1_000
@@ -38,6 +46,10 @@ def test_a_flipped_bit_on_any_link_of_a_tree_never_causes_a_wrong_sum(name: str)
     assert not any(outcomes[direction, "blocks", RIGHT] for direction in ("up", "trunk up"))
 
 
+@pytest.mark.fault(
+    "bit 31 of two words of a frame flips, up or down; sums of float32 or in lanes: the check word fits, the "
+    "sums are too large: down a lost frame; up: CorruptSumError"
+)
 @pytest.mark.parametrize(
     ("of", "bit"),
     [("float32", 31), ("floats16", 31), ("floats8", 31), ("lanes4", 31), ("lanes8", 31), ("lanes8", 28)],

@@ -24,6 +24,10 @@ DEADLINE_S = 1800.0
 SEED = 1
 
 
+@pytest.mark.fault(
+    "worker, switch and controller are killed, once each, under torchrun: new launches resume from a "
+    "checkpoint; all ranks end with equal weights"
+)
 @pytest.mark.slow
 def test_training_ends_with_equal_weights_after_any_kill(tmp_path: Path, system: System) -> None:
     choice = random.Random(SEED)
@@ -52,6 +56,9 @@ def test_training_ends_with_equal_weights_after_any_kill(tmp_path: Path, system:
     assert 0 < redone <= (EVERY + 1) * (len(resumed) - 1), "at most those since a checkpoint, each time"
 
 
+@pytest.mark.fault(
+    "random kills of worker, switch and controller for twelve seconds under torchrun: all ranks end with equal weights"
+)
 @pytest.mark.slow
 @pytest.mark.parametrize("racks", [1, 2])
 def test_random_kills(tmp_path: Path, racks: int) -> None:

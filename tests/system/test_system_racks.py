@@ -66,6 +66,10 @@ def test_the_trunk_carries_a_quarter_of_what_four_ranks_a_rack_send(wide_system:
     assert all(0.9 * rounds < received <= rounds for _, received in found), "all but the close's, on each of four ranks"
 
 
+@pytest.mark.fault(
+    "a link between switches loses all frames, both ways, up or down only: `switch list`, the log and "
+    "`p4reduce_controller_link_up` report which HELLOs do not arrive; ACTIVE jobs are not reset"
+)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("ways", "lost"),

@@ -41,6 +41,10 @@ def begin(pool: Executor, system: System, steps: Steps, peers: MemoryGroups | No
     return [pool.submit(train, address, rank, steps, peers, system.switch_of(rank, ranks)) for rank in range(ranks)]
 
 
+@pytest.mark.fault(
+    "SIGKILL of the switch, or of a leaf or the root of three, twice, then of it and the controller, under "
+    "ranks with `rejoin=True`: they join again and finish the collective that was interrupted"
+)
 @over_killed_switches()
 def test_sums_are_right_after_switch_and_controller_are_killed(system: System, killed: str) -> None:
     steps = Steps(ranks_of(system))
@@ -65,6 +69,10 @@ def test_sums_are_right_after_switch_and_controller_are_killed(system: System, k
     assert len(set().union(*epochs)) == 4
 
 
+@pytest.mark.fault(
+    "the controller is away for longer than its dead time, ranks with `rejoin=True`: they wait for it, join "
+    "again and finish the collective"
+)
 @pytest.mark.slow
 def test_a_long_absence_of_the_controller_begins_a_new_epoch(system: System) -> None:
     """Until the ranks give it up they sum without it; then they wait for it, each at its own moment."""
@@ -88,6 +96,10 @@ def test_a_long_absence_of_the_controller_begins_a_new_epoch(system: System) -> 
     assert all(len(each) == 2 for each in epochs)
 
 
+@pytest.mark.fault(
+    "SIGKILL of the switch, or of a leaf or the root of three, without a restart, ranks with a fallback: they "
+    "continue over the group, and return to the switch when it restarts"
+)
 @over_killed_switches()
 def test_the_ranks_continue_without_the_switch_and_return_to_it(system: System, killed: str) -> None:
     steps, peers = Steps(ranks_of(system)), MemoryGroups(ranks_of(system))
@@ -145,6 +157,11 @@ def undisturbed(
         return request.param, weights(elastic(torch_server, folder / "undisturbed", system, request.param))
 
 
+@pytest.mark.fault(
+    'SIGKILL of the switch under DDP training with `rejoin=True`, with and without `fallback="gloo"`; of a leaf '
+    "with it, of the root without: training continues in the same processes; weights equal those of an "
+    "undisturbed run over one switch"
+)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("system", "killed", "fallback"),

@@ -273,6 +273,10 @@ def a_chain(*tail: Any) -> dict[str, Any]:
     }
 
 
+@pytest.mark.fault(
+    "3 % loss each way between two of three switches in a chain, in network namespaces: all sums are right; "
+    "frames were sent again"
+)
 @needs_nft
 def test_sums_over_a_chain_of_switches_survive_loss_between_two_of_them(start: Any) -> None:
     status, out, err = start("--exec", sums_command(30), topology=a_chain(None, None, 3)).finish()

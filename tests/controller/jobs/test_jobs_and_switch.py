@@ -114,6 +114,7 @@ def connected_again(running: Running, times: int = 2) -> None:
     running.wait(lambda: running.client.connections == times and not running.controller.switches.unavailable_reason())
 
 
+@pytest.mark.fault("the connection to the switch breaks, its entries unchanged: nothing is reset")
 @pytest.mark.usefixtures("patient")
 def test_a_broken_stream_resets_no_job_when_the_switch_kept_its_entries(running: Running, client: JobClient) -> None:
     client.create_job("train", 2)
@@ -127,6 +128,7 @@ def test_a_broken_stream_resets_no_job_when_the_switch_kept_its_entries(running:
     assert (running.client.entries, changes(running.client), running.client.commits) == (before, [], 1)
 
 
+@pytest.mark.fault("another primary that changed nothing: no job ends")
 def test_another_primary_controller_that_changed_nothing_ends_no_job(running: Running, client: JobClient) -> None:
     client.create_job("train", 1)
     form(running, client, "train", 1)
@@ -160,6 +162,7 @@ def is_refused(call: Callable[[], object], error: type[Exception], reason: str) 
     return False
 
 
+@pytest.mark.fault("stats asked for while another primary has the largest election id: SwitchAwayError names the cause")
 @pytest.mark.usefixtures("short_pauses")
 def test_jobs_continue_under_another_primary_with_the_largest_election_id(running: Running, client: JobClient) -> None:
     switch = running.client
@@ -184,6 +187,7 @@ def test_jobs_continue_under_another_primary_with_the_largest_election_id(runnin
     assert client.wait_lease(waiting.nonce, 10.0).epoch == leases[0].epoch + 1
 
 
+@pytest.mark.fault("another primary that stays and deletes an entry of a job: that job alone is reset")
 @pytest.mark.usefixtures("short_pauses")
 def test_a_job_is_reset_when_another_primary_controller_deletes_an_entry_of_it(
     running: Running, client: JobClient
@@ -201,6 +205,10 @@ def test_a_job_is_reset_when_another_primary_controller_deletes_an_entry_of_it(
     assert client.get_job("whole").state == "ACTIVE"
 
 
+@pytest.mark.fault(
+    "a controller is started while another primary has the largest election id: NotPrimaryError names the "
+    "cause; started later, it continues the jobs"
+)
 @pytest.mark.usefixtures("short_pauses")
 def test_a_controller_does_not_start_while_another_has_the_largest_possible_election_id(config: Config) -> None:
     switch = FakeSwitchClient()
@@ -218,6 +226,7 @@ def test_a_controller_does_not_start_while_another_has_the_largest_possible_elec
         assert client.get_job("train").state == "ACTIVE"
 
 
+@pytest.mark.fault("an entry of a job deleted or changed: that job alone is reset")
 @pytest.mark.usefixtures("patient")
 @pytest.mark.parametrize("part", ["admit", "job_member", "group"])
 def test_of_two_jobs_the_one_with_a_missing_or_changed_entry_is_reset(

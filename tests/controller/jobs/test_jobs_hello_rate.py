@@ -84,6 +84,7 @@ def test_every_port_has_a_rate_on_bmv2() -> None:
         check_limits(bmv2.address)
 
 
+@pytest.mark.fault("a flood of HELLOs at a port of BMv2: a HELLO at another port reaches the controller")
 @pytest.mark.bmv2
 @pytest.mark.skipif(SWITCH is None, reason="needs simple_switch_grpc on PATH")
 def test_a_flood_at_one_port_of_bmv2_does_not_affect_other_ranks() -> None:
@@ -112,6 +113,9 @@ def all_reduce(controller: str, rank: int) -> list[int]:
         return [int(comm.all_reduce(mine, timeout_s=LIMIT_S).sum()) for _ in range(10)]
 
 
+@pytest.mark.fault(
+    "a flood of HELLOs at a running system, every port with its rate: the other ports' ranks join and sum"
+)
 def test_a_flood_at_one_port_does_not_affect_other_ranks(system: System) -> None:
     """HELLOs beyond the rate do not reach the controller, whatever comes."""
     controller = system.controller.address("jobs on")

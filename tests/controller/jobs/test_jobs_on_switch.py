@@ -117,6 +117,7 @@ def test_a_lease_has_the_jobs_lanes(system: System) -> None:
         assert comm.all_reduce_segments([lanes])[0].tolist() == [127, -127]
 
 
+@pytest.mark.fault('a member sends no heartbeats, its connection open: reset, "rank 1 sent no heartbeat for 2 s"')
 def test_a_member_without_heartbeats_is_named(system: System) -> None:
     system.controller.end()
     system.start_controller(heartbeat_timeout_s=2)
@@ -127,6 +128,10 @@ def test_a_member_without_heartbeats_is_named(system: System) -> None:
         close(workers)
 
 
+@pytest.mark.fault(
+    "the controller is paused for longer than a member may be silent: members have their timeout anew; one "
+    "without heartbeats is dropped"
+)
 def test_members_stay_over_a_pause_of_the_controller(system: System) -> None:
     """It is paused for longer than a member may be silent, and finds their heartbeats only after its own sweep."""
     system.controller.end()
@@ -146,6 +151,7 @@ def test_members_stay_over_a_pause_of_the_controller(system: System) -> None:
         close(workers)
 
 
+@pytest.mark.fault("a rank's HELLO never arrives: LeaseTimeoutError names the rank and where it was expected")
 def test_a_rank_whose_hello_never_arrives_is_named(system: System) -> None:
     with JobClient(system.controller.address("jobs on")) as client:
         client.create_job("train", 2)
@@ -161,6 +167,9 @@ def test_a_rank_whose_hello_never_arrives_is_named(system: System) -> None:
         close(workers)
 
 
+@pytest.mark.fault(
+    'SIGKILL of the switch, then another one: reset, "the switch restarted"; the job forms again with another epoch'
+)
 def test_the_switch_restarts(system: System) -> None:
     with JobClient(system.controller.address("jobs on")) as client:
         client.create_job("train", 2)
@@ -177,6 +186,10 @@ def test_the_switch_restarts(system: System) -> None:
         close([*workers, *again])
 
 
+@pytest.mark.fault(
+    "the largest election id for more than 1 s, nothing written: active jobs continue without a reset; "
+    "LeaseTimeoutError of a forming job names the cause; leases are granted again after its owner has left"
+)
 def test_jobs_continue_while_another_controller_has_the_largest_election_id(system: System) -> None:
     """It writes nothing, and stays for longer than a switch may be away before the jobs are reset."""
     with JobClient(system.controller.address("jobs on")) as client:
@@ -204,6 +217,10 @@ def test_jobs_continue_while_another_controller_has_the_largest_election_id(syst
         close([*workers, late])
 
 
+@pytest.mark.fault(
+    "SIGKILL or SIGTERM of the controller, then another one: sums continue without it; job, epoch and counts "
+    "are unchanged"
+)
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_training_continues_over_a_restart_of_the_controller(system: System, number: signal.Signals) -> None:
     address = system.controller.address("jobs on")
@@ -227,6 +244,7 @@ def test_training_continues_over_a_restart_of_the_controller(system: System, num
         close([*workers, *again])
 
 
+@pytest.mark.fault('SIGKILL of controller and switch: reset, "the switch restarted"; the job forms again')
 def test_jobs_form_again_after_a_restart_of_controller_and_switch(system: System) -> None:
     with JobClient(system.controller.address("jobs on")) as client:
         client.create_job("train", 2)
@@ -245,6 +263,10 @@ def test_jobs_form_again_after_a_restart_of_controller_and_switch(system: System
         close([*workers, *again])
 
 
+@pytest.mark.fault(
+    "SIGKILL or SIGTERM of the controller of a BMv2 switch, then another one: BMv2 keeps entries and cookie; "
+    "the jobs continue"
+)
 @pytest.mark.bmv2
 def test_a_restarted_controller_restores_its_jobs_on_bmv2() -> None:
     """Frames come by interfaces there, so HELLO is not sent here: what counts is that BMv2 keeps cookie and entries."""
@@ -290,6 +312,7 @@ def all_reduce(controller: str, job: str, values: list[int]) -> list[list[int]]:
         return list(pool.map(one, range(len(values))))
 
 
+@pytest.mark.fault("the controller restarts without its state: it clears the switch; no old round returns")
 def test_a_controller_without_its_state_receives_no_old_sums(system: System) -> None:
     address = system.controller.address("jobs on")
     for state, values in (("state", [3, 4]), ("another", [500, 600])):
@@ -301,6 +324,9 @@ def test_a_controller_without_its_state_receives_no_old_sums(system: System) -> 
         assert all_reduce(address, "train", values) == [[sum(values)] * 2] * 2
 
 
+@pytest.mark.fault(
+    'the switch is stopped for longer than the probes: reset, "lost its connection"; used again when it continues'
+)
 @pytest.mark.slow
 def test_a_stopped_switch_is_detected_and_used_again_when_it_continues(system: System) -> None:
     with JobClient(system.controller.address("jobs on")) as client:

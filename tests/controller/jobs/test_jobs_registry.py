@@ -136,6 +136,7 @@ def test_the_heartbeat_timeout_applies_in_forming_but_not_in_wait_lease(registry
     assert registry.heartbeat(dead.nonce, 100.0) == "rank 1 sent no heartbeat for 10 s"
 
 
+@pytest.mark.fault("a join at any time of a membership, also between its calls: PlaceTakenError; the job is not reset")
 def test_a_rank_is_taken_from_its_join_to_its_end(registry: Registry) -> None:
     """Whatever call of the member is open or not: between two of them it has no other sign of life."""
     job = registry.create("train", 2)
@@ -172,6 +173,10 @@ def test_a_rank_is_taken_from_its_join_to_its_end(registry: Registry) -> None:
     registry.join("train", 0, 2, 2.0)
 
 
+@pytest.mark.fault(
+    "a worker ends between two of its calls: after its join, or after its lease: its rank is free after its "
+    "heartbeat timeout, 10 s by default"
+)
 def test_a_worker_that_ended_between_two_calls_is_replaced_after_the_heartbeat_timeout(registry: Registry) -> None:
     job = registry.create("train", 1)
     registry.join("train", 0, 1, 0.0)
@@ -189,6 +194,10 @@ def test_a_worker_that_ended_between_two_calls_is_replaced_after_the_heartbeat_t
     registry.join("train", 0, 1, 20.0)
 
 
+@pytest.mark.fault(
+    "a rank that waits for its lease loses its connection and waits again: it keeps its rank, and has the "
+    "heartbeat timeout to open its watch"
+)
 def test_a_repeated_wait_leaves_time_for_the_watch(registry: Registry) -> None:
     job = registry.create("train", 1)
     member = registry.join("train", 0, 1, 0.0)
@@ -203,6 +212,7 @@ def test_a_repeated_wait_leaves_time_for_the_watch(registry: Registry) -> None:
     assert (job.active, job.last_reset) == (True, "")
 
 
+@pytest.mark.fault("two launches of one job: a rank of the other launch gets PlaceTakenError until the first has left")
 def test_two_launches_are_never_one_job(registry: Registry) -> None:
     job = registry.create("train", 2)
     old = registry.join("train", 0, 2, 0.0, "a restart 0")
@@ -345,6 +355,7 @@ def test_requests_that_do_not_fit_the_job_are_refused(registry: Registry) -> Non
         registry.join("train", 2, 2, 0.0)
 
 
+@pytest.mark.fault("slots are used up: SwitchFullError, with the numbers")
 def test_slots_are_refused_with_numbers(registry: Registry) -> None:
     registry.create("a", 1, 1000)
     assert registry.create("b", 1).slots.count == 24, "the default takes what is free"

@@ -117,6 +117,7 @@ def test_the_epoch_counter_wraps_and_skips_epochs_of_the_slots(store: Store) -> 
     assert store.draw_epoch(SLOTS, ()) == 5
 
 
+@pytest.mark.fault("epoch numbers wrap: no slot gets an epoch twice")
 @settings(max_examples=50, deadline=None, derandomize=True)
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(1, 4)) | st.sampled_from(["era", "restart"]), max_size=40))
 def test_a_slot_never_has_the_same_epoch_twice(tmp_path_factory: pytest.TempPathFactory, steps: list[object]) -> None:
@@ -144,6 +145,7 @@ def test_a_slot_never_has_the_same_epoch_twice(tmp_path_factory: pytest.TempPath
     store.close()
 
 
+@pytest.mark.fault("two controllers on one state folder: the second ends with an error")
 def test_the_file_is_locked_and_private(store: Store) -> None:
     with pytest.raises(StoreError, match="another controller is using it; stop that one, or set state_dir"):
         Store(store.path.parent).open()
@@ -154,6 +156,10 @@ def test_the_file_is_locked_and_private(store: Store) -> None:
     second.close()
 
 
+@pytest.mark.fault(
+    "the controller's file, or one of SQLite's beside it, is accessible to others, as after a restore from a "
+    "backup: mode 0600 at the start, and a warning"
+)
 @pytest.mark.parametrize("suffix", ["", "-wal", "-shm", "-journal"])
 @pytest.mark.parametrize("mode", [0o644, 0o620, 0o604])
 def test_permissions_of_other_users_are_removed_at_the_start(
@@ -174,6 +180,7 @@ def test_permissions_of_other_users_are_removed_at_the_start(
     assert caplog.records == []
 
 
+@pytest.mark.fault("the controller's file belongs to another user: StoreError that names both users and the remedy")
 @pytest.mark.parametrize("suffix", ["", "-wal"])
 def test_a_file_of_another_user_is_refused(store: Store, monkeypatch: pytest.MonkeyPatch, suffix: str) -> None:
     store.close()
@@ -195,6 +202,7 @@ def test_a_file_of_another_format_is_an_error(tmp_path: Path, content: bytes) ->
         Store(tmp_path).open()
 
 
+@pytest.mark.fault("a damaged page in the controller's file: StoreError that names the remedy")
 def test_a_damaged_page_is_an_error(store: Store) -> None:
     at_the_end(store)
     store.close()
@@ -213,6 +221,10 @@ def test_a_damaged_job_is_an_error(store: Store, text: str) -> None:
         store.jobs()
 
 
+@pytest.mark.fault(
+    "a value in the controller's file with a wrong type or out of range: StoreError at the start, with file, "
+    "table, column, value and remedy"
+)
 @pytest.mark.parametrize(
     ("statement", "message"),
     [
@@ -259,6 +271,7 @@ def test_invalid_values_in_the_file_are_refused_at_the_start(store: Store, state
         store.open()
 
 
+@pytest.mark.fault("two saved jobs with one id, or a job under another name: StoreError at the start, with the remedy")
 def test_jobs_that_contradict_each_other_are_refused(store: Store) -> None:
     job = Registry(SwitchGeometry(4, 8, 16), store, 10.0).create("train", 2, 4)
     text = saved.to_text(job)
@@ -286,6 +299,7 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         Store(tmp_path / "file" / "below").open()
 
 
+@pytest.mark.fault("the disk is full: StoreError; it recovers when there is space")
 def test_a_full_disk_is_an_error_until_space_is_free(store: Store) -> None:
     (pages,) = next(store._opened().execute("PRAGMA page_count"))
     store._opened().execute(f"PRAGMA max_page_count = {pages}")
@@ -299,6 +313,7 @@ def test_a_full_disk_is_an_error_until_space_is_free(store: Store) -> None:
     assert store.jobs() == [job]
 
 
+@pytest.mark.fault("the disk fails under running jobs: the jobs continue and are saved later")
 def test_a_disk_error_stops_no_job_and_the_changes_are_saved_later() -> None:
     store = MemoryJobStore()
     registry = Registry(SwitchGeometry(4, 8, 16), store, 10.0)
@@ -345,6 +360,7 @@ def test_a_saved_job_without_its_id_is_an_error() -> None:
         saved.from_text(store.texts["train"].replace('"id"', '"nobody"'))
 
 
+@pytest.mark.fault("an invalid saved job: StoreError that names the position")
 @pytest.mark.parametrize(
     ("key", "value"),
     [
@@ -373,6 +389,7 @@ def test_a_saved_job_with_a_wrong_value_is_refused(key: str, value: object) -> N
         saved.from_text(json.dumps({**fields, key: value}))
 
 
+@pytest.mark.fault("a saved grant that does not fit its job: StoreError that names the position")
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [

@@ -41,6 +41,7 @@ def locked(bench: Bench, config: Config) -> Iterator[Running]:
         yield running
 
 
+@pytest.mark.fault("the job service without a worker's certificate: refused")
 def test_only_certificates_with_the_role_worker_are_served(bench: Bench, locked: Running, tmp_path: Path) -> None:
     with JobClient(locked.address, security=bench.of("worker")) as client:
         client.create_job("train", 1)
@@ -68,6 +69,7 @@ def test_only_certificates_with_the_role_worker_are_served(bench: Bench, locked:
         ended.close()
 
 
+@pytest.mark.fault("a false controller: workers refuse the connection")
 def test_a_server_without_a_controllers_certificate_is_refused(bench: Bench, config: Config) -> None:
     files = bench.of("worker")
     settings = SecurityConfig(str(files.ca), str(files.certificate), str(files.key))
@@ -87,6 +89,7 @@ def test_tls_to_a_controller_without_it_is_an_error(bench: Bench, running: Runni
         client.list_jobs()
 
 
+@pytest.mark.fault("listening beyond loopback without TLS: refused, unless `--insecure`")
 def test_listening_beyond_loopback_without_tls_needs_insecure(config: Config) -> None:
     opened = replace(config, controller=replace(config.controller, listen="0.0.0.0:0"))
     switch = FakeSwitchClient()
@@ -97,6 +100,10 @@ def test_listening_beyond_loopback_without_tls_needs_insecure(config: Config) ->
         pass
 
 
+@pytest.mark.fault(
+    "a worker or command without the TLS variables, its controller beyond loopback: refused before a channel is "
+    "opened: no token is sent in plain text, unless `P4REDUCE_INSECURE=1`"
+)
 def test_no_channel_without_tls_is_opened_to_a_controller_beyond_loopback(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -124,6 +124,7 @@ def test_a_job_of_one_rack_needs_its_switch_alone(running: Running, client: JobC
     assert [switch.jobs for switch in client.list_switches()] == [0, 1, 0]
 
 
+@pytest.mark.fault("one switch of a tree restarts: the jobs whose tree has it are reset; others go on")
 def test_a_switch_that_restarts_resets_just_the_jobs_whose_tree_has_it(running: Running, client: JobClient) -> None:
     for name, at in (("both", AT), ("one", ["leaf1"]), ("two", ["leaf2"])):
         client.create_job(name, len(at), 4)
@@ -141,6 +142,10 @@ def client_problem(running: Running) -> str:
     return running.controller.switches.unavailable_reason()
 
 
+@pytest.mark.fault(
+    "one switch of a tree refuses a job's entries: the job is reset: each rank that waits for its lease gets "
+    "MemberResetError with the switch's refusal, and all switches' entries of the job are deleted"
+)
 def test_refused_entries_at_one_switch_are_removed_from_all(running: Running, client: JobClient) -> None:
     client.create_job("train", 4)
     running.clients["leaf2"].refuse = lambda operation, entry: (
@@ -154,6 +159,10 @@ def test_refused_entries_at_one_switch_are_removed_from_all(running: Running, cl
     assert {name: switch.tables() for name, switch in running.clients.items()} == dict.fromkeys(RACKS, OWN)
 
 
+@pytest.mark.fault(
+    "a link between switches is not there, or leads to another switch or port: `join` and `switch list` name "
+    "the HELLO that did not arrive, or where it did; the job forms when the link is there"
+)
 def test_a_link_that_was_not_seen_is_named_and_the_lease_follows_when_it_is(
     running: Running, client: JobClient
 ) -> None:
@@ -220,6 +229,10 @@ def test_a_link_is_not_silent_while_another_controller_is_primary_at_the_parent(
         assert running.call(lambda: links.problem("leaf1")) == ""
 
 
+@pytest.mark.fault(
+    "a cable between switches is cut, or moved to another switch, while both stay connected: `switch list`, the "
+    "log and `p4reduce_controller_link_up` report the link; new jobs wait for it, ACTIVE ones are not reset"
+)
 def test_a_cable_that_is_moved_while_the_switches_are_connected_is_reported(
     running: Running, client: JobClient
 ) -> None:
@@ -248,6 +261,10 @@ def test_the_jobs_of_a_tree_survive_a_restart_of_the_controller(config: Config) 
         assert [switch.commits for switch in clients] == [1, 1, 1]
 
 
+@pytest.mark.fault(
+    "the controller starts while one of its switches is away: jobs at the others are served; the switch is used "
+    "as soon as it is back"
+)
 def test_the_controller_starts_without_a_switch_and_takes_it_later(
     config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:

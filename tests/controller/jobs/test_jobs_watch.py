@@ -94,6 +94,7 @@ def test_a_member_whose_connection_ends_is_dropped_and_the_others_are_notified(
     watch.close()
 
 
+@pytest.mark.fault("a worker's connection to the controller breaks for less than 1 s: nothing")
 @pytest.mark.parametrize("sign", ["watch", "heartbeat"])
 def test_a_member_that_reconnects_is_not_dropped(
     running: Running, client: JobClient, second: JobClient, sign: str
@@ -192,6 +193,8 @@ def line(rank: Rank) -> str:
     return rank.output.readline().strip()
 
 
+@pytest.mark.fault('SIGKILL of a worker: JobResetError on the others, "rank 1 is gone"; a new launch forms at once')
+@pytest.mark.fault('SIGTERM of a worker: it leaves; JobResetError on the others, "rank 1 left"')
 @pytest.mark.parametrize(
     ("number", "reason"),
     [
@@ -210,6 +213,10 @@ def test_the_end_of_a_process_is_detected(system: System, start: Start, number: 
     assert ends.process.wait(LIMIT_S) == -number
 
 
+@pytest.mark.fault(
+    "20 joins a second as a rank of a job without tokens, from when the rank has joined, through the grant, "
+    "until the job has summed: PlaceTakenError; the job is not reset"
+)
 def test_joins_of_another_process_as_a_present_rank_change_nothing(system: System, start: Start) -> None:
     """From when the rank has joined, while the others are missing, through the grant and while the job sums."""
     with JobClient(system.controller.address("jobs on")) as client:
@@ -242,6 +249,9 @@ def test_joins_of_another_process_as_a_present_rank_change_nothing(system: Syste
     assert (job.epoch, job.last_reset) == (1, "")
 
 
+@pytest.mark.fault(
+    "SIGKILL of a rank that waits for the others: its rank is free 1 s later; restarted ranks form the job"
+)
 def test_a_rank_that_is_killed_while_it_waits_for_the_others_is_replaced(system: System, start: Start) -> None:
     system.controller.end()
     system.start_controller(heartbeat_timeout_s=2)
@@ -257,6 +267,10 @@ def test_a_rank_that_is_killed_while_it_waits_for_the_others_is_replaced(system:
         assert [line(rank) for rank in ranks] == ["summed in epoch 1"] * 2
 
 
+@pytest.mark.fault(
+    "a worker holds the interpreter for 6 s, three times its heartbeat timeout: nothing: heartbeats do not need "
+    "the interpreter"
+)
 @pytest.mark.slow
 def test_a_member_that_holds_the_interpreter_is_not_dropped(system: System, start: Start) -> None:
     system.controller.end()

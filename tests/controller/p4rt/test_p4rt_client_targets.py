@@ -250,6 +250,7 @@ def test_a_client_that_raises_its_election_id_becomes_primary(address: str) -> N
         other.close()
 
 
+@pytest.mark.fault("the largest election id, then a disconnect: the controller becomes primary again")
 def test_the_largest_id_can_be_taken_after_its_owner_has_left(address: str) -> None:
     with (
         Client(address, election_id=elections.LARGEST),

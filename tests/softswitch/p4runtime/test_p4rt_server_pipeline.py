@@ -98,6 +98,9 @@ def test_writes_refer_to_the_saved_program_and_frames_to_the_committed_one(raw: 
     assert raw.get_config("COOKIE_ONLY").cookie.cookie == 2
 
 
+@pytest.mark.fault(
+    "a pipeline that compiles for long, under a switch in use: frames are processed, and other calls are answered"
+)
 def test_while_a_program_is_compiled_other_calls_are_answered_and_frames_go_on(
     raw: Raw, switch: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -126,6 +129,9 @@ def test_while_a_program_is_compiled_other_calls_are_answered_and_frames_go_on(
     assert raw.get_config("COOKIE_ONLY").cookie.cookie == 9
 
 
+@pytest.mark.fault(
+    "pipelines set by concurrent calls: compiled one after the other; ABORTED after a minute or the call's deadline"
+)
 def test_concurrent_programs_are_compiled_one_after_the_other(
     raw: Raw, switch: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -237,6 +243,9 @@ BAD = {
 }
 
 
+@pytest.mark.fault(
+    "mutated P4DeviceConfig messages, the legacy form of a pipeline: INVALID_ARGUMENT, the program that was set stays"
+)
 @pytest.mark.parametrize("what", BAD)
 @pytest.mark.parametrize("action", ["VERIFY", "VERIFY_AND_SAVE", "VERIFY_AND_COMMIT", "RECONCILE_AND_COMMIT"])
 def test_a_bad_config_is_refused(raw: Raw, what: str, action: str) -> None:

@@ -49,6 +49,7 @@ def test_a_controller_certificate_is_accepted(bench: Bench, locked: str) -> None
         assert client.get_pipeline() is None
 
 
+@pytest.mark.fault("P4Runtime without a controller's certificate: refused")
 def test_other_certificates_are_refused(bench: Bench, locked: str, tmp_path: Path) -> None:
     other = Bench(tmp_path / "other").of("controller")
     callers: list[tuple[Security | None, type[P4RuntimeError]]] = [
@@ -81,6 +82,7 @@ def test_a_worker_certificate_is_refused_for_reads(bench: Bench, locked: str) ->
         assert code_of(next, rpc.StreamChannel(iter(()), timeout=LIMIT_S)) == "PERMISSION_DENIED"
 
 
+@pytest.mark.fault("a false switch: the controller refuses the connection")
 def test_a_controller_refuses_a_server_without_the_role_switch(bench: Bench) -> None:
     """A worker's certificate, at the switch's address, does not pass for a switch."""
     switch = Switch()
@@ -121,6 +123,7 @@ def test_requests_above_the_size_limit_are_refused(switch: Served) -> None:
         assert code_of(raw.next) == "RESOURCE_EXHAUSTED"
 
 
+@pytest.mark.fault("bytes that are no request: an error that names the cause")
 def test_bytes_that_are_not_a_request_are_an_invalid_argument(switch: Served) -> None:
     with grpc.insecure_channel(switch.address) as channel:
         call = channel.unary_unary("/p4.v1.P4Runtime/Write")
@@ -129,6 +132,7 @@ def test_bytes_that_are_not_a_request_are_an_invalid_argument(switch: Served) ->
         assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
+@pytest.mark.fault("large writes without a certificate: dropped before they are parsed, memory stays")
 @pytest.mark.processes
 def test_large_writes_without_a_certificate_use_no_memory_afterwards(tmp_path: Path) -> None:
     options = (None, "127.0.0.1:0", (), "127.0.0.1:0")

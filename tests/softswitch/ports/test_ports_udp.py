@@ -145,6 +145,7 @@ def test_a_datagram_becomes_a_frame_with_valid_checksums(bench: Bench, payload: 
     assert frame[42:] == payload
 
 
+@pytest.mark.fault("any addresses and lengths of a frame: its headers are those of scapy and of the program")
 @pytest.mark.parametrize("loop", ["python", "native"])
 def test_the_headers_of_any_addresses_and_lengths_are_as_scapy_and_the_program_have_them(loop: str) -> None:
     """The addresses and lengths whose IPv4 header checksum is 0 are among them: 1 of 65,535 is one by chance."""
@@ -268,6 +269,7 @@ class Full:
         raise BlockingIOError
 
 
+@pytest.mark.fault("a send buffer is full: the frame is counted and repeated by its sender")
 def test_a_full_send_buffer_is_counted(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     peer = bench.peer()
     ((port, frame),) = bench.receive(b"x", peer=peer)
@@ -282,6 +284,7 @@ def ports_of(bench: Bench, peer: socket.socket, payload: bytes = HELLO) -> list[
     return [port for port, _ in bench.receive(payload, peer=peer)]
 
 
+@pytest.mark.fault("junk datagrams at the switch's UDP port: take no port")
 def test_a_datagram_other_than_hello_assigns_no_port(bench: Bench) -> None:
     unknown_peer = bench.unknown_peer()
     spoiled = [bytes([HELLO[0] ^ bit]) + HELLO[1:] for bit in (0x10, 0x01)]  # another version, another type
@@ -307,6 +310,7 @@ def test_ports_of_inactive_peers_are_reassigned_when_none_is_free(bench: Bench) 
     assert ports_of(bench, peers[1]) == [3], "who lost a port gets another"
 
 
+@pytest.mark.fault("all UDP ports taken while a rank is silent: its port stays its own")
 def test_a_port_with_entries_stays_assigned_to_an_inactive_peer(bench: Bench) -> None:
     bench.in_use = {2, 3}
     peers = [bench.unknown_peer() for _ in range(511)]

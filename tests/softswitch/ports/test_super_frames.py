@@ -125,6 +125,9 @@ def runs_with_zeros(seeded: random.Random) -> Iterator[tuple[bytes, list[bytes]]
         yield HEADER.pack(1, GSO_UDP_L4, 42, segment, 34, 6) + whole, expected
 
 
+@pytest.mark.fault(
+    "an IPv4 header checksum of 0 in a run of datagrams that is cut up (GSO): written as 0, as the program expects"
+)
 def test_a_checksum_of_zero_is_written_as_scapy_and_the_program_have_it() -> None:
     rig = PipelineRig("small", 2)
     frames = 0

@@ -46,6 +46,7 @@ def test_a_program_is_compiled_once(made: list[int], tmp_path: Path) -> None:
     assert len(made) == 2
 
 
+@pytest.mark.fault("the switch's compiled program is cut: it is compiled again")
 @pytest.mark.parametrize("end", [0, 10, 40, -1])
 def test_a_truncated_file_is_compiled_again(made: list[int], tmp_path: Path, end: int) -> None:
     works(CONFIG)
@@ -90,6 +91,7 @@ def test_a_file_that_another_user_could_have_written_is_compiled_again(made: lis
     assert len(made) == 2 and file.stat().st_mode & 0o777 == 0o600
 
 
+@pytest.mark.fault("the switch on a full disk: it compiles its program and runs")
 def test_on_a_full_disk_the_program_runs(
     made: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

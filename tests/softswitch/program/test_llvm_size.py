@@ -43,6 +43,10 @@ def applied(tables: int, primitives: int) -> dict[str, Any]:
     return config
 
 
+@pytest.mark.fault(
+    "a pipeline that would compile for long, also a small JSON whose tables share a long action: refused beyond "
+    "100,000 instructions"
+)
 def test_the_size_is_that_of_the_machine_code_not_of_the_pipeline() -> None:
     """Actions are written in place: the tables of a pipeline may each have all of an action."""
     for tables, primitives in ((12, 4_000), (300, 300)):

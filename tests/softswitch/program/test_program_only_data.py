@@ -136,6 +136,7 @@ def test_the_mutated_places_cover_the_format() -> None:
     assert sum(len(found) for _, found in DISTINCT) > 500
 
 
+@pytest.mark.fault("code in the strings and numbers of a pipeline: data, or a ProgramError")
 @pytest.mark.parametrize(("path", "found"), DISTINCT, ids=lambda value: getattr(value, "stem", ""))
 @pytest.mark.slow
 def test_no_string_or_number_becomes_code(path: Path, found: list[Place], canary: list[str]) -> None:
@@ -236,6 +237,7 @@ def test_a_mutated_p4info_is_refused_or_accepted_as_data(canary: list[str], data
     assert not canary
 
 
+@pytest.mark.fault("the mask that ran a command: refused")
 def test_a_mask_with_code_is_refused(canary: list[str]) -> None:
     """The hole that was found: a table key's mask was pasted into the generated code."""
     config = json.loads((PROGRAMS / "l2.json").read_text())

@@ -104,6 +104,9 @@ def test_a_hook_s_checkpoint_keeps_the_sum_of_residues_for_any_number_of_ranks(
         assert all(output.endswith("done\n") for output in outputs)
 
 
+@pytest.mark.fault(
+    "no slots left on the switch for the job of a `new_group`: the group takes gloo on all its ranks, with one warning"
+)
 @pytest.mark.slow
 @over_networks("wide_system")
 def test_a_subgroup_takes_gloo_where_the_switch_has_no_room(launch: Launch) -> None:
@@ -140,6 +143,9 @@ def impatient_system(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator
         yield system
 
 
+@pytest.mark.fault(
+    "SIGKILL of all ranks of a torch.distributed group that made its own job: the controller removes the job"
+)
 @pytest.mark.slow
 @over_networks("impatient_system")
 def test_the_job_of_ranks_that_were_killed_ends_with_them(

@@ -40,6 +40,7 @@ def test_sums_of_words_are_the_packed_sums(bits: int, count: int, seed: int) -> 
         assert unpack_lanes(words, bits, count).tolist() == values.sum(axis=0, dtype=np.int64).tolist()
 
 
+@pytest.mark.fault("sums that overflow a lane: refused at the job's creation, or as LaneOverflowError")
 @pytest.mark.parametrize("bits", WIDTHS)
 @pytest.mark.parametrize("sign", [-1, 1])
 def test_every_world_size_at_its_largest_bound(bits: int, sign: int) -> None:

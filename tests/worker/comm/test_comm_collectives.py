@@ -128,6 +128,7 @@ def test_barrier_waits_for_the_last() -> None:
         assert group.run(step) == [True, True]
 
 
+@pytest.mark.fault("10 % of the frames up are lost, real threads and clocks: retransmitted")
 def test_loss_changes_no_sum() -> None:
     chance = random.Random(4)
     tensors = random_tensors(np.random.default_rng(5), 3, 4000, 0.5, np.float32, 8)
@@ -208,6 +209,7 @@ def test_stats_count_bytes_on_the_wire() -> None:
         assert (stats.blocks_up, stats.blocks_down) == (4, 4)
 
 
+@pytest.mark.fault("calls of several threads of a rank: one after the other")
 def test_calls_of_several_threads_take_turns() -> None:
     """Two threads of each rank call all_reduce; each call is one collective, whichever comes first."""
     with LocalGroup(2) as group:
@@ -285,6 +287,7 @@ def test_leaving_while_the_others_go_on_is_an_error_on_them() -> None:
         assert group.run(step)[0].startswith("close")
 
 
+@pytest.mark.fault("Ctrl-C in a collective: that communicator is closed; the others get an error")
 def test_an_interrupted_collective_breaks_the_communicator() -> None:
     with LocalGroup(2) as group:
         comm = group.comms[0]

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 SCRIPT = """
 import os, sys
 import numpy as np, torch
@@ -49,6 +51,9 @@ print("parent went on")
 """
 
 
+@pytest.mark.fault(
+    "a forked child calls its parent's communicator: ForkedProcessError in the child; the parent continues"
+)
 def test_a_forked_child_is_refused(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", SCRIPT], cwd=tmp_path, capture_output=True, text=True, timeout=60

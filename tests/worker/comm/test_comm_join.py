@@ -208,6 +208,7 @@ def test_join_waits_for_a_switch_that_is_reconnecting(fake: type[FakeClient]) ->
         p4reduce.join("a", rank=0, world_size=1, timeout_s=0.1)
 
 
+@pytest.mark.fault("the controller never starts: JoinError at the deadline, which names what it waited for")
 def test_an_absent_controller_is_waited_for_until_the_deadline_and_logged(
     fake: type[FakeClient], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -229,6 +230,9 @@ def test_an_absent_controller_is_waited_for_until_the_deadline_and_logged(
     )
 
 
+@pytest.mark.fault(
+    "a process is stopped while it holds the cache's lock, in `join()`: the time spent waiting counts in `timeout_s`"
+)
 def test_waiting_for_a_process_that_compiles_counts_in_joins_time(
     fake: type[FakeClient], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -263,6 +267,7 @@ def test_kernels_are_loaded_before_the_rank_joins(fake: type[FakeClient], monkey
     assert made == [0, 0, 0], "no client was made yet"
 
 
+@pytest.mark.fault("the controller starts after join(): join() waits, and joins")
 def test_join_waits_for_a_controller_that_starts_late(fake: type[FakeClient], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(join_module, "_RETRY_S", 0.01)
     left = [3]
@@ -434,6 +439,7 @@ def test_a_controller_that_does_not_answer_is_tolerated_for_the_dead_time(
     assert len(beats) == 4
 
 
+@pytest.mark.fault("a closing worker, its controller stopped: close() does not wait for it")
 def test_leaving_does_not_wait_for_a_controller_that_has_stopped() -> None:
     """It accepts the connection, as a stopped process's kernel does, and never answers."""
     with socket.create_server(("127.0.0.1", 0)) as stopped:

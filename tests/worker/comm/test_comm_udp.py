@@ -31,6 +31,7 @@ def test_all_reduce_over_udp_sockets() -> None:
         list(pool.map(Communicator.close, comms))
 
 
+@pytest.mark.fault("no process at the switch's port: CollectiveTimeoutError that names the cause")
 def test_a_closed_port_of_the_switch_is_named_in_the_timeout() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as unused:
         unused.bind(("127.0.0.1", 0))

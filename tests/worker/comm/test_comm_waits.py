@@ -23,6 +23,10 @@ from p4reduce_contracts.jobs.lease import Level
 from rigs.virtual_path import rank_0
 
 
+@pytest.mark.fault(
+    "a rank is busy for minutes (it saves a checkpoint): the others wait, for 30 minutes by default; the log "
+    "names the rank after 10 s, 20 s, 40 s and so on"
+)
 def test_a_wait_is_logged_after_10_s_and_then_at_doubling_times(caplog: pytest.LogCaptureFixture) -> None:
     comm, path = rank_0(3)
     with pytest.raises(CollectiveTimeoutError, match="did not finish in 1800 s: the switch still waits for ranks 1, 2"):
@@ -38,6 +42,7 @@ def test_a_wait_is_logged_after_10_s_and_then_at_doubling_times(caplog: pytest.L
     assert levels == {logging.WARNING}
 
 
+@pytest.mark.fault("the switch's address answers nothing: the log reports it after 10 s")
 def test_an_address_that_answers_nothing_is_named_after_10_s(caplog: pytest.LogCaptureFixture) -> None:
     comm, _ = rank_0(2, lambda now: None)
     with pytest.raises(CollectiveTimeoutError):
@@ -47,6 +52,9 @@ def test_an_address_that_answers_nothing_is_named_after_10_s(caplog: pytest.LogC
     assert "the switch at 10.0.0.7:21072 answered nothing" in line
 
 
+@pytest.mark.fault(
+    "the path to the switch breaks under a collective that waits: the log names the time of the last answer"
+)
 def test_a_switch_that_stops_answering_is_named(caplog: pytest.LogCaptureFixture) -> None:
     comm, _ = rank_0(2, lambda now: 0.0 if now < 5 else None)
     with pytest.raises(CollectiveTimeoutError):
@@ -73,6 +81,9 @@ def test_a_slow_collective_with_progress_logs_nothing(caplog: pytest.LogCaptureF
     assert not [line for line in caplog.messages if "has waited" in line]
 
 
+@pytest.mark.fault(
+    "the job is reset under a collective that waits: JobResetError interrupts it, regardless of its timeout"
+)
 def test_a_reset_ends_a_wait_of_30_minutes_at_once() -> None:
     comm, path = rank_0(2, reset_at=20.0)
     with pytest.raises(JobResetError, match="rank 1 is gone"):
@@ -116,6 +127,10 @@ with UdpSwitch(1, 16) as switch, connect(switch.port, 0, 1, 16, timeout_s=60) as
 """
 
 
+@pytest.mark.fault(
+    "only full frames are lost (MTU) in a collective: CollectiveTimeoutError, and the log before it, name the "
+    "size that is lost, the MTU that is needed, and the path's where the system knows it"
+)
 @pytest.mark.root
 @pytest.mark.skipif(os.geteuid() != 0, reason="takes root: a network namespace")
 @pytest.mark.skipif(shutil.which("unshare") is None, reason="unshare (util-linux) is not on PATH")

@@ -73,6 +73,7 @@ def test_an_absent_rank_changes_no_state(name: str) -> None:
     check_that_they_go_on(compressors, name)
 
 
+@pytest.mark.fault("no frame arrives until the deadline: CollectiveTimeoutError; a compressor's state is unchanged")
 @pytest.mark.parametrize(
     ("name", "collective"), [*((name, 0) for name in FAMILIES), ("shared-adacomp", 1), ("scalecom", 1)]
 )

@@ -78,6 +78,10 @@ def test_by_default_all_ranks_raise_in_that_bucket_and_the_communicator_stays_us
         assert len({comm.stats.collectives for comm in group.comms}) == 1
 
 
+@pytest.mark.fault(
+    'NaN or infinity on one rank in DDP with `on_nonfinite="skip"`: the step is skipped by all, compressors\' '
+    "states unchanged"
+)
 @pytest.mark.parametrize(
     "name", ["dense", "adacomp", "adacomp, momentum", "adacomp, shared", "scalecom, 32 bits", "block-top-k"]
 )
@@ -140,6 +144,7 @@ def test_an_unknown_value_of_on_nonfinite_is_refused() -> None:
         DDPState(group.comms[0], on_nonfinite="ignore")  # type: ignore[arg-type]
 
 
+@pytest.mark.fault("GradScaler's infinite gradients: the steps that gloo skips are skipped")
 def test_a_grad_scaler_skips_the_steps_that_it_skips_over_gloo(torch_server: ForkServer, tmp_path: Path) -> None:
     script = str(Path(__file__).with_name("scaled_training.py"))
     with UdpSwitch(2) as switch:

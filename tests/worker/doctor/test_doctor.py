@@ -162,6 +162,7 @@ def test_no_switch(tmp_path: Path) -> None:
     assert switch.address("UDP") in found.advice
 
 
+@pytest.mark.fault("a switch that has ended, alone or in a tree, seen by `doctor`: the checks that fail name it")
 @pytest.mark.parametrize(("racks", "ended"), KILLED.values(), ids=KILLED)
 def test_a_switch_that_has_ended(tmp_path: Path, racks: int, ended: str) -> None:
     with running_system(tmp_path, racks=racks) as system:
@@ -171,6 +172,7 @@ def test_a_switch_that_has_ended(tmp_path: Path, racks: int, ended: str) -> None
             assert found.name == "HELLO" and f"the controller has no connection to {which} at " in found.found, found
 
 
+@pytest.mark.fault("frames lost on a worker's path, seen by `p4reduce doctor`: the check fails and names the remedy")
 def test_a_path_that_loses_frames(controller: str, monkeypatch: pytest.MonkeyPatch) -> None:
     send, sent = transport.UdpTransport.send, itertools.count()
 
@@ -245,6 +247,7 @@ def test_wrong_certificates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert controller.status in RIGHT_OR_SLOW
 
 
+@pytest.mark.fault("socket buffers that are too small: `doctor` names the setting")
 def test_socket_buffers_that_are_too_small(controller: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transport, "BUFFER_BYTES", 4096)
     found = by_name(run_checks(controller))["socket buffers"]
@@ -255,6 +258,7 @@ def test_socket_buffers_that_are_too_small(controller: str, monkeypatch: pytest.
     assert by_name(run_checks(controller))["socket buffers"].status is Status.WARNING
 
 
+@pytest.mark.fault("only full frames are lost (MTU): `doctor` names the size")
 @pytest.mark.usefixtures("given_up_soon")
 def test_full_frames_that_are_lost(controller: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """As where an MTU is too small: short frames pass."""

@@ -62,6 +62,10 @@ def test_weights_are_those_over_gloo(
     compare(*runs)
 
 
+@pytest.mark.fault(
+    "end of a rank under torchrun, which starts all ranks again with the store of the first attempt: a new job "
+    "forms; the weights are those of a run without interruption over gloo"
+)
 @pytest.mark.slow
 def test_a_restarted_run_has_the_weights_of_one_without_interruption(wide_system: System, tmp_path: Path) -> None:
     command = (*TWO, "--max-restarts=1")

@@ -28,6 +28,9 @@ def tensor(rank: int, density: float) -> np.ndarray:
     return blocks.reshape(-1)
 
 
+@pytest.mark.fault(
+    "the switch stalls for 60 ms repeatedly at 100 Mbit/s; no loss: each rank sends 5 probes at most each time"
+)
 @pytest.mark.parametrize("density", [0.5, 0.2, 0.1])
 def test_few_frames_are_retransmitted_while_the_switch_is_stopped(density: float) -> None:
     """At 100 Mbit/s; the switch stands still several times a collective, each time as costly as the first."""

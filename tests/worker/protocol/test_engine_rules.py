@@ -106,6 +106,9 @@ def test_different_calls_are_named_on_every_rank() -> None:
         assert caught.value.calls[1].startswith("barrier (operation 4")
 
 
+@pytest.mark.fault(
+    "ranks call different things (kind, dtype, size, root): CollectiveMismatchError on every rank at once"
+)
 @pytest.mark.parametrize(
     "other",
     [
@@ -179,6 +182,7 @@ def in_data_round() -> tuple[Collective, ReferenceSwitch, list[bytes], dict[int,
     return ranks[0], reference, sent[0], exchange(reference, sent)
 
 
+@pytest.mark.fault("a block is damaged on the way down: retransmitted")
 def test_a_block_damaged_on_the_way_down_is_requested_again() -> None:
     mine, reference, sent, got = in_data_round()
     assert mine.receive_burst([flipped(result, 1 << n) for n, result in enumerate(got[0])], 0.2) == []
@@ -250,6 +254,7 @@ def test_an_opening_round_that_stays_wrong_is_an_error_too() -> None:
             ranks[0].receive_burst(answers, step / 10)
 
 
+@pytest.mark.fault("a forged RESULT at a worker: not taken")
 def test_a_forged_result_is_ignored() -> None:
     """From a host that has job, epoch, slot, round and the tensor's shape, but not the secret."""
     mine, _, _, got = in_data_round()

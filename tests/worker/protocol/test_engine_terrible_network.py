@@ -22,6 +22,10 @@ def reference(geometry: Geometry, world_size: int, slots: int) -> ReferenceSwitc
     return switch
 
 
+@pytest.mark.fault(
+    "loss of 0, 5 or 20 %, duplicates, late frames, with refusals, over the reference switch: retransmitted "
+    "until it is complete"
+)
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(
     seed=st.integers(0, 2**32),

@@ -47,6 +47,10 @@ def undisturbed() -> list[list[Any]]:
         return group.run(run)
 
 
+@pytest.mark.fault(
+    "a reset instead of any one answer of the switch, ranks with a process group to fall back on: every rank "
+    "gets the sums of an undisturbed run"
+)
 @pytest.mark.parametrize("cut_group", [CutGroup, CutTree])
 def test_a_reset_at_any_point_changes_no_sum(undisturbed: list[list[Any]], cut_group: type[CutGroup]) -> None:
     over_group = 0
@@ -60,6 +64,9 @@ def test_a_reset_at_any_point_changes_no_sum(undisturbed: list[list[Any]], cut_g
     assert over_group
 
 
+@pytest.mark.fault(
+    "the switch is unavailable for the rest of a run: every kind of collective goes over the group, with the same bits"
+)
 @pytest.mark.parametrize("cut_group", [CutGroup, CutTree])
 def test_a_switch_that_stays_away_changes_no_sum(
     undisturbed: list[list[Any]], monkeypatch: pytest.MonkeyPatch, cut_group: type[CutGroup]

@@ -38,6 +38,10 @@ def undisturbed() -> list[list[Any]]:
         return group.run(run)
 
 
+@pytest.mark.fault(
+    "a reset instead of any one answer of the switch, ranks with `rejoin=True`: every rank gets the sums of an "
+    "undisturbed run, whichever ranks had the last answer"
+)
 @pytest.mark.parametrize("cut_group", [CutGroup, CutTree])
 def test_a_reset_at_any_point_changes_no_sum(
     undisturbed: list[list[Any]], monkeypatch: pytest.MonkeyPatch, cut_group: type[CutGroup]
@@ -61,6 +65,9 @@ def test_a_reset_at_any_point_changes_no_sum(
     assert set(caught_up) == {"ALL_REDUCE", "BROADCAST", "BARRIER", "ALL_GATHER", "refused"}, "some fell between ranks"
 
 
+@pytest.mark.fault(
+    "12 resets a run, also while ranks with `rejoin=True` rejoin: every rank gets the sums of an undisturbed run"
+)
 @pytest.mark.parametrize(
     ("cut_group", "seed"), [*((CutGroup, seed) for seed in range(15)), *((CutTree, seed) for seed in range(5))]
 )
@@ -99,6 +106,7 @@ def test_a_requested_reset_is_an_error_at_once() -> None:
             group.comms[0].check()
 
 
+@pytest.mark.fault("ranks that do not rejoin: JobResetError that names them")
 def test_ranks_that_do_not_rejoin_in_time_are_named() -> None:
     with ResettableGroup(2, rejoin_s=0.2) as group:
         group.reset()
@@ -109,6 +117,7 @@ def test_ranks_that_do_not_rejoin_in_time_are_named() -> None:
             group.comms[0].check()
 
 
+@pytest.mark.fault("another process as a rank that others wait for: an error on all ranks")
 def test_another_process_as_this_rank_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def error(call: Callable[[Communicator], Any]) -> Callable[[Communicator], str]:
         def told(comm: Communicator) -> str:
