@@ -23,7 +23,7 @@ from p4reduce.codecs.wire import ResidueLanes, float_segment
 from p4reduce.compressors.all_reduce import all_reduce_compressed
 from p4reduce.errors import P4ReduceError
 from p4reduce.group import Group, group_of
-from p4reduce_lab.study.in_process import exchange_all, sum_segment
+from p4reduce.testing.in_process import exchange_all, sum_segment
 from rigs.ranks import MAKERS, make, odd
 
 JOIN_S: Final = 100.0

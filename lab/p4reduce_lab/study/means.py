@@ -11,7 +11,7 @@ from torch import nn
 from p4reduce.compressors import Compressor
 from p4reduce.compressors.all_reduce import BucketReport
 from p4reduce.compressors.exchange import Gradients
-from p4reduce_lab.study.in_process import exchange_all, groups, sum_segment
+from p4reduce.testing.in_process import exchange_all, groups, sum_segment
 from p4reduce_lab.study.on_switch import OnSwitch
 from p4reduce_lab.study.rounded import ROUNDED, Rounded
 

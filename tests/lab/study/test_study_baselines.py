@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from p4reduce.compressors import Compressor
+from p4reduce.testing.in_process import exchange_all, groups
 from p4reduce_lab.study.baselines import OneBit, TopK, to_one_bit
-from p4reduce_lab.study.in_process import exchange_all, groups
 from p4reduce_lab.study.similarity import leading_cosine
 
 

@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from p4reduce.compressors import AdaComp
+from p4reduce.testing.in_process import exchange_all, groups
 from p4reduce_lab.study import data, models
 from p4reduce_lab.study import train as training
 from p4reduce_lab.study.grid import TASKS, Run
-from p4reduce_lab.study.in_process import exchange_all, groups
 from p4reduce_lab.study.results import is_current
 from p4reduce_lab.study.rounded import ROUNDED
 from rigs.torch_threads import one_thread  # noqa: F401 (a fixture)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from p4reduce.compressors import AdaComp, Policy
 from p4reduce.compressors.flat import flat
-from p4reduce_lab.study.in_process import exchange_all, groups
+from p4reduce.testing.in_process import exchange_all, groups
 from rigs.kernels import bits
 
 Floats = NDArray[np.float32]

@@ -20,7 +20,7 @@ from p4reduce.compressors.methods import adacomp, scalecom
 from p4reduce.compressors.selection import Selection, Selections, Signs, join
 from p4reduce.compressors.step import ParameterState
 from p4reduce.errors import InvalidTensorError
-from p4reduce_lab.study.in_process import exchange_all, groups
+from p4reduce.testing.in_process import exchange_all, groups
 from rigs.kernels import bits
 from rigs.ranks import MAKERS, group, make, odd
 

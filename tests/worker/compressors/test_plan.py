@@ -11,7 +11,7 @@ import torch
 from p4reduce.compressors import AdaComp, BlockTopK, Compressor, Decompressed, Form, Policy, ScaleCom
 from p4reduce.compressors.all_reduce import BucketReport
 from p4reduce.compressors.cost import Plan, plan
-from p4reduce_lab.study.in_process import exchange_all, groups
+from p4reduce.testing.in_process import exchange_all, groups
 from rigs.ranks import Source, gradients_of, over_switch
 from rigs.torch_threads import one_thread  # noqa: F401 (a fixture)
 

@@ -13,8 +13,8 @@ from p4reduce.compressors import AdaComp, BlockTopK, Compressor, Policy, ScaleCo
 from p4reduce.compressors.all_reduce import all_reduce_compressed
 from p4reduce.compressors.forms.sum import lane_width
 from p4reduce.errors import CollectiveMismatchError, CollectiveTimeoutError, InvalidTensorError
+from p4reduce.testing.in_process import exchange_all, groups
 from p4reduce.testing.local_group import LocalGroup
-from p4reduce_lab.study.in_process import exchange_all, groups
 from rigs.ranks import equal, gaussian, gradients_of, over_switch
 
 FAMILIES: dict[str, Callable[[], Compressor]] = {

@@ -14,7 +14,7 @@ import torch
 from p4reduce.codecs.float_source import levels
 from p4reduce.compressors import AdaComp, BlockTopK, Compressor, Form, ScaleCom, SharedAdaComp
 from p4reduce.compressors.policy import Policy
-from p4reduce_lab.study.in_process import exchange_all, groups
+from p4reduce.testing.in_process import exchange_all, groups
 from rigs.ranks import begun, gaussian
 
 RANKS = 32

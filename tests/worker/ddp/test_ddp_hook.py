@@ -17,8 +17,8 @@ from p4reduce.errors import CollectiveTimeoutError, CommunicatorClosedError, Inv
 from p4reduce.group import group_of
 from p4reduce.pytorch.ddp import DDPState, ddp_hook
 from p4reduce.ring import RingState
+from p4reduce.testing.in_process import exchange_all
 from p4reduce.testing.local_group import LocalGroup
-from p4reduce_lab.study.in_process import exchange_all
 
 pytestmark = pytest.mark.usefixtures("process_group")
 

@@ -124,7 +124,7 @@ class WholeStep:
         import torch
 
         from p4reduce.compressors import AdaComp
-        from p4reduce_lab.study.in_process import groups
+        from p4reduce.testing.in_process import groups
 
         self._groups = groups(_WORLD_SIZE)
         self._compressors = [AdaComp(form=form) for _ in self._groups]
@@ -138,7 +138,7 @@ class WholeStep:
 
     def _step(self) -> float:
         from p4reduce.compressors.step import ParameterState
-        from p4reduce_lab.study.in_process import exchange_all
+        from p4reduce.testing.in_process import exchange_all
 
         for compressor, residue in zip(self._compressors, self._residues, strict=True):
             compressor.commit_step({"weight": ParameterState(steps=3, residue=residue.clone(), scale=1.0)})

@@ -1,7 +1,7 @@
 """All ranks in one process: the sums that the switch would make, without a switch.
 
 The same encoding and decoding, and the same 32-bit additions, as when the blocks travel; only the walk over the wire
-is left out. tests/lab/study/test_study_in_process.py compares the result with the switch's, bit for bit.
+is left out: the result is that over the switch, bit for bit.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _NOTHING: Final = nullcontext()
 
 
 def groups(world_size: int, *, columns: int = 8, block_words: int = 32, slots: int = 64) -> list[Group]:
-    """The places of a job's ranks, as the controller would grant them."""
-    return [Group("study", rank, world_size, block_words, columns, slots) for rank in range(world_size)]
+    """Return the places of a job's ranks, as the controller would grant them."""
+    return [Group("local", rank, world_size, block_words, columns, slots) for rank in range(world_size)]
 
 
 def exchange_all(

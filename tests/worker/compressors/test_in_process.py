@@ -9,9 +9,9 @@ import torch
 
 from p4reduce.compressors import AdaComp, Compressor
 from p4reduce.group import Group
+from p4reduce.testing.in_process import exchange_all, groups, sum_segment
 from p4reduce.testing.local_group import LocalGroup
 from p4reduce_contracts.wire import DEFAULT, SMALL
-from p4reduce_lab.study.in_process import exchange_all, groups, sum_segment
 from p4reduce_lab.study.rounded import ROUNDED, Rounded
 from rigs.kernels import bits
 from rigs.pipeline import GROUP, PipelineRig, payload_of, rank_ip, rank_mac, rank_port, rank_udp_port, udp_frame
