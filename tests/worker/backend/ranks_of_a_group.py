@@ -166,6 +166,25 @@ def check_futures() -> None:
     assert dist.get_backend() == "p4reduce"
 
 
+def check_records() -> None:
+    """What torch counts and records of collectives over the switch (the first two) and over gloo."""
+    mine, size = torch.ones(6, 5), dist.get_world_size()
+    before = dist.group.WORLD._get_sequence_number_for_group()
+    with torch.profiler.profile(record_shapes=True) as profile:
+        dist.all_reduce(mine)
+        dist.reduce_scatter_tensor(torch.empty(2, 5), torch.ones(2 * size, 5), async_op=True).wait()
+        dist.all_gather([torch.empty(6, 5) for _ in range(size)], mine)
+        dist.all_reduce(torch.ones(3, dtype=torch.float64))
+    assert dist.group.WORLD._get_sequence_number_for_group() == before + 4
+    shapes = [(event.name, event.input_shapes) for event in profile.events() if event.name.startswith("c10d::")]
+    assert shapes == [
+        ("c10d::allreduce_", [[6, 5]]),
+        ("c10d::_reduce_scatter_base_", [[2, 5], [2 * size, 5]]),
+        ("c10d::allgather_", [[6, 5]] * (size + 1)),
+        ("c10d::allreduce_", [[3]]),
+    ]
+
+
 def check_subgroups() -> None:
     rank, size = dist.get_rank(), dist.get_world_size()
     pair = dist.new_group([0, 1])

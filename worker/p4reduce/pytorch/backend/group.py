@@ -7,10 +7,11 @@ takes what is not overridden here. Which way a collective goes depends only on w
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any, Self, TypeVar
 
@@ -52,9 +53,24 @@ _Result = TypeVar("_Result")
 
 
 def _uncompiled(method: _Method) -> _Method:
-    """Mark what torch.compile does not look into."""
-    marked: _Method = vars(torch)["_disable_dynamo"](method)
+    """Mark what torch.compile does not look into, and record it for torch.profiler as torch's own groups do."""
+    name = f"c10d::{method.__name__}{'' if method.__name__ in ('barrier', 'send') else '_'}"
+
+    @functools.wraps(method)
+    def recorded(self: Any, *arguments: Any, **keywords: Any) -> Any:
+        with _RecordFunctionFast(name, list(_tensors_in(arguments))):
+            return method(self, *arguments, **keywords)
+
+    marked: _Method = vars(torch)["_disable_dynamo"](recorded)
     return marked
+
+
+def _tensors_in(arguments: Any) -> Iterator[torch.Tensor]:
+    for argument in arguments:
+        if isinstance(argument, torch.Tensor):
+            yield argument
+        elif isinstance(argument, list | tuple):
+            yield from _tensors_in(argument)
 
 
 class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
@@ -83,6 +99,7 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
         self._second_gloo: Any = None
         """Of the collective thread: the first one is called by other threads, in another order."""
         self._no_room = False
+        self._submitted = 0
         self._register_backend(torch.device("cpu"), _c10d.ProcessGroup.BackendType.GLOO, self._gloo)
         if torch.cuda.is_available():
             self._register_backend(torch.device("cuda"), _c10d.ProcessGroup.BackendType.GLOO, self._gloo)
@@ -112,6 +129,10 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
     def name(self) -> str:
         """Return the backend's name."""
         return BACKEND
+
+    def _get_sequence_number_for_group(self) -> int:
+        """Return how many collectives were called."""
+        return self._submitted + int(self._gloo._get_sequence_number_for_group())
 
     def join(self) -> Communicator:
         """Return what sums over the switch, once the collectives that were called before have ended.
@@ -434,7 +455,7 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
         full_name = f"{BACKEND}:{name}"
 
         def run() -> None:
-            with _RecordFunctionFast(full_name):  # a tenth of what torch.profiler.record_function takes
+            with _RecordFunctionFast(full_name, staged.reads):  # a tenth of what torch.profiler.record_function takes
                 try:
                     staged.arrive(timeout_s)
                     collective(timeout_s)
@@ -446,6 +467,7 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
                     raise _c10d.DistBackendError(f"{full_name}: {error}") from error
 
         self._over_switch = True
+        self._submitted += 1
         work = CollectiveWork(full_name, outputs, staged)
         return self._thread.submit(work, run, asynchronous=bool(getattr(opts, "asyncOp", True)))
 
