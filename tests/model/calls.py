@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from model.snapshots import RestorableCollective
 from p4reduce.codecs import Int32
 from p4reduce.errors import Reason
 from p4reduce.protocol.call import Call, CodecId, Kind
-from p4reduce.protocol.collective import Collective
 from p4reduce.protocol.rtt import RoundTrip
 from p4reduce.protocol.source import NoBlocks
 from p4reduce_contracts.jobs.lease import Lease
@@ -46,12 +46,12 @@ class Sum:
         total: NDArray[np.int32] = np.sum([self.tensor(rank) for rank in range(world_size)], axis=0, dtype=np.int32)
         return total
 
-    def begin(self, lease: Lease, rounds: list[int], number: int, round_trip: RoundTrip) -> Collective:
+    def begin(self, lease: Lease, rounds: list[int], number: int, round_trip: RoundTrip) -> RestorableCollective:
         """Make a rank's side of it, as SwitchConnection does."""
         tensor = self.tensor(lease.rank)
         source = Int32(tensor).bind(lease.world_size, lease.block_words, False)
         call = Call(number, Kind.ALL_REDUCE, CodecId.INT32, 0, tensor.size)
-        return Collective(
+        return RestorableCollective(
             lease,
             rounds,
             source,
@@ -71,12 +71,12 @@ class Refusal:
     asked: Sum
     """What the others call."""
 
-    def begin(self, lease: Lease, rounds: list[int], number: int, round_trip: RoundTrip) -> Collective:
+    def begin(self, lease: Lease, rounds: list[int], number: int, round_trip: RoundTrip) -> RestorableCollective:
         """Make a rank's side of it."""
         if lease.rank != self.rank:
             return self.asked.begin(lease, rounds, number, round_trip)
         call = Call(number, Kind.REFUSED, detail=Reason.NOT_FINITE)
-        return Collective(
+        return RestorableCollective(
             lease,
             rounds,
             NoBlocks(),

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from model.calls import Generation, Refusal
+from model.snapshots import RestorableCollective, Snapshot
 from p4reduce.errors import CorruptSumError, P4ReduceError
-from p4reduce.protocol.collective import Collective, Snapshot
 from p4reduce.protocol.rtt import RoundTrip
 from p4reduce.protocol.state import Loss, Path, Slot, State
 from p4reduce_contracts.wire import ROUND_MASK
@@ -62,7 +62,7 @@ class Rank:
         self._numbers: dict[Any, int] = {}
         self._generations = generations
         self._may_fail = may_fail
-        self._collectives: dict[tuple[int, int], Collective] = {}
+        self._collectives: dict[tuple[int, int], RestorableCollective] = {}
         self._equal: dict[int, RankState] = {}
         """By number: another state that has it."""
 
@@ -132,7 +132,9 @@ class Rank:
         """Return, by slot of the lease, the round that the rank is in, or goes into next."""
         return self._states[number].rounds
 
-    def _after(self, state: RankState, collective: Collective, frames: list[bytes]) -> tuple[int, Sequence[bytes]]:
+    def _after(
+        self, state: RankState, collective: RestorableCollective, frames: list[bytes]
+    ) -> tuple[int, Sequence[bytes]]:
         if not collective.done:
             return self._number_of(_state_of(state.generation, state.index, collective)), frames
         self._check(self._generations[state.generation], state.index, collective)
@@ -154,13 +156,13 @@ class Rank:
         opening = collective.start(0.0)
         return self._number_of(_state_of(generation, index, collective)), frames + opening
 
-    def _restored(self, state: RankState) -> Collective:
+    def _restored(self, state: RankState) -> RestorableCollective:
         assert state.snapshot is not None
         collective = self._collectives[state.generation, state.index]
         collective.restore(state.snapshot)
         return collective
 
-    def _check(self, generation: Generation, index: int, collective: Collective) -> None:
+    def _check(self, generation: Generation, index: int, collective: RestorableCollective) -> None:
         """What is handed out is the exact sum, and nothing is where a rank refused."""
         call = generation.calls[index]
         refused = {call.rank} if isinstance(call, Refusal) else set()
@@ -195,7 +197,7 @@ class Rank:
         return number
 
 
-def _state_of(generation: int, index: int, collective: Collective) -> RankState:
+def _state_of(generation: int, index: int, collective: RestorableCollective) -> RankState:
     snapshot = collective.snapshot()
     used = np.frombuffer(snapshot.arrays[_SLOTS], dtype_of(Slot))["round_number"].tolist()
     return RankState(generation, index, snapshot, (*used, *snapshot.slot_rounds[len(used) :]))

@@ -14,7 +14,7 @@ import importlib
 import time
 from collections.abc import Iterable, Sequence
 from types import ModuleType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,19 +55,6 @@ _COUNTS: Final = dtype_of(Stats).names or ()
 def load_kernels() -> ModuleType:
     """Return the kernels of collectives. The first time on a machine they are compiled, which takes seconds."""
     return importlib.import_module("p4reduce.protocol.kernels")
-
-
-class Snapshot(NamedTuple):
-    """A collective's whole state, but for what it was made with. Equal ones go on in the same way; hashable."""
-
-    arrays: tuple[bytes, ...]
-    slot_rounds: tuple[int, ...]
-    deadline: float
-    refusals: tuple[tuple[int, Reason], ...]
-    early: tuple[tuple[int, bytes], ...]
-    corrupt: tuple[tuple[int, bytes], ...]
-    counts: tuple[int, ...]
-    """All fields of `stats`."""
 
 
 class Collective:
@@ -283,49 +270,6 @@ class Collective:
         self._take_over_counts()
         return self._frames_of(self._arguments, count)
 
-    def snapshot(self) -> Snapshot:
-        """Return a copy of the whole state, between two calls of the methods that take frames and times.
-
-        Not while a channel is used: what it has received is not in it.
-        """
-        records = self._engine
-        sums = records.sums.copy()
-        if not np.may_share_memory(records.sums, records.elements):  # else what has no sum is this rank's data
-            self._segments.clear_untouched(sums, records.agreed)
-        return Snapshot(
-            (*(np.asarray(getattr(records, name)).tobytes() for name in _COPIED), sums.tobytes()),
-            tuple(self._rounds),
-            self._deadline,
-            tuple(self.refusals.items()),
-            tuple(self._early.items()),
-            tuple(self._corrupt.items()),
-            tuple(vars(self.stats).values()),
-        )
-
-    def restore(self, snapshot: Snapshot) -> None:
-        """Go back to a state that `snapshot` returned, of this collective or of one that was made alike."""
-        replaced: dict[str, Array] = {}
-        *copied, sums = snapshot.arrays
-        for name, content in zip(_COPIED, copied, strict=True):
-            array: Array = getattr(self._engine, name)
-            restored = np.frombuffer(content, array.dtype).reshape(-1, *array.shape[1:])
-            if len(restored) == len(array):
-                array[...] = restored
-            else:
-                replaced[name] = np.frombuffer(bytearray(content), array.dtype).reshape(restored.shape)
-        self._replace(**replaced, contributions=zeros(Contribution, len(replaced.get("slots", self._slots))))
-        if sums:
-            if not self._has_room:
-                self._make_room()
-            self._engine.sums[:] = np.frombuffer(sums, np.uint32)
-        self._rounds[:] = snapshot.slot_rounds
-        self._deadline = snapshot.deadline
-        self.refusals = dict(snapshot.refusals)
-        self._early, self._corrupt, self._unsent = dict(snapshot.early), dict(snapshot.corrupt), []
-        for name, count in zip(vars(self.stats), snapshot.counts, strict=True):
-            setattr(self.stats, name, count)
-        self._counted = self._engine.stats[0].tolist()
-
     def _replace(self, **arrays: Array) -> None:
         """Work on other arrays in the place of these."""
         self._engine = engine = self._engine._replace(**arrays)
@@ -445,10 +389,6 @@ class Collective:
         self._counted = counted
         if self.done:
             self._rounds[: self.slots] = self._slots["round_number"].tolist()
-
-
-_COPIED: Final = ("state", "stats", "loss", "path", "slots", "agreed", "frames")
-"""The arrays of a snapshot, before the sums."""
 
 
 def _payload(data: NDArray[np.uint32], datagram: Any) -> bytes:

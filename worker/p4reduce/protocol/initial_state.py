@@ -92,7 +92,7 @@ def _unopened(count: int) -> bytes:
 
 
 def joined(record: type[Slot] | type[Contribution], first: Array, second: Array) -> Array:
-    """Return two tables as one; numpy.concatenate leaves the bytes between fields undefined, which snapshots have."""
+    """Return two tables as one; numpy.concatenate leaves the bytes between fields undefined."""
     table: Array = zeros(record, len(first) + len(second))
     table[: len(first)], table[len(first) :] = first, second
     return table

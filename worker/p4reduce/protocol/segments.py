@@ -9,7 +9,7 @@ from typing import Final, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from p4reduce.protocol.source import UNTOUCHED, Array, BlockSource, ConcatenatedBlocks, FlatSource
+from p4reduce.protocol.source import Array, BlockSource, ConcatenatedBlocks, FlatSource
 from p4reduce.protocol.state import FLOAT32, Segment
 from p4reduce_runtime.records import zeros
 
@@ -74,16 +74,6 @@ class Segments:
     def sums_words(self) -> int:
         """How many words all sums take."""
         return self._sums_ends[-1] if self._parts else 0
-
-    def clear_untouched(self, sums: NDArray[np.uint32], exponents: NDArray[np.uint8]) -> None:
-        """Set the sums of blocks to zero that no rank held, in memory that `make_room` made."""
-        begin = 0
-        for row, end in enumerate(self._sums_ends):
-            first, last = self._kept[row]
-            untouched = exponents[self._starts[row] + first : self._starts[row] + last] == UNTOUCHED
-            own = sums[begin:end]
-            own[np.repeat(untouched, self._words_per_block(row))[: len(own)]] = 0
-            begin = end
 
     def decode(self, sums: NDArray[np.uint32], exponents: NDArray[np.uint8]) -> list[Array]:
         """Return the summed tensors. `sums` is what `make_room` returned: words, or numbers, see `floats`."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from model.snapshots import RestorableCollective
 from p4reduce.codecs import Float32
 from p4reduce.errors import Reason
 from p4reduce.protocol.call import Call, CodecId, Kind
-from p4reduce.protocol.collective import Collective
 from p4reduce.protocol.source import NoBlocks
 from p4reduce.testing.reference_switch import ReferenceSwitch
 from p4reduce_contracts.jobs.lease import Lease
@@ -17,17 +17,17 @@ from p4reduce_contracts.wire import SMALL
 SLOTS, BLOCKS = 4, 40
 
 
-def make(rank: int = 0, world_size: int = 1, *, refuses: bool = False, in_place: bool = False) -> Collective:
+def make(rank: int = 0, world_size: int = 1, *, refuses: bool = False, in_place: bool = False) -> RestorableCollective:
     lease = Lease(1, "test", 7, rank, world_size, SLOTS, SMALL.columns, SMALL.block_words)
     tensor = np.arange(1, BLOCKS * SMALL.block_words - 2, dtype=np.float32)
     tensor[5 * SMALL.block_words : 9 * SMALL.block_words] = 0
     call = Call(0, Kind.ALL_REDUCE, CodecId.FLOAT32, 0, tensor.size)
     if refuses:
-        return Collective(
+        return RestorableCollective(
             lease, [0] * SLOTS, NoBlocks(), Call(0, Kind.REFUSED, detail=Reason.NOT_FINITE), 5.0, window=SLOTS
         )
     source = Float32(tensor, out=tensor if in_place else None).bind(world_size, SMALL.block_words, False)
-    return Collective(lease, [0] * SLOTS, source, call, 5.0)
+    return RestorableCollective(lease, [0] * SLOTS, source, call, 5.0)
 
 
 def bursts() -> list[list[bytes]]:

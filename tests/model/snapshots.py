@@ -1,0 +1,89 @@
+"""The engine's state as a value: copied, compared and restored in one call."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from p4reduce.errors import Reason
+from p4reduce.protocol.collective import Collective
+from p4reduce.protocol.segments import Segments
+from p4reduce.protocol.source import UNTOUCHED, Array
+from p4reduce.protocol.state import Contribution
+from p4reduce_runtime.records import zeros
+
+_COPIED: Final = ("state", "stats", "loss", "path", "slots", "agreed", "frames")
+"""The arrays of a snapshot, before the sums."""
+
+
+class Snapshot(NamedTuple):
+    """A collective's whole state, but for what it was made with. Equal ones go on in the same way; hashable."""
+
+    arrays: tuple[bytes, ...]
+    slot_rounds: tuple[int, ...]
+    deadline: float
+    refusals: tuple[tuple[int, Reason], ...]
+    early: tuple[tuple[int, bytes], ...]
+    corrupt: tuple[tuple[int, bytes], ...]
+    counts: tuple[int, ...]
+    """All fields of `stats`."""
+
+
+class RestorableCollective(Collective):
+    """A collective that can go back to an earlier state."""
+
+    def snapshot(self) -> Snapshot:
+        """Return a copy of the whole state, between two calls of the methods that take frames and times.
+
+        Not while a channel is used: what it has received is not in it.
+        """
+        records = self._engine
+        sums = records.sums.copy()
+        if not np.may_share_memory(records.sums, records.elements):  # else what has no sum is this rank's data
+            _clear_untouched(self._segments, sums, records.agreed)
+        return Snapshot(
+            (*(np.asarray(getattr(records, name)).tobytes() for name in _COPIED), sums.tobytes()),
+            tuple(self._rounds),
+            self._deadline,
+            tuple(self.refusals.items()),
+            tuple(self._early.items()),
+            tuple(self._corrupt.items()),
+            tuple(vars(self.stats).values()),
+        )
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Go back to a state that `snapshot` returned, of this collective or of one that was made alike."""
+        replaced: dict[str, Array] = {}
+        *copied, sums = snapshot.arrays
+        for name, content in zip(_COPIED, copied, strict=True):
+            array: Array = getattr(self._engine, name)
+            restored = np.frombuffer(content, array.dtype).reshape(-1, *array.shape[1:])
+            if len(restored) == len(array):
+                array[...] = restored
+            else:
+                replaced[name] = np.frombuffer(bytearray(content), array.dtype).reshape(restored.shape)
+        self._replace(**replaced, contributions=zeros(Contribution, len(replaced.get("slots", self._slots))))
+        if sums:
+            if not self._has_room:
+                self._make_room()
+            self._engine.sums[:] = np.frombuffer(sums, np.uint32)
+        self._rounds[:] = snapshot.slot_rounds
+        self._deadline = snapshot.deadline
+        self.refusals = dict(snapshot.refusals)
+        self._early, self._corrupt, self._unsent = dict(snapshot.early), dict(snapshot.corrupt), []
+        for name, count in zip(vars(self.stats), snapshot.counts, strict=True):
+            setattr(self.stats, name, count)
+        self._counted = self._engine.stats[0].tolist()
+
+
+def _clear_untouched(segments: Segments, sums: NDArray[np.uint32], exponents: NDArray[np.uint8]) -> None:
+    """Set the sums of blocks to zero that no rank held, in memory that `Segments.make_room` made."""
+    begin = 0
+    for row, end in enumerate(segments._sums_ends):
+        first, last = segments._kept[row]
+        untouched = exponents[segments._starts[row] + first : segments._starts[row] + last] == UNTOUCHED
+        own = sums[begin:end]
+        own[np.repeat(untouched, segments._words_per_block(row))[: len(own)]] = 0
+        begin = end
