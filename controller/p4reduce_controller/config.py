@@ -175,12 +175,10 @@ class SecurityConfig(Settings, frozen=True):
 
 
 class QuotaConfig(Settings, frozen=True):
-    """[quotas]: limits of one owner: a certificate's name or, without TLS, an address. `slots` 0: all there are."""
+    """[quotas]: limits of one owner (`security.peer_owner`). `slots` 0: all there are."""
 
     jobs: Annotated[int, Meta(ge=1, le=MAX_JOBS)] = 64
     slots: Annotated[int, Meta(ge=0, le=MAX_SLOTS)] = 0
-    joins_a_minute: Positive = 1200
-    leases_a_minute: Positive = 120
 
 
 class PortConfig(Settings, frozen=True):

@@ -21,7 +21,6 @@ from p4reduce_controller.jobs import pipeline as pipelines
 from p4reduce_controller.jobs.entry_writer import EntryWriter, SwitchClient
 from p4reduce_controller.jobs.notifier import Notifier
 from p4reduce_controller.jobs.pipeline import Pipeline
-from p4reduce_controller.jobs.quotas import Quotas
 from p4reduce_controller.jobs.reconciler import SwitchReconciler
 from p4reduce_controller.jobs.registry import Registry
 from p4reduce_controller.jobs.servicer import JobsServicer, Terms
@@ -111,7 +110,7 @@ class Controller:
             _common_geometry({name: pipeline.geometry for name, pipeline in pipeline_of.items()}),
             self._store,
             settings.heartbeat_timeout_s,
-            quotas=Quotas(config.quotas),
+            quotas=config.quotas,
             tree=tree,
         )
         self.switches = Switches(

@@ -138,7 +138,7 @@ def test_every_key_is_read(tmp_path: Path) -> None:
         ("[security]\ncertificates = 'x'", "security: Object contains unknown field `certificates`"),
         ("[quotas]\njobs = 0", "quotas.jobs: Expected `int` >= 1"),
         ("[quotas]\nslots = -1", "quotas.slots: Expected `int` >= 0"),
-        ("[quotas]\njoins_a_minute = 1.5", "quotas.joins_a_minute: Expected `int`, got `float`"),
+        ("[quotas]\njobs = 1.5", "quotas.jobs: Expected `int`, got `float`"),
         ("[forwarding]\nlearn = 1", "forwarding.learn: Expected `bool`, got `int`"),
         ("[forwarding]\nflood = 1", "forwarding.flood: Expected `array`, got `int`"),
         ("[forwarding]\nflood = [1, 'x']", "forwarding.flood[1]: Expected `int`, got `str`"),

@@ -48,7 +48,6 @@ from p4reduce_controller.jobs.grants import make_grants, place, used_link
 from p4reduce_controller.jobs.hello import Hello
 from p4reduce_controller.jobs.links import LINK_JOB, Links
 from p4reduce_controller.jobs.model import Grant, Job, Member, check_job_lanes, check_name, check_run_id
-from p4reduce_controller.jobs.quotas import Quotas
 from p4reduce_controller.jobs.slots import SlotAllocator, SlotRange
 from p4reduce_controller.jobs.tokens import Tokens, lock
 from p4reduce_controller.jobs.tree import PlacementError, Tree
@@ -118,7 +117,7 @@ class Registry:
         heartbeat_timeout_s: float = 10.0,
         draw_nonce: Callable[[], int] = _random_nonce,
         draw_secret: Callable[[], int] = _random_secret,
-        quotas: Quotas | None = None,
+        quotas: QuotaConfig | None = None,
         tree: Tree | None = None,
         links: Links | None = None,
     ) -> None:
@@ -134,7 +133,7 @@ class Registry:
         self.resets: Counter[Cause] = Counter()
         """Of jobs that were ACTIVE."""
         self._store = store
-        self._quotas = quotas or Quotas(QuotaConfig())
+        self._quotas = quotas or QuotaConfig()
         self._unsaved: set[str] = set()
         self._draw_nonce = draw_nonce
         self._draw_secret = draw_secret
@@ -191,7 +190,7 @@ class Registry:
         if tokens is not None:
             job.owner_lock, job.member_lock = lock(tokens.owner), lock(tokens.member)
         try:
-            self._quotas.check_create(owner, job.slots.count, self._jobs.values())
+            self._check_quotas(owner, job.slots.count)
             self._store.save(job)
         except (QuotaExceededError, StoreError):
             self.slots.release(name)
@@ -270,12 +269,12 @@ class Registry:
         owner: str = "",
         target: str = "",
     ) -> Member:
-        """Add rank `rank` as a member, which sends to the switch `target`; this counts towards the quota of `owner`.
+        """Add rank `rank` as a member, which sends to the switch `target`. `owner`, who joins, is logged.
 
         A member keeps its rank until it leaves or `sweep` drops it: only `former`, the nonce with which the same
         worker joined before, lets it join again earlier, and that resets an ACTIVE job.
         Raises PlaceTakenError while another worker has the rank or the job has members of another launch,
-        QuotaExceededError, UnknownJobError or InvalidRequestError.
+        UnknownJobError or InvalidRequestError.
         """
         job = self.get(name)
         if world_size != job.world_size:
@@ -297,7 +296,6 @@ class Registry:
                 f"place is free {RECONNECT_S:g} s after its connection has ended, and after "
                 f"{self._heartbeat_timeout_s:g} s (controller.heartbeat_timeout_s) without a call at the latest"
             )
-        self._quotas.count_join(owner, now)
         if rank in job.members:
             self._drop(job, rank, f"rank {rank} joined again", Cause.JOINED_AGAIN)
         member = Member(rank, self._fresh_nonce(), now, run_id, target=target)
@@ -317,7 +315,7 @@ class Registry:
         this address.
         """
         if hello.job_id == LINK_JOB:
-            return self._link_hello(hello, now, switch)
+            return self._link_hello(hello, switch)
         if hello.nonce not in self._members:
             return False
         job, member = self._members[hello.nonce]
@@ -335,7 +333,7 @@ class Registry:
                 return False
         member.switch, member.address = switch, hello.address
         member.problem = ""
-        self._grant_if_complete(job, now)
+        self._grant_if_complete(job)
         return True
 
     def link_hellos_sent(self, switch: str) -> None:
@@ -345,7 +343,7 @@ class Registry:
             parent, cause = self.tree.parent(child), self.links.problem(child)
             event(_log, logging.WARNING, "link silent", switch=child, parent=parent, cause=cause)
 
-    def _link_hello(self, hello: Hello, now: float, switch: str) -> bool:
+    def _link_hello(self, hello: Hello, switch: str) -> bool:
         child = self.links.arrived(hello, switch)
         if not child:
             return False
@@ -362,7 +360,7 @@ class Registry:
             if used_link(job, child) not in (None, link):
                 self._reset(job, f"the link from {child} to {parent} has changed", Cause.LINK_CHANGED)
             elif not job.grants:
-                self._grant_if_complete(job, now)
+                self._grant_if_complete(job)
         return True
 
     def lease(self, nonce: int) -> tuple[Job, Member] | None:
@@ -445,7 +443,7 @@ class Registry:
                 elif now - member.last_seen >= limit:
                     self._drop(job, member.rank, f"rank {member.rank} sent no heartbeat for {limit:g} s", Cause.SILENT)
             if not job.grants:
-                self._grant_if_complete(job, now)  # if it waited for its owner's quota
+                self._grant_if_complete(job)  # its links may have another problem now
         for name in list(self._unsaved):
             self._save(self._jobs[name])
         for job in list(self._jobs.values()):
@@ -517,6 +515,19 @@ class Registry:
             elif counted is not None:
                 self._save(job)
 
+    def _check_quotas(self, owner: str, slots: int) -> None:
+        """Raise QuotaExceededError unless `owner` may have another job with `slots`."""
+        theirs = [job for job in self._jobs.values() if job.owner == owner]
+        if len(theirs) >= self._quotas.jobs:
+            raise QuotaExceededError(
+                f"{owner} has {len(theirs)} jobs, the most that one owner may have (quotas.jobs); remove one"
+            )
+        held = sum(job.slots.count for job in theirs)
+        if self._quotas.slots and held + slots > self._quotas.slots:
+            raise QuotaExceededError(
+                f"{owner} has {held} slots and asks for {slots}; one owner may have {self._quotas.slots} (quotas.slots)"
+            )
+
     def _free_id(self) -> int:
         """Return the next free id; ids are reused as late as possible, since counters are kept by id."""
         used = {job.id for job in self._jobs.values()}
@@ -532,16 +543,13 @@ class Registry:
             if nonce not in self._members and nonce not in self._former:
                 return nonce
 
-    def _grant_if_complete(self, job: Job, now: float) -> None:
+    def _grant_if_complete(self, job: Job) -> None:
         if len(job.members) < job.world_size or any(member.address is None for member in job.members.values()):
             return
         try:
             levels = place(job, self.tree, self.links)
         except PlacementError as error:
             job.problem = str(error)
-            return
-        if wait_s := self._quotas.lease_wait_s(job.owner, now):
-            job.problem = f"{job.owner} had as many leases in a minute as one owner may; the next in {wait_s:.1f} s"
             return
         job.problem = ""
         try:

@@ -1,4 +1,4 @@
-"""Quotas: no client takes all jobs, slots, joins or epochs."""
+"""Quotas: no client takes all jobs or slots."""
 
 from __future__ import annotations
 
@@ -10,49 +10,18 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from p4reduce_contracts.artifacts import SwitchGeometry
 from p4reduce_contracts.jobs.client import InvalidRequestError, JobClient, QuotaExceededError
-from p4reduce_contracts.jobs.lease import ONLY_SWITCH
 from p4reduce_controller.config import Config, QuotaConfig
-from p4reduce_controller.jobs.hello import Address, Hello
-from p4reduce_controller.jobs.quotas import Quotas, Rate
 from p4reduce_controller.jobs.registry import Registry
 from rigs.fake_switch_client import LIMIT_S, serving
 from rigs.memory_job_store import MemoryJobStore
 
 
 def make_registry(**quotas: int) -> Registry:
-    return Registry(SwitchGeometry(8, 32, 64), MemoryJobStore(), 1000.0, quotas=Quotas(QuotaConfig(**quotas)))
-
-
-@settings(max_examples=100, deadline=None, derandomize=True)
-@given(a_minute=st.integers(1, 30), pauses=st.lists(st.floats(0, 30), max_size=100))
-def test_a_rate_holds_over_any_period(a_minute: int, pauses: list[float]) -> None:
-    rate, now, spent = Rate(a_minute), 0.0, []
-    for pause in pauses:
-        now += pause
-        if not rate.wait_s("a", now):
-            rate.spend("a", now)
-            spent.append(now)
-    for first in spent:
-        in_a_minute = [time for time in spent if first <= time < first + 60.0]
-        assert len(in_a_minute) <= 2 * a_minute, "what was left, and what came back"
-    wait_s = rate.wait_s("a", now)
-    assert rate.wait_s("a", now + wait_s + 1e-6) == 0.0
-    assert rate.wait_s("b", now) == 0.0, "owners do not share"
-
-
-def test_the_owner_with_the_oldest_call_is_dropped_from_a_rate(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("p4reduce_controller.jobs.quotas._REMEMBERED", 10)
-    rate = Rate(1)
-    for number in range(1000):
-        rate.spend(str(number), 0.0)
-    assert len(rate._left) == 10
-    assert rate.wait_s("999", 0.0) == 60.0
+    return Registry(SwitchGeometry(8, 32, 64), MemoryJobStore(), 1000.0, quotas=QuotaConfig(**quotas))
 
 
 @pytest.mark.fault("very many jobs or slots of one owner: QuotaExceededError; others get theirs")
@@ -67,38 +36,6 @@ def test_the_jobs_and_slots_of_an_owner_are_limited() -> None:
     assert registry.create("c", 1, 10, owner="bob").slots.base == 10, "refused jobs hold no slots"
     registry.remove("a")
     registry.create("d", 1, 4, owner="alice")
-
-
-def test_the_joins_of_an_owner_are_limited_by_a_rate() -> None:
-    registry = make_registry(joins_a_minute=3)
-    registry.create("train", 2)
-    nonce = 0
-    for _ in range(3):
-        nonce = registry.join("train", 0, 2, 0.0, former=nonce, owner="mallory").nonce
-    with pytest.raises(QuotaExceededError, match=r"mallory joined 3 times in a minute.*; again in 20\.0 s"):
-        registry.join("train", 0, 2, 0.0, former=nonce, owner="mallory")
-    assert registry.heartbeat(nonce, 0.0) == "", "what was refused had no effect"
-    registry.join("train", 1, 2, 0.0, owner="alice")
-    registry.join("train", 0, 2, 20.0, former=nonce, owner="mallory")
-
-
-@pytest.mark.fault("burning epochs: given at a rate; a job that waits for one gets it")
-def test_epochs_are_granted_at_a_rate_and_a_waiting_job_gets_the_next() -> None:
-    registry = make_registry(leases_a_minute=2)
-    job = registry.create("train", 1, owner="alice")
-    nonce = 0
-    for number in range(3):
-        member = registry.join("train", 0, 1, 0.0, former=nonce)
-        nonce = member.nonce
-        registry.hello(Hello(job.id, nonce, Address(1, 2, 3, number)), 0.0)
-        assert (bool(job.grants)) is (number < 2)
-    assert job.missing() == "alice had as many leases in a minute as one owner may; the next in 30.0 s"
-    registry.sweep(29.0)
-    assert not job.grants
-    before = registry.version
-    registry.sweep(30.0)
-    assert bool(job.grants) and job.grants[ONLY_SWITCH].epoch == 3, "no epoch was spent while it waited"
-    assert registry.version > before
 
 
 def test_concurrent_waits_of_a_member_are_limited() -> None:
@@ -136,11 +73,11 @@ def from_source(source: str, address: str) -> Iterator[str]:
             thread.join(LIMIT_S)
 
 
-@pytest.mark.fault("jobs and joins from many loopback addresses: they count for one owner")
+@pytest.mark.fault("jobs from many loopback addresses: they count for one owner")
 @pytest.mark.processes
 def test_all_loopback_addresses_are_one_owner(config: Config) -> None:
     with (
-        serving(replace(config, quotas=QuotaConfig(jobs=2, joins_a_minute=1))) as running,
+        serving(replace(config, quotas=QuotaConfig(jobs=2))) as running,
         from_source("127.0.0.1", running.address) as one,
         from_source("127.44.5.6", running.address) as other,
         JobClient(one) as first,
@@ -152,9 +89,6 @@ def test_all_loopback_addresses_are_one_owner(config: Config) -> None:
         for client in (first, second):
             with pytest.raises(QuotaExceededError, match=r"127\.0\.0\.1 has 2 jobs"):
                 client.create_job("c", 1, 4)
-        first.join("a", 0, 2)
-        with pytest.raises(QuotaExceededError, match=r"127\.0\.0\.1 joined 1 times in a minute"):
-            second.join("b", 0, 2)
 
 
 def test_quotas_of_the_configuration_hold_for_callers(config: Config) -> None:

@@ -25,7 +25,6 @@ from p4reduce_contracts.wire import MAX_JOBS
 from p4reduce_controller.config import QuotaConfig
 from p4reduce_controller.jobs.hello import Address, Hello
 from p4reduce_controller.jobs.model import Member
-from p4reduce_controller.jobs.quotas import Quotas
 from p4reduce_controller.jobs.registry import Registry
 from p4reduce_controller.jobs.slots import SlotRange
 from rigs.memory_job_store import MemoryJobStore
@@ -35,7 +34,7 @@ GEOMETRY = SwitchGeometry(columns=8, block_words=32, slots=1024)
 
 def make_registry(geometry: SwitchGeometry = GEOMETRY) -> Registry:
     nonces = itertools.count(1000)
-    return Registry(geometry, MemoryJobStore(), 10.0, lambda: next(nonces), quotas=Quotas(QuotaConfig(jobs=MAX_JOBS)))
+    return Registry(geometry, MemoryJobStore(), 10.0, lambda: next(nonces), quotas=QuotaConfig(jobs=MAX_JOBS))
 
 
 def place(number: int) -> Address:
