@@ -24,7 +24,6 @@ from p4reduce_lab.bench.numbers import median
 from p4reduce_lab.network import NetworkBuilder
 from p4reduce_lab.processes import Child, ProcessError
 from p4reduce_lab.system import (
-    ROOT,
     EmbeddedSwitch,
     System,
     new_state_dir,
@@ -38,7 +37,7 @@ _ANSWER_S = 150.0
 _START_S = 90.0
 _JOB = "bench"
 _MODULE = "p4reduce_lab.bench.worker"
-_CONTROLLER_PORT, _P4RUNTIME_PORT, _MASTER_PORT = 9600, 9559, 29500
+_CONTROLLER_PORT, _MASTER_PORT = 9600, 29500
 
 
 class Workers:
@@ -112,10 +111,6 @@ class Cluster:
                 counts.setdefault(name, []).append(value)
         return max(float(reply["seconds"]) for reply in replies)
 
-    def trunk_bytes(self) -> tuple[int, int]:
-        """Return the bytes between the switches up to now: up, and down."""
-        return self.system.trunk_bytes(_JOB)
-
     def _switch_seconds(self) -> float:
         return sum(cpu_seconds(switch.pid) for switch in self.system.switches)
 
@@ -135,13 +130,9 @@ class Cluster:
 
 
 @contextmanager
-def running_cluster(
-    run: Run, link: Link, world_size: int, *, gloo: bool = True, racks: int = 1, pipeline: str = "default"
-) -> Iterator[Cluster]:
+def running_cluster(run: Run, link: Link, world_size: int) -> Iterator[Cluster]:
     """Start everything on hosts of a network, or on the loopback interface; take it down at the end.
 
-    `pipeline` is the switches' geometry. With several `racks`, on a network, each has a switch, below another one; the
-    links between these are as the hosts'.
     Raises ProcessError, and SetupError where the network cannot be built.
     """
     with ExitStack() as stack:
@@ -150,45 +141,24 @@ def running_cluster(
         stack.callback(builder.close)
         stack.callback(run.children.stop)  # hosts, switches, controller and workers, the last one first
         if not link.on_loopback:
-            network = links.build(builder, world_size, racks)
+            network = links.build(builder, world_size)
             network.shape(link)
-        jobs = free_address() if link.on_loopback else f"{links.SWITCH_ADDRESS}:{_CONTROLLER_PORT}"
+        udp = f"{links.SWITCH_ADDRESS}:{AGGREGATION_PORT}"
+        jobs = f"{links.SWITCH_ADDRESS}:{_CONTROLLER_PORT}"
+        if link.on_loopback:
+            udp, jobs = free_address(socket.SOCK_DGRAM), free_address()
+        switch = EmbeddedSwitch(ONLY_SWITCH, udp, free_address())
         config = toml_table("[controller]", listen=jobs, state_dir=new_state_dir(run.children.logs))
         config += toml_table("[security]", insecure=not link.on_loopback)  # only the hosts are on this network
         system = stack.enter_context(
-            started_embedded_system(
-                run.children, _switches(network, pipeline), jobs, config, insecure=not link.on_loopback
-            )
+            started_embedded_system(run.children, [switch], jobs, config, insecure=not link.on_loopback)
         )
         stack.enter_context(system.job(_JOB, world_size))
         workers = _start_workers(run, stack, network.hosts, system, world_size)
-        workers.ask("join", gloo=gloo)
+        workers.ask("join")
         run.say(f"{world_size} workers have joined, {link}; {ready_line(system.switches[0])}")
         yield Cluster(run, link, system, workers, network, world_size)
         workers.ask("close")
-
-
-def _switches(network: Network, pipeline: str) -> list[EmbeddedSwitch]:
-    """Return the switches of a network: of the loopback interface, or at the top, and one in each rack."""
-    if not network.hosts:
-        return [EmbeddedSwitch(ONLY_SWITCH, free_address(socket.SOCK_DGRAM), free_address(), pipeline)]
-    top = EmbeddedSwitch(
-        ROOT if network.racks else ONLY_SWITCH, f"{links.SWITCH_ADDRESS}:{AGGREGATION_PORT}", free_address(), pipeline
-    )
-    return [
-        top,
-        *(
-            EmbeddedSwitch(
-                f"leaf{rack.number + 1}",
-                f"{rack.address}:{AGGREGATION_PORT}",
-                f"{rack.address}:{_P4RUNTIME_PORT}",
-                pipeline,
-                parent=top,
-                within=rack.namespace.within,
-            )
-            for rack in network.racks
-        ),
-    ]
 
 
 def ready_line(switch: Child) -> str:
@@ -252,7 +222,6 @@ def _start_workers(run: Run, stack: ExitStack, hosts: Sequence[Host], system: Sy
             "OMP_NUM_THREADS": "1",
             "P4REDUCE_JOB": _JOB,
             "P4REDUCE_CONTROLLER": system.controller,
-            "P4REDUCE_SWITCH": system.switch_of(rank, world_size),
             INSECURE_VARIABLE: "1" if hosts else "0",
         }
         within = hosts[rank].namespace.within if hosts else []

@@ -1,7 +1,7 @@
-"""The benchmark's links, and its hosts: network namespaces around one bridge, or around one in each rack.
+"""The benchmark's links, and its hosts: network namespaces around one bridge.
 
 The calling process must be alone in its network namespace (`unshare --net`, which is how cases are started), because
-the bridge is made there, or that above the racks'.
+the bridge is made there.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from p4reduce_lab.network import CURRENT, Interface, Namespace, NetworkBuilder
 from p4reduce_lab.shaping import Shape, shape_interface
 
-BRIDGE, DATA, UPLINK = "bridge", "eth0", "uplink"
+BRIDGE, DATA = "bridge", "eth0"
 _PREFIX = "10.77.0"
 SWITCH_ADDRESS = f"{_PREFIX}.1"
 
@@ -47,31 +47,11 @@ GBIT_1_LARGE_BURST = Link("1 Gbit/s", 1000, 131072)
 
 
 @dataclass(frozen=True)
-class Rack:
-    """The place of a rack's switch: a namespace with a bridge, to which its hosts and the link to the top lead."""
-
-    number: int
-    namespace: Namespace
-
-    @property
-    def address(self) -> str:
-        """The switch's IPv4 address."""
-        return f"{_PREFIX}.{200 + self.number}"
-
-    @property
-    def outside(self) -> str:
-        """The upper end of its link."""
-        return f"rack{self.number}"
-
-
-@dataclass(frozen=True)
 class Host:
     """One host."""
 
     number: int
     namespace: Namespace
-    at: Namespace = CURRENT
-    """Where its switch is."""
 
     @property
     def address(self) -> str:
@@ -86,15 +66,13 @@ class Host:
 
 @dataclass(frozen=True)
 class Network:
-    """Hosts around one bridge or, with racks, around a bridge in each rack; empty: the loopback interface."""
+    """Hosts around one bridge; empty: the loopback interface."""
 
     hosts: tuple[Host, ...] = ()
-    racks: tuple[Rack, ...] = ()
 
     def shape(self, link: Link) -> None:
-        """Give every host's and every rack's link this rate and burst, both ways, or none."""
-        ends = [end for host in self.hosts for end in ((host.at, host.outside), (host.namespace, DATA))]
-        ends += [end for rack in self.racks for end in ((CURRENT, rack.outside), (rack.namespace, UPLINK))]
+        """Give every host's link this rate and burst, both ways, or none."""
+        ends = [end for host in self.hosts for end in ((CURRENT, host.outside), (host.namespace, DATA))]
         for namespace, device in ends:
             if link.rate_mbit is None:
                 namespace.run("tc", "qdisc", "replace", "dev", device, "root", "noqueue")
@@ -102,23 +80,13 @@ class Network:
                 shape_interface(link.shape, namespace, device)
 
 
-def build(builder: NetworkBuilder, hosts: int, racks: int = 1) -> Network:
-    """Make the bridge with the switch's address, and hosts on it. Raises SetupError where the machine cannot.
-
-    With several `racks` the hosts are on the racks' bridges, in order, as many on each.
-    """
+def build(builder: NetworkBuilder, hosts: int) -> Network:
+    """Make the bridge with the switch's address, and hosts on it. Raises SetupError where the machine cannot."""
     builder.add_bridge(BRIDGE, address=f"{SWITCH_ADDRESS}/24")
     made = []
-    for number in range(racks if racks > 1 else 0):
-        rack = Rack(number, builder.add_namespace(f"rack {number}"))
-        builder.add_bridge(BRIDGE, rack.namespace, address=f"{rack.address}/24")
-        builder.add_veth(Interface(rack.outside, bridge=BRIDGE), Interface(UPLINK, rack.namespace, bridge=BRIDGE))
-        made.append(rack)
-    found = []
     for number in range(hosts):
-        at = made[number * racks // hosts].namespace if made else CURRENT
-        host = Host(number, builder.add_namespace(f"host {number}"), at)
+        host = Host(number, builder.add_namespace(f"host {number}"))
         inside = Interface(DATA, host.namespace, address=f"{host.address}/24")
-        builder.add_veth(Interface(host.outside, at, bridge=BRIDGE), inside)
-        found.append(host)
-    return Network(tuple(found), tuple(made))
+        builder.add_veth(Interface(host.outside, bridge=BRIDGE), inside)
+        made.append(host)
+    return Network(tuple(made))

@@ -61,14 +61,12 @@ def _insert(loaded: Program, entries: Iterable[TableEntry]) -> None:
 
 
 class Contributions:
-    """One contribution of every rank to every slot, for one round or several in a row; they can be moved on.
+    """One contribution of every rank to every slot, for one round; they can be moved on.
 
     The frames lie one behind the other, those of a slot together: each slot's last one completes its round.
     """
 
-    def __init__(
-        self, geometry: Geometry, grant: Grant, switch: SwitchConfig, *, encapsulated: bool, rounds: int = 1
-    ) -> None:
+    def __init__(self, geometry: Geometry, grant: Grant, switch: SwitchConfig, *, encapsulated: bool) -> None:
         """`encapsulated`: with Ethernet, IPv4 and UDP headers; else UDP payloads."""
         ranks, slots = range(len(grant.children)), range(grant.slots.count)
         addresses = [child.address for child in grant.children]
@@ -78,25 +76,23 @@ class Contributions:
             payloads = [heads[at % len(ranks)] + payload for at, payload in enumerate(payloads)]
         self.world_size = len(grant.children)
         self.frame_bytes = len(payloads[0])
-        self.bytes = np.tile(np.frombuffer(b"".join(payloads), np.uint8).reshape(len(payloads), -1), (rounds, 1))
-        """[rounds * slots * ranks, frame bytes]."""
-        self.ports = np.array([address.ingress_port for address in addresses] * (rounds * len(slots)), np.int64)
+        self.bytes = np.frombuffer(b"".join(payloads), np.uint8).reshape(len(payloads), -1).copy()
+        """[slots * ranks, frame bytes]."""
         head = ENCAP_BYTES if encapsulated else 0
         self._rounds = self.bytes[:, head + _ROUND : head + _ROUND + 4]
         self._checksums = self.bytes[:, head + _CHECKSUM : head + _CHECKSUM + 2]
         self._sums: NDArray[np.int64] = 0xFFFF - self._checksums.copy().view(">u2").reshape(-1).astype(np.int64)
-        self._numbers: NDArray[np.int64] = np.arange(len(self.bytes)) // len(payloads)
-        self._step = rounds
+        self._number = 0
         self.move_on()
 
     def __len__(self) -> int:
         return len(self.bytes)
 
     def move_on(self) -> None:
-        """Make all frames contributions to the next rounds."""
-        self._numbers += self._step
-        self._rounds[:] = self._numbers.astype(">u4").view(np.uint8).reshape(-1, 4)
-        sums = (self._sums + self._numbers) % 0xFFFF
+        """Make all frames contributions to the next round."""
+        self._number += 1
+        self._rounds[:] = np.frombuffer(self._number.to_bytes(4, "big"), np.uint8)
+        sums = (self._sums + self._number) % 0xFFFF
         sums[sums == 0] = 0xFFFF
         self._checksums[:] = (0xFFFF - sums).astype(">u2").view(np.uint8).reshape(-1, 2)
 

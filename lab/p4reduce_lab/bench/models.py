@@ -1,4 +1,4 @@
-"""What the benchmark trains: a perceptron of a million parameters on scikit-learn's digits, or the study's transformer.
+"""What the benchmark trains: a perceptron of a million parameters on scikit-learn's digits.
 
 Imported by workers alone; it takes torch and scikit-learn.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any, Final, Literal
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -19,26 +19,13 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 import p4reduce
-from p4reduce.compressors import BlockTopK, Compressor, ScaleCom
 from p4reduce.ring import Inceptionn, RingState, ring_hook
-from p4reduce_lab.study.models import Transformer
 
 _TEST_IMAGES = 360
 _BATCH = 16
 _LEARNING_RATE, _MOMENTUM = 0.02, 0.9
-_ADAMW_RATE = 0.004
 _HIDDEN = 1024
 _ONE_BUCKET_MB = 100
-_SIGNS, _CONTEXT, _PIECES = 65, 64, 4
-"""Of the transformer: characters, characters in a piece, and pieces a worker, as in the study."""
-
-Task = Literal["digits", "transformer"]
-COMPRESSORS: Final[dict[str, Callable[[], Compressor]]] = {
-    "AdaComp": p4reduce.AdaComp,
-    "ScaleCom": ScaleCom,
-    "BlockTopK": lambda: BlockTopK(ratio=0.02),
-}
-"""By the second word of a peer, "p4reduce AdaComp"."""
 
 
 class Trainer:
@@ -51,25 +38,21 @@ class Trainer:
         rank: int,
         world_size: int,
         group_of: Callable[[str], dist.ProcessGroup],
-        task: Task = "digits",
     ) -> None:
         """`group_of` returns the process group of a backend."""
         torch.manual_seed(0)
-        made, self._data, self._test = digits() if task == "digits" else characters()
+        model, self._data, self._test = digits()
         # PowerSGD's collectives of several buckets may come in another order on each rank, which gloo does not bear.
         megabytes = _ONE_BUCKET_MB if peer == "gloo PowerSGD" else None
         backend = peer.partition(" ")[0] if peer.endswith((" backend", " FSDP2")) else "gloo"
-        group, model = group_of(backend), made
+        group = group_of(backend)
         self._model: Any
         if peer.endswith(" FSDP2"):
             self._model = fully_shard(model, mesh=DeviceMesh.from_group(group, "cpu"))
         else:
             self._model = DistributedDataParallel(model, bucket_cap_mb=megabytes, process_group=group)
         self.parameters = sum(parameter.numel() for parameter in self._model.parameters())
-        adamw = torch.optim.AdamW(self._model.parameters(), _ADAMW_RATE)
-        sgd = torch.optim.SGD(self._model.parameters(), _LEARNING_RATE, _MOMENTUM)
-        self._optimizer = sgd if task == "digits" else adamw
-        self._batch = _BATCH if task == "digits" else _PIECES
+        self._optimizer = torch.optim.SGD(self._model.parameters(), _LEARNING_RATE, _MOMENTUM)
         self._add_hook(peer, comm)
         self._rank, self._world_size = rank, world_size
         self._order = torch.Generator().manual_seed(1)
@@ -79,12 +62,12 @@ class Trainer:
         spent = 0.0
         for _ in range(count):
             x, y = self._data
-            chosen = torch.randint(len(y), (self._batch * self._world_size,), generator=self._order)
+            chosen = torch.randint(len(y), (_BATCH * self._world_size,), generator=self._order)
             mine = chosen[self._rank :: self._world_size]
             dist.barrier()
             began = time.perf_counter()
             self._optimizer.zero_grad()
-            loss: torch.Tensor = nn.functional.cross_entropy(self._model(x[mine]), y[mine].flatten())
+            loss: torch.Tensor = nn.functional.cross_entropy(self._model(x[mine]), y[mine])
             loss.backward()  # type: ignore[no-untyped-call]
             self._optimizer.step()
             spent += time.perf_counter() - began
@@ -92,10 +75,10 @@ class Trainer:
 
     @torch.no_grad()
     def accuracy(self) -> float:
-        """Return the share of the test images, or of the next characters, that the model predicts."""
+        """Return the share of the test images that the model classifies correctly."""
         model = getattr(self._model, "module", self._model)
         x, y = self._test
-        return float((model(x).argmax(1) == y.flatten()).float().mean())
+        return float((model(x).argmax(1) == y).float().mean())
 
     def _add_hook(self, peer: str, comm: p4reduce.Communicator) -> None:
         if peer == "gloo fp16":
@@ -103,14 +86,10 @@ class Trainer:
         elif peer == "gloo PowerSGD":
             state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=2, start_powerSGD_iter=2)
             self._model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
-        elif peer == "p4reduce dense" or peer.removeprefix("p4reduce ") in COMPRESSORS:
-            name = peer.removeprefix("p4reduce ")
-            compressor = COMPRESSORS[name]() if name in COMPRESSORS else None
+        elif peer in ("p4reduce dense", "p4reduce AdaComp"):
+            compressor = p4reduce.AdaComp() if peer == "p4reduce AdaComp" else None
             summing = p4reduce.DDPState(comm, compressor, module=self._model)
             self._model.register_comm_hook(summing, p4reduce.ddp_hook)
-        elif peer == "p4reduce 16":
-            halved = p4reduce.DDPState(comm, module=self._model, wire="16")
-            self._model.register_comm_hook(halved, p4reduce.ddp_hook)
         elif peer == "p4reduce 8":
             rounded = p4reduce.DDPState(comm, module=self._model, wire="8", feedback=True)
             self._model.register_comm_hook(rounded, p4reduce.ddp_hook)
@@ -133,15 +112,3 @@ def digits() -> tuple[nn.Module, Data, Data]:
         (x[:-_TEST_IMAGES], y[:-_TEST_IMAGES]),
         (x[-_TEST_IMAGES:], y[-_TEST_IMAGES:]),
     )
-
-
-def characters() -> tuple[nn.Module, Data, Data]:
-    """Return the study's transformer and made-up text, in which a character follows from the one before it."""
-    draw = torch.Generator().manual_seed(0)
-    following = torch.randint(_SIGNS, (_SIGNS, 4), generator=draw)
-    rows = [torch.randint(_SIGNS, (256,), generator=draw)]
-    for _ in range(_CONTEXT):
-        rows.append(following[rows[-1], torch.randint(4, (256,), generator=draw)])
-    text = torch.stack(rows, 1)
-    model = Transformer(_SIGNS, layers=4, width=128, heads=4, context=_CONTEXT)
-    return model, (text[:240, :-1], text[:240, 1:]), (text[240:, :-1], text[240:, 1:])

@@ -31,9 +31,6 @@ class Plot:
 
 PLOTS = (
     Plot("density", "density", "blocks that are not zero, %", "pattern", True, True),
-    Plot("workers", "workers", "workers"),
-    Plot("size", "size", "bytes of the tensor"),
-    Plot("slots", "slots", "slots", "ranks"),
     Plot("racks", "simulated ranks", "ranks", "racks"),
 )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from p4reduce_contracts import artifacts
 from p4reduce_controller.config import Config, SwitchConfig
@@ -17,6 +16,8 @@ from p4reduce_lab.addresses import answers, free_address
 from p4reduce_lab.processes import P4REDUCE, Child, Children
 
 GEOMETRY = "default"
+EMBEDDED = "embedded switch"
+"""Its name in the results."""
 _READY_S = 60.0
 _ANSWER_S = 20.0
 
@@ -24,8 +25,8 @@ _ANSWER_S = 20.0
 class SwitchProcess:
     """A running switch with our program; `install` admits a job."""
 
-    def __init__(self, child: Child, p4runtime: str, folder: Path | None = None) -> None:
-        """Wait until it answers at `p4runtime`, and give it the program in `folder`, by default ours.
+    def __init__(self, child: Child, p4runtime: str) -> None:
+        """Wait until it answers at `p4runtime`, and give it our program.
 
         Raises ProcessError or P4RuntimeError.
         """
@@ -33,7 +34,7 @@ class SwitchProcess:
         self.child = child
         self._client = Client(p4runtime, timeout_s=_ANSWER_S)
         self._client.connect()
-        pipeline = pipelines.read(artifacts.find(GEOMETRY) if folder is None else folder)
+        pipeline = pipelines.read(artifacts.find(GEOMETRY))
         mac_table = MacTable(Config(), SwitchConfig(), pipeline.names)
         self._entry_writer = EntryWriter(self._client, SwitchConfig(), pipeline, mac_table)
         self._entry_writer.start_afresh(1)
@@ -54,10 +55,8 @@ def over_udp(children: Children, name: str, listen: str) -> SwitchProcess:
     return SwitchProcess(children.start(name, command), p4runtime)
 
 
-def on_interfaces(
-    children: Children, name: str, target: str, interfaces: Sequence[str], folder: Path | None = None
-) -> SwitchProcess:
-    """Start a switch of targets.TARGETS with these interfaces as ports 1 and on, and the program in `folder`."""
+def on_interfaces(children: Children, name: str, target: str, interfaces: Sequence[str]) -> SwitchProcess:
+    """Start a switch of targets.TARGETS with these interfaces as ports 1 and on."""
     p4runtime = free_address()
     ports = [f"{number}@{interface}" for number, interface in enumerate(interfaces, 1)]
-    return SwitchProcess(children.start(name, targets.command(target, ports, p4runtime)), p4runtime, folder)
+    return SwitchProcess(children.start(name, targets.command(target, ports, p4runtime)), p4runtime)

@@ -15,20 +15,15 @@ _WARM_UP_STEPS = 4
 _LIMIT_S = 60.0
 
 
-def measure_steps(
-    cluster: Cluster, peers: Sequence[str], steps: int = STEPS, task: str = "digits"
-) -> dict[str, list[float]]:
-    """Measure a training step of each peer on the cluster's link, and add its series; return the seconds of a step.
-
-    `task`: "digits" or "transformer", models.py; one for all measurements on a cluster.
-    """
+def measure_steps(cluster: Cluster, peers: Sequence[str], steps: int = STEPS) -> dict[str, list[float]]:
+    """Measure a training step of each peer on the cluster's link, and add its series; return the seconds of a step."""
     run = cluster.run
     counts: dict[str, dict[str, list[float]]] = {peer: {} for peer in peers}
     for peer in peers:
-        parameters = cluster.workers.ask("train", peer=peer, steps=_WARM_UP_STEPS, task=task)[0]["parameters"]
+        parameters = cluster.workers.ask("train", peer=peer, steps=_WARM_UP_STEPS)[0]["parameters"]
 
     def step(peer: str) -> float:
-        return cluster.timed("train", counts[peer], peer=peer, steps=steps, task=task) / steps
+        return cluster.timed("train", counts[peer], peer=peer, steps=steps) / steps
 
     found = in_turn({peer: partial(step, peer) for peer in peers}, run.repetitions, _LIMIT_S, at_least=3)
     what = f"a step of {parameters:,} parameters, {cluster.world_size} workers"

@@ -14,12 +14,15 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
-from types import ModuleType
 from typing import Any, Final
 
 import numpy as np
+import torch
+import torch.distributed as dist
 from numpy.typing import NDArray
 
+import p4reduce
+from p4reduce.pytorch.backend.options import Options
 from p4reduce_lab.bench.tensors import Kind, tensor
 from p4reduce_lab.network import interface_bytes
 
@@ -43,32 +46,21 @@ class Worker:
         self._interface = interface
         self._rank, self._world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
         self._comm: Any = None
-        self._dist: Any = None
         self._sources: dict[Kind, Any] = {}
         self._trainers: dict[str, Any] = {}
         self._groups: dict[str, Any] = {}
-        self._memory_before = peak_memory("self")
 
-    def join(self, gloo: bool = True, p4reduce: bool = True) -> Reply:
-        """Join the process group, the job, or both."""
-        if gloo:
-            import torch
-            import torch.distributed as dist
-
-            torch.set_num_threads(1)
-            dist.init_process_group("gloo")
-            self._dist = dist
-        if p4reduce:
-            import p4reduce as library
-
-            self._comm = library.join(timeout_s=_JOIN_S, collective_timeout_s=_COLLECTIVE_S)
+    def join(self) -> Reply:
+        """Join the process group and the job."""
+        torch.set_num_threads(1)
+        dist.init_process_group("gloo")
+        self._comm = p4reduce.join(timeout_s=_JOIN_S, collective_timeout_s=_COLLECTIVE_S)
         return {}
 
     def all_reduce(self, peer: str, elements: int, density: float, pattern: str, dense: bool, check: bool) -> Reply:
         """Sum a float32 tensor over all ranks, and measure that; with `check`, see that the sum is right.
 
-        `peer`: "gloo"; "gloo fp16", which sends float16; "p4reduce", "p4reduce 16" or "p4reduce 8": the wire format;
-        or "ring 2^-b", which takes the mean over a ring within that bound.
+        `peer`: "gloo"; "gloo fp16", which sends float16; "p4reduce", "p4reduce 16" or "p4reduce 8": the wire format.
         """
         kind = Kind(elements, density, pattern)
         if kind not in self._sources:
@@ -79,49 +71,32 @@ class Worker:
         source, copied = self._sources[kind]
         np.copyto(copied, source)  # gloo sums in place, and so do we
         wire = peer.partition(" ")[2] or None
+        name = f"{density:.0%} of blocks, {pattern}"  # else calls of other densities, in turn, would count as alike
         if peer == "gloo":
-            import torch
 
             def work() -> Any:
-                self._dist.all_reduce(torch.from_numpy(copied))
+                dist.all_reduce(torch.from_numpy(copied))
                 return copied
 
         elif peer == "gloo fp16":
-            import torch
 
             def work() -> Any:
                 half = torch.from_numpy(copied).half()
-                self._dist.all_reduce(half)
+                dist.all_reduce(half)
                 torch.from_numpy(copied).copy_(half)
                 return copied
 
-        elif peer.startswith("ring "):
-            from p4reduce.codecs.inceptionn import Inceptionn
-            from p4reduce.ring.process_group import Neighbours
-            from p4reduce.ring.schedule import mean_over_ring
-
-            codec = Inceptionn(2.0 ** int(peer.rpartition("^")[2]))
-            ring = Neighbours(self._dist.group.WORLD, codec, _COLLECTIVE_S)
-
-            def work() -> Any:
-                return ring.run(mean_over_ring(copied, self._rank, self._world_size, codec, "the tensor"))
-
         else:
-            name = f"{density:.0%} of blocks, {pattern}"  # else calls of other densities, in turn, would count as alike
 
             def work() -> Any:
                 return self._comm.all_reduce(copied, out=copied, dense=dense, name=name, wire=wire)
 
         found, measured = self._measure(work)
         if check:
-            expected = torch_sum(self._dist, source) if self._dist else None
-            off = 1e-3
-            if expected is not None and peer.startswith("ring "):
-                found = found * self._world_size
-                off = 2 * self._world_size * codec.bound * np.abs(expected).max()
-            if expected is not None and wire in _LOST_BITS:
-                off = self._world_size * np.abs(expected).max() * 2.0 ** -_LOST_BITS[wire]
-            if expected is not None and not np.allclose(found, expected, rtol=1e-3, atol=off):
+            expected = torch_sum(source)
+            lost = 2.0 ** -_LOST_BITS[wire] if wire in _LOST_BITS else 0.0
+            off = max(1e-3, self._world_size * np.abs(expected).max() * lost)
+            if not np.allclose(found, expected, rtol=1e-3, atol=off):
                 raise AssertionError(f"the sum by {peer} is wrong by up to {np.abs(found - expected).max()}")
         return measured
 
@@ -130,15 +105,13 @@ class Worker:
 
         `peer`: the backend, "gloo" or "p4reduce". `elements`: of this rank's tensor.
         """
-        import torch
-
         group = self._group(peer)
         mine = torch.ones(elements, dtype=getattr(torch, dtype))
         gathered = torch.empty(elements * self._world_size, dtype=mine.dtype)
         work: Callable[[], Any] = {
-            "all_reduce": lambda: self._dist.all_reduce(mine, group=group),
-            "broadcast": lambda: self._dist.broadcast(mine, 0, group=group),
-            "all_gather": lambda: self._dist.all_gather(list(gathered.chunk(self._world_size)), mine, group=group),
+            "all_reduce": lambda: dist.all_reduce(mine, group=group),
+            "broadcast": lambda: dist.broadcast(mine, 0, group=group),
+            "all_gather": lambda: dist.all_gather(list(gathered.chunk(self._world_size)), mine, group=group),
         }[name]
 
         def in_a_row() -> None:
@@ -160,41 +133,33 @@ class Worker:
         gloo has one of its own too: that of the world has just been used for the barriers, and is quicker for that.
         """
         if peer not in self._groups:
-            from p4reduce.pytorch.backend.options import Options
-
             options = Options(slots=128) if peer == "p4reduce" else None
-            self._groups[peer] = self._dist.new_group(backend=peer, pg_options=options)
+            self._groups[peer] = dist.new_group(backend=peer, pg_options=options)
         return self._groups[peer]
 
     def _group_to_train(self, backend: str) -> Any:
-        return self._dist.group.WORLD if backend == "gloo" else self._group(backend)
+        return dist.group.WORLD if backend == "gloo" else self._group(backend)
 
-    def train(self, peer: str, steps: int, task: Any = "digits") -> Reply:
+    def train(self, peer: str, steps: int) -> Reply:
         """Train one variant for so many steps more; measure that, and the accuracy after it."""
-        from p4reduce_lab.bench.models import Trainer
-
         if peer not in self._trainers:
-            self._trainers[peer] = Trainer(peer, self._comm, self._rank, self._world_size, self._group_to_train, task)
+            from p4reduce_lab.bench.models import Trainer  # takes scikit-learn, which the other requests do without
+
+            self._trainers[peer] = Trainer(peer, self._comm, self._rank, self._world_size, self._group_to_train)
         trainer = self._trainers[peer]
         spent, measured = self._measure(lambda: trainer.steps(steps))
         return {**measured, "seconds": spent, "accuracy": trainer.accuracy(), "parameters": trainer.parameters}
 
-    def memory(self) -> Reply:
-        """Return the peak of this process's resident memory, and that before it joined, in bytes."""
-        return {"peak": peak_memory("self"), "before": self._memory_before}
-
     def close(self) -> Reply:
         """Leave the job and the process group."""
-        if self._comm is not None:
-            self._comm.close()
-        if self._dist is not None:
-            self._dist.destroy_process_group()
+        self._comm.close()
+        dist.destroy_process_group()
         return {}
 
     def _measure(self, work: Callable[[], Any]) -> tuple[Any, Reply]:
         """Run `work` on all ranks at once; return its result, and what it took from the moment that all share."""
         begin = self._same_moment()
-        stats = self._comm.stats.copy() if self._comm is not None else None
+        stats = self._comm.stats.copy()
         up, down = interface_bytes(self._interface)
         time.sleep(max(0.0, begin - time.monotonic()))
         cpu = time.process_time()
@@ -202,9 +167,8 @@ class Worker:
         seconds, cpu = time.monotonic() - begin, time.process_time() - cpu
         up_now, down_now = interface_bytes(self._interface)
         measured: Reply = {"seconds": seconds, "cpu_s": cpu, "bytes_up": up_now - up, "bytes_down": down_now - down}
-        if stats is not None:
-            spent = self._comm.stats - stats
-            measured |= {"frames": spent.frames_up, "repeated": spent.retransmissions}
+        spent = self._comm.stats - stats
+        measured |= {"frames": spent.frames_up, "repeated": spent.retransmissions}
         return result, measured
 
     def _same_moment(self) -> float:
@@ -212,34 +176,18 @@ class Worker:
 
         A barrier alone would not do: on two cores the ranks leave it one after the other, seen up to 8 ms apart.
         """
-        (self._comm if self._dist is None else self._dist).barrier()
-        moment = np.array([time.monotonic() + _READY_S])
-        if self._dist is None:
-            moment = self._comm.broadcast(moment)
-        else:
-            import torch
-
-            self._dist.broadcast(torch.from_numpy(moment), 0)
+        dist.barrier()
+        moment = torch.tensor([time.monotonic() + _READY_S], dtype=torch.float64)
+        dist.broadcast(moment, 0)
         return float(moment[0])
 
 
-def torch_sum(dist: ModuleType, source: NDArray[np.float32]) -> NDArray[np.float32]:
+def torch_sum(source: NDArray[np.float32]) -> NDArray[np.float32]:
     """Return gloo's sum of a numpy array over all ranks."""
-    import torch
-
     copied = torch.from_numpy(source.copy())
     dist.all_reduce(copied)
     summed: NDArray[np.float32] = copied.numpy()
     return summed
-
-
-def peak_memory(process: int | str) -> int:
-    """Return the largest resident memory that a process has had, in bytes."""
-    with open(f"/proc/{process}/status", encoding="ascii", errors="replace") as lines:
-        for line in lines:
-            if line.startswith("VmHWM:"):
-                return 1024 * int(line.split()[1])
-    return 0
 
 
 def main() -> None:
@@ -251,7 +199,6 @@ def main() -> None:
         "all_reduce": worker.all_reduce,
         "collective": worker.collective,
         "train": worker.train,
-        "memory": worker.memory,
         "close": worker.close,
     }
     with socket.socket(socket.AF_UNIX) as connection:

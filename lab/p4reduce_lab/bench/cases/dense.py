@@ -41,11 +41,8 @@ def measure(run: Run) -> None:
         compare(cluster, MBIT_100, 4, EIGHT_WORKERS)
 
 
-def compare(cluster: Cluster, link: Link, megabytes: float, threshold: Threshold | None = None, axis: str = "") -> None:
-    """Measure both peers in turn, add their series, and the ratio for the threshold.
-
-    `axis`: "workers" or "size", where the series belong in a plot.
-    """
+def compare(cluster: Cluster, link: Link, megabytes: float, threshold: Threshold | None = None) -> None:
+    """Measure both peers in turn, add their series, and the ratio for the threshold."""
     run = cluster.run
     if cluster.link != link:
         cluster.shape(link)
@@ -60,9 +57,7 @@ def compare(cluster: Cluster, link: Link, megabytes: float, threshold: Threshold
         return cluster.all_reduce(peer, elements, counts[peer])
 
     found = in_turn({peer: partial(once, peer) for peer in PEERS}, run.repetitions, _LIMIT_S, at_least=1)
-    size = f"{megabytes:g} MB" if megabytes >= 1 else f"{1024 * megabytes:g} KB"
-    at: dict[str, float | str] = {"workers": cluster.world_size} if axis == "workers" else {}
-    at |= {"size": FLOAT_BYTES * elements} if axis == "size" else {}
+    size = f"{megabytes:g} MB"
     for peer, seconds in found.items():
         counted = summed_up(counts[peer])
         if link.rate_mbit:
@@ -71,7 +66,7 @@ def compare(cluster: Cluster, link: Link, megabytes: float, threshold: Threshold
         what = f"dense float32, {size}, {cluster.world_size} workers"
         times = [1000 * second for second in seconds]
         sized = {"size": FLOAT_BYTES * elements, "ranks": cluster.world_size}
-        run.add(Series(what, peer, str(link), "ms", times, at, counted, **sized))
+        run.add(Series(what, peer, str(link), "ms", times, {}, counted, **sized))
     if threshold is not None:
         run.ratio(threshold.name, found["gloo"], found["p4reduce"])
 

@@ -13,10 +13,10 @@ from p4reduce_controller.jobs.slots import DEFAULT_SLOTS
 from p4reduce_lab.addresses import LOOPBACK, free_port
 from p4reduce_lab.bench import links, switches
 from p4reduce_lab.bench.case import Case, Run, Series, Threshold
-from p4reduce_lab.bench.cases.program import EMBEDDED
 from p4reduce_lab.bench.cluster import cpu_seconds
 from p4reduce_lab.bench.load import make_grant
 from p4reduce_lab.bench.numbers import in_turn, median
+from p4reduce_lab.bench.switches import EMBEDDED
 from p4reduce_lab.bench.udp_load import UdpPeers
 from p4reduce_lab.processes import Child
 

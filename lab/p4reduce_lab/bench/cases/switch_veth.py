@@ -10,11 +10,10 @@ from p4reduce_contracts import artifacts
 from p4reduce_lab import targets
 from p4reduce_lab.bench import switches
 from p4reduce_lab.bench.case import NETWORKS, Case, Run, Series, Threshold
-from p4reduce_lab.bench.cases.program import EMBEDDED
 from p4reduce_lab.bench.cluster import cpu_seconds
 from p4reduce_lab.bench.load import ethernet_addresses, make_grant
 from p4reduce_lab.bench.numbers import in_turn, median
-from p4reduce_lab.bench.switches import SwitchProcess
+from p4reduce_lab.bench.switches import EMBEDDED, SwitchProcess
 from p4reduce_lab.bench.veth_load import VethPeers
 from p4reduce_lab.commands import run as run_command
 from p4reduce_lab.network import NetworkBuilder

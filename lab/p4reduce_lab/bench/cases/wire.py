@@ -105,8 +105,8 @@ def sums(cluster: Cluster, link: Link, megabytes: int) -> None:
             run.ratio(threshold.name, found[peer], found["p4reduce 16"])
 
 
-def bfloat16(cluster: Cluster, link: Link, threshold: Threshold, frames: str = "") -> None:
-    """Measure the backend's all_reduce of 25 MB of bfloat16 beside gloo's; `frames` says what is unusual of them."""
+def bfloat16(cluster: Cluster, link: Link, threshold: Threshold) -> None:
+    """Measure the backend's all_reduce of 25 MB of bfloat16 beside gloo's."""
     run = cluster.run
     size = (_QUICK_MB if run.quick else 25) * MEGABYTE
     once = partial(cluster.timed, "collective", name="all_reduce", elements=size // 2, dtype="bfloat16")
@@ -121,8 +121,7 @@ def bfloat16(cluster: Cluster, link: Link, threshold: Threshold, frames: str = "
     for backend, seconds in found.items():
         times = [1000 * second for second in seconds]
         what = f"all_reduce of {size // MEGABYTE} MB of bfloat16, {WORKERS} workers"
-        peer = f"{backend}, {frames}" if frames and backend == "p4reduce" else backend
-        run.add(Series(what, peer, str(link), "ms", times, size=size, ranks=WORKERS))
+        run.add(Series(what, backend, str(link), "ms", times, size=size, ranks=WORKERS))
     run.ratio(threshold.name, found["gloo"], found["p4reduce"])
 
 
