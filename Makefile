@@ -25,7 +25,7 @@ CPU_TORCH = $(BIN)/python -m pip index versions torch --disable-pip-version-chec
 	proto clean
 
 demo: $(VENV)/demo.stamp  # RACKS=2: two racks of workers, each with a switch, below another one
-	$(BIN)/p4reduce demo --seeds $(SEEDS) --racks $(RACKS) --out out/demo
+	$(BIN)/p4reduce demo --seeds $(SEEDS) --racks $(RACKS) --out out/demo$(patsubst %,-%-racks,$(filter-out 1,$(RACKS)))
 
 test: $(VENV)/dev.stamp $(VENV)/interop.stamp
 	$(PYTEST) -n $(TEST_PROCESSES)

@@ -12,10 +12,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from p4reduce_lab import report, tables
 from p4reduce_lab.processes import Children, ProcessError, terminable
 from p4reduce_lab.system import System, running_system
-from p4reduce_lab.training import VARIANTS, WORLD_SIZE, Result, Training, missing_packages, train
+from p4reduce_lab.training import INSTALL, VARIANTS, WORLD_SIZE, Result, Training, missing_packages, train
 from p4reduce_runtime import kernels
 
 _WIDTH_OF_A_FILE = 130
+_LINES = 20
+"""Of progress, where there is no terminal."""
 
 
 def run_demo(
@@ -34,7 +36,7 @@ def run_demo(
     ProcessError; all processes it started have ended when it returns or raises.
     """
     if missing := missing_packages():
-        raise ProcessError(f"the demo needs {', '.join(missing)}: pip install 'p4reduce[demo]'")
+        raise ProcessError(f"the demo needs {', '.join(missing)}; {INSTALL}")
     console = console or tables.console(_WIDTH_OF_A_FILE)
     logs = out / "logs"
     logs.mkdir(parents=True, exist_ok=True)
@@ -51,11 +53,18 @@ def run_demo(
             console.print(f"starting {WORLD_SIZE} workers")
             with _progress(console) as bar:
                 task = bar.add_task("", total=None)
+                printed = 0
 
                 def show(training: Training, step: int, steps: int) -> None:
+                    nonlocal printed
                     about = training.variant.name + (f", seed {training.seed}" if seeds > 1 else "")
-                    done = plan.index(training) * steps + step
-                    bar.update(task, description=about, completed=done, total=len(plan) * steps)
+                    done, total = plan.index(training) * steps + step, len(plan) * steps
+                    bar.update(task, description=about, completed=done, total=total)
+                    if (
+                        not console.is_terminal and done * _LINES // total > printed
+                    ):  # there, the bar is shown at the end
+                        printed = done * _LINES // total
+                        console.print(f"{about}: step {step}/{steps}")
 
                 switches = [system.switch_of(rank, WORLD_SIZE) for rank in range(WORLD_SIZE)] if racks > 1 else []
                 results = train(children, plan, job, system.controller, show, switches)

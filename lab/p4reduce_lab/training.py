@@ -24,6 +24,7 @@ TRAINING = re.compile(r"training (\d+)/(\d+): ")
 MODULE = "p4reduce_lab.measured_training"
 NEEDED = ("torch", "sklearn", "matplotlib")
 """Packages that training and plots need beside p4reduce's own dependencies."""
+INSTALL = "in the checkout: pip install '.[demo]'"  # an index may have another project of this name
 
 Result = dict[str, Any]
 """What a training measured (measured_training.py), and the "name" of its variant."""

@@ -14,6 +14,7 @@ import click
 from p4reduce_lab import report, tables
 from p4reduce_lab.errors import MissingToolError
 from p4reduce_lab.training import (
+    INSTALL,
     STALL_S,
     STEP,
     TRAINING,
@@ -42,7 +43,7 @@ def train_on_testbed(
     `out`. Raises SetupError or ProcessError.
     """
     if missing := missing_packages():
-        raise MissingToolError(f"the training needs {', '.join(missing)}: pip install 'p4reduce[demo]'")
+        raise MissingToolError(f"the training needs {', '.join(missing)}; {INSTALL}")
     began = time.monotonic()
     logs = out / "logs"
     plan = [Training(variant, seed, epochs, logs) for seed in range(seeds) for variant in VARIANTS]

@@ -67,7 +67,8 @@ def test_one_epoch_of_the_whole_demo(one_epoch: tuple[Path, dict[str, Any], str]
     assert gloo["up_bytes_per_step"] is None or gloo["up_bytes_per_step"] > report["ring_bytes_formula"]
     for key in ("up_bytes_per_step", "down_bytes_per_step"):
         assert dense[key] > 3 * adacomp[key] > 0
-    assert all(variant.name in text for variant in VARIANTS)
+    for variant in VARIANTS:
+        assert f"\n{variant.name}: step " in text, "there is no terminal, so progress is lines"
     assert (out / "demo.png").stat().st_size > 10_000
     assert not mentioning(str(out))
     assert "trunks" not in report

@@ -13,7 +13,7 @@ from typing import Any
 
 from p4reduce_lab.bench.numbers import median, ratio
 from p4reduce_lab.processes import Children
-from p4reduce_lab.training import NEEDED, missing_packages
+from p4reduce_lab.training import INSTALL, NEEDED, missing_packages
 
 REPETITIONS = 5
 """The fewest measurements for a median of a threshold."""
@@ -41,7 +41,7 @@ NETWORKS = Need(
     "root that may make network namespaces, and ip, tc (iproute2), unshare and nsenter (util-linux) on PATH",
     _can_build_networks,
 )
-TRAINING_PACKAGES = Need(f"{', '.join(NEEDED)}: pip install 'p4reduce[demo]'", lambda: not missing_packages())
+TRAINING_PACKAGES = Need(f"{', '.join(NEEDED)}; {INSTALL}", lambda: not missing_packages())
 BMV2 = Need("simple_switch_grpc (BMv2) on PATH", lambda: shutil.which("simple_switch_grpc") is not None)
 
 

@@ -14,6 +14,7 @@ from p4reduce_lab.bench.case import Case, Findings, Series, show
 from p4reduce_lab.bench.numbers import median
 from p4reduce_lab.bench.store import software
 from p4reduce_lab.tables import Table, machine
+from p4reduce_lab.training import INSTALL
 
 
 def write(
@@ -98,6 +99,6 @@ def _draw(out: Path, findings: Mapping[str, Findings], console: Console) -> list
     try:
         from p4reduce_lab.bench.plot import draw
     except ImportError as error:
-        console.print(f"no plots: {error}; pip install 'p4reduce[demo]'", markup=False)
+        console.print(f"no plots: {error}; {INSTALL}", markup=False)
         return []
     return draw(out, [series for found in findings.values() for series in found.series])

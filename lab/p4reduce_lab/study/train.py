@@ -123,7 +123,7 @@ def _optimizer(run: Run, task: Task, model: nn.Module) -> torch.optim.Optimizer:
         try:
             from pytorch_optimizer import NovoGrad
         except ImportError as error:
-            raise ImportError("NovoGrad is in an optional package: pip install 'p4reduce[study]'") from error
+            raise ImportError("NovoGrad is in an optional package; in the checkout: pip install '.[study]'") from error
         return NovoGrad(model.parameters(), lr=NOVOGRAD_LR[run.model])
     return torch.optim.SGD(model.parameters(), lr=task.sgd_lr, momentum=MOMENTUM)
 
