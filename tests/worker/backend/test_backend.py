@@ -62,7 +62,8 @@ def test_every_collective_of_every_dtype_is_right(wide_system: System, launch: L
 @pytest.mark.slow
 @over_networks("wide_system")
 def test_in_detail_debugging_and_with_a_late_rank(launch: Launch) -> None:
-    outputs = launch(2, CHECKS, "sums", "copies", "timeout", TORCH_DISTRIBUTED_DEBUG="DETAIL")
+    switch_alone = {"P4REDUCE_GATHER_BYTES": "1"}
+    outputs = launch(2, CHECKS, "sums", "copies", "timeout", TORCH_DISTRIBUTED_DEBUG="DETAIL", **switch_alone)
     assert "timed out as it should" in outputs[0]
 
 

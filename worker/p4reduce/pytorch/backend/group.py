@@ -38,7 +38,8 @@ from p4reduce.errors import (
 )
 from p4reduce.pytorch.backend import sums
 from p4reduce.pytorch.backend.jobs import GroupJob, NoRoomError, join_job
-from p4reduce.pytorch.backend.options import BACKEND, Options
+from p4reduce.pytorch.backend.options import BACKEND, GATHER_BYTES, Options
+from p4reduce.pytorch.backend.routes import Routes
 from p4reduce.pytorch.backend.work import CollectiveThread, CollectiveWork
 from p4reduce.pytorch.staging import OnHost, is_staged, stage
 
@@ -85,6 +86,9 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
             raise TypeError(f"pg_options is {options!r}; the backend {BACKEND} takes p4reduce.pytorch.backend.Options")
         super().__init__(group.group_rank, group.group_size)
         self._options = options or Options()
+        gather_bytes = self._options.least_gather_bytes()
+        self._gather_bytes = GATHER_BYTES if gather_bytes is None else max(1, gather_bytes)
+        self._routes = Routes() if gather_bytes is None else None
         self._timeout: timedelta = group.timeout
         # torchrun --standalone keeps one store for all its attempts: keys of ranks that have ended must not be found
         attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
@@ -233,10 +237,16 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
 
         def run(timeout_s: float) -> None:
             (tensor,) = staged.writes
-            if (comm := self._communicator()) is None:
-                self._gloo_of_thread().broadcast([tensor], opts).wait()
-            else:
-                _write(tensor, comm.broadcast(_bytes_of(tensor), opts.rootRank, timeout_s=timeout_s))
+            words = _bytes_of(tensor)
+
+            def over_switch(comm: Communicator) -> torch.Tensor:
+                return comm.broadcast(words, opts.rootRank, timeout_s=timeout_s)
+
+            def over_gloo(gloo: Any) -> torch.Tensor:
+                gloo.broadcast([words], opts).wait()
+                return words
+
+            _write(tensor, self._copy("broadcast", len(words), over_switch, over_gloo, timeout_s))
 
         return self._submit("broadcast", tensors, opts, run, staged)
 
@@ -250,10 +260,7 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
 
         def run(timeout_s: float) -> None:
             (mine,), (all_ranks,) = staged.reads, staged.writes
-            if (comm := self._communicator()) is None:
-                self._gloo_of_thread()._allgather_base(*_flat(all_ranks, mine), opts).wait()
-            else:
-                _write(all_ranks, comm.all_gather(_bytes_of(mine), timeout_s=timeout_s).reshape(-1))
+            _write(all_ranks, self._all_gather(_bytes_of(mine), opts, timeout_s, _bytes_of(all_ranks)))
 
         return self._submit("all_gather", [output], opts, run, staged)
 
@@ -272,13 +279,42 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
 
         def run(timeout_s: float) -> None:
             (mine,) = staged.reads
-            if (comm := self._communicator()) is None:
-                self._gloo_of_thread().allgather([staged.writes], [mine], opts).wait()
-                return
-            for row, words in zip(staged.writes, comm.all_gather(_bytes_of(mine), timeout_s=timeout_s), strict=True):
+            for row, words in zip(staged.writes, self._all_gather(_bytes_of(mine), opts, timeout_s), strict=True):
                 _write(row, words)
 
         return self._submit("all_gather", list(rows), opts, run, staged)
+
+    def _all_gather(
+        self, words: torch.Tensor, opts: Any, timeout_s: float, room: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Return every rank's bytes, [ranks, bytes], which may lie in `room`."""
+
+        def over_switch(comm: Communicator) -> torch.Tensor:
+            return comm.all_gather(words, timeout_s=timeout_s)
+
+        def over_gloo(gloo: Any) -> torch.Tensor:
+            rows = torch.empty(self.size() * len(words), dtype=torch.uint8) if room is None else room
+            gloo._allgather_base(rows, words, opts).wait()
+            return rows.view(self.size(), -1)
+
+        return self._copy("all_gather", len(words), over_switch, over_gloo, timeout_s)
+
+    def _copy(
+        self,
+        kind: str,
+        size: int,
+        over_switch: Callable[[Communicator], torch.Tensor],
+        over_gloo: Callable[[Any], torch.Tensor],
+        timeout_s: float,
+    ) -> torch.Tensor:
+        """Return what one of the two returns; over gloo where the switch has no room."""
+        comm = self._communicator()
+        if comm is not None and self._routes is None:
+            return over_switch(comm)
+        gloo = self._gloo_of_thread()
+        if comm is None or self._routes is None:
+            return over_gloo(gloo)
+        return self._routes.run(comm, kind, size, lambda: over_switch(comm), lambda: over_gloo(gloo), timeout_s)
 
     # The end
 
@@ -316,11 +352,11 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
         return elements > 0 and _are_plain(*tensors, *outputs)
 
     def _copies(self, tensors: Sequence[torch.Tensor], *outputs: torch.Tensor) -> bool:
-        """Return whether the switch copies this one; small ones are faster over gloo."""
+        """Return whether the switch may copy this one; small ones are faster over gloo."""
         if len(tensors) != 1 or self.size() == 1:
             return False
         size = tensors[0].numel() * tensors[0].element_size()  # sparse tensors have no nbytes
-        return size >= max(1, self._options.gather_bytes) and _are_plain(*tensors, *outputs)
+        return size >= self._gather_bytes and _are_plain(*tensors, *outputs)
 
     def _over_gloo(self, collective: Callable[..., Any], *arguments: Any) -> Any:
         """Call the companion's collective; AVG, which gloo has not, is its sum divided by the number of ranks."""
@@ -517,4 +553,5 @@ def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _write(tensor: torch.Tensor, words: torch.Tensor) -> None:
-    tensor.detach().copy_(words.reshape(-1).view(tensor.dtype).reshape(tensor.shape))
+    if words.data_ptr() != tensor.data_ptr():
+        tensor.detach().copy_(words.reshape(-1).view(tensor.dtype).reshape(tensor.shape))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -12,8 +13,9 @@ BACKEND: Final = "p4reduce"
 """The name that `init_process_group` takes."""
 SUBGROUP_SLOTS = 32
 """Slots of the job of a `new_group`: a switch has about a thousand for all jobs."""
+GATHER_VARIABLE: Final = "P4REDUCE_GATHER_BYTES"
 GATHER_BYTES = 1 << 20
-"""Below this, gloo's broadcast and all-gather are faster (docs/performance.md)."""
+"""Below this, gloo's broadcast and all-gather are faster."""
 
 
 @dataclass(frozen=True)
@@ -30,9 +32,9 @@ class Options:
     """The switch that this rank sends to, as in `p4reduce.join`; default: P4REDUCE_SWITCH. Ranks may differ in it."""
     slots: int | None = None
     """Slots of the job that rank 0 makes; default: what is free, at most 128, and 32 for a `new_group`."""
-    gather_bytes: int = GATHER_BYTES
-    """From how many bytes on `broadcast` and `all_gather` take the switch."""
-
+    gather_bytes: int | None = None
+    """From how many bytes on `broadcast` and `all_gather` take the switch; default: P4REDUCE_GATHER_BYTES, else from
+    1 MiB on where that was faster than gloo in the group's first calls of about that size."""
     wire: Wire | None = None
     """How sums of floats are sent: "float32", "16" or "8" bits a number, or "auto" (`Communicator.choose_wire`).
     Default: float32 and complex64 as float32, float16 and bfloat16 in 16 bits."""
@@ -43,5 +45,14 @@ class Options:
         check_wire(self.wire)
         if self.slots is not None and self.slots < 1:
             raise ValueError(f"slots is {self.slots}; a job needs at least 1")
-        if self.gather_bytes < 0:
+        if self.gather_bytes is not None and self.gather_bytes < 0:
             raise ValueError(f"gather_bytes is {self.gather_bytes}; it is a number of bytes")
+
+    def least_gather_bytes(self) -> int | None:
+        """Return `gather_bytes` or what the environment says; ValueError if that is no number of bytes."""
+        text = os.environ.get(GATHER_VARIABLE)
+        if self.gather_bytes is not None or not text:
+            return self.gather_bytes
+        if not text.isdecimal():
+            raise ValueError(f"{GATHER_VARIABLE} is {text!r}; it is a number of bytes")
+        return int(text)
