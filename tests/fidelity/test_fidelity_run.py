@@ -123,10 +123,9 @@ def test_the_report_counts_where_bmv2_is_ahead_and_where_both_differ() -> None:
     page = results.as_markdown([record, Record("none", "p4c", "p4c: error")], about)
     assert "2 programs, 1 of them with tests, 4 tests." in page
     assert "| bmv2 | 2 | 1 | 0 | 1 |" in page
-    assert "| one | 1 | 2 | 1 | 0 |" in page and "| one | 1 | 2 | 1 |\n" in page
-    assert "| some | other | 4 | 1 | 0 | 0 |" in page and "- 1: p4c: error (none)" in page
+    assert "| one | 1 | 2 | 1 | 0 |" in page
+    assert "| some | other | 4 | 1 | 0 | 0 |" in page
     assert "| some | one | 1 | action profile: not supported | pass 1 |" in page
-    assert "| some | 1 | something else leaves | 1 | 0 |" in page and "| some | 1 | BMv2 ended | 0 | 1 |" in page
     written = json.loads(results.as_json([record], about))
     assert written["programs"]["p4c/some"]["one"]["differ"] == 2 and written["seeds"] == "1"
 
