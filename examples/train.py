@@ -11,7 +11,7 @@
     OMP_NUM_THREADS=1 torchrun --nproc-per-node 4 examples/train.py --aggregation p4reduce --job digits \\
         --compressor adacomp
 
---compressor takes a name (docs/compressors.md lists them) or a TOML file that names a compressor and its settings.
+--compressor takes a name (docs/compressors.md lists them).
 The data are scikit-learn's 1797 digits of 8 x 8 pixels, which come with the package: nothing is downloaded.
 """
 
@@ -26,23 +26,23 @@ from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
 import p4reduce
-from p4reduce.compressors import by_name, from_toml
+from p4reduce.compressors import by_name
 
 TEST_IMAGES = 360
 LOG_EVERY = 10  # steps
 
 
 def compressor(text):
-    """Return the compressor of this name or TOML file, None for "none"."""
+    """Return the compressor of this name, None for "none"."""
     try:
-        return None if text == "none" else (from_toml if text.endswith(".toml") else by_name)(text)
+        return None if text == "none" else by_name(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
 
 
 settings = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 settings.add_argument("--aggregation", choices=["gloo", "p4reduce"], default="gloo", help="what sums the gradients")
-settings.add_argument("--compressor", type=compressor, metavar="NAME|FILE.toml", help="with p4reduce [default: none]")
+settings.add_argument("--compressor", type=compressor, metavar="NAME", help="with p4reduce [default: none]")
 settings.add_argument("--job", help="the switch's job [default: P4REDUCE_JOB]")
 settings.add_argument("--seed", type=int, default=0, help="of the initial weights and the order of the data")
 settings.add_argument("--epochs", type=int, default=30)

@@ -403,12 +403,6 @@ def _of_file(read: Callable[[Path], Any], name: str, *errors: type[Exception]) -
     return run
 
 
-def _compressor(path: Path) -> Any:
-    from p4reduce.compressors.config import from_toml  # with all of torch
-
-    return from_toml(path)
-
-
 CONTROLLER = b"""
 [switch]
 p4runtime = "127.0.0.1:9559"
@@ -429,17 +423,6 @@ mac = "02:00:00:00:01:01"
 [forwarding]
 learn = true
 flood = [1, 2, 3]
-"""
-COMPRESSOR = b"""
-compressor = "adacomp"
-[options]
-form = "gather"
-warmup_steps = 3
-[policy]
-conv = 50
-first_layer = "dense"
-[policy.names]
-"fc2.*" = "dense"
 """
 TOML_WORDS = (
     *(b"0x" + b"f" * 4000, b"9" * 5000, b"9" * 400, b"-1", b"0", b"1e999", b"nan", b"-inf", b"true", b"[]", b"{}"),
@@ -515,12 +498,6 @@ TARGETS = {
             "controller-toml",
             lambda: [CONTROLLER],
             _of_file(config.load, "controller.toml", ConfigError),
-            TOML_WORDS,
-        ),
-        Target(
-            "compressor-toml",
-            lambda: [COMPRESSOR],
-            _of_file(_compressor, "compressor.toml", ValueError),
             TOML_WORDS,
         ),
         Target(

@@ -15,19 +15,14 @@ from p4reduce.codecs import coordinates
 from p4reduce.codecs.coordinates import Coordinates
 from p4reduce.compressors import (
     AdaComp,
-    BlockAdaComp,
-    BlockRandomK,
-    BlockThreshold,
-    BlockTopK,
-    BlockTopKRatio,
     Compressed,
     Compressor,
     Decompressed,
     Form,
     NoCompression,
+    OmniReduce,
     Policy,
     ScaleCom,
-    SharedAdaComp,
     Step,
     Stream,
 )
@@ -63,14 +58,13 @@ MAKERS: dict[str, Callable[[], Compressor]] = {
     "adacomp, shared": lambda: AdaComp(form="shared"),
     "adacomp, auto in levels, warm-up": lambda: AdaComp(levels=5, warmup_steps=2),
     "adacomp, momentum": lambda: AdaComp(momentum=0.9),
-    "shared-adacomp": lambda: SharedAdaComp(value_bits=8),
+    "adacomp, shared in 8 bits": lambda: AdaComp(form="shared", value_bits=8),
     "scalecom": lambda: ScaleCom(Policy(20, 20, 20, 20), warmup_steps=1),
     "scalecom, 32 bits": lambda: ScaleCom(b=1.0, per_chunk=2, value_bits=32),
-    "block-adacomp": BlockAdaComp,
-    "block-top-k": lambda: BlockTopK(ratio=0.1),
-    "block-threshold": lambda: BlockThreshold(threshold=16.0),
-    "block-random-k": lambda: BlockRandomK(value_bits=16),
-    "block-top-k-ratio": lambda: BlockTopKRatio(Policy(50, 33, 33, 33), ratio=0.2),
+    "omnireduce": lambda: OmniReduce(ratio=0.1),
+    "omnireduce, threshold": lambda: OmniReduce("threshold", threshold=16.0),
+    "omnireduce, 8 bits": lambda: OmniReduce("random-k", value_bits=8),
+    "omnireduce, ratio": lambda: OmniReduce("top-k-ratio", Policy(50, 33, 33, 33), ratio=0.2),
 }
 """Every compressor, and every form of AdaComp."""
 

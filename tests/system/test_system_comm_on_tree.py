@@ -80,7 +80,7 @@ CASES: list[tuple[ModuleType, Callable[..., None], dict[str, Any]]] = [
     ),
     *[
         (nonfinite, nonfinite.test_a_skipped_step_is_skipped_by_all_and_changes_no_state, {"name": name})
-        for name in ("dense", "adacomp", "adacomp, shared", "scalecom, 32 bits", "block-top-k")
+        for name in ("dense", "adacomp", "adacomp, shared", "scalecom, 32 bits", "omnireduce")
     ],
 ]
 

@@ -13,11 +13,11 @@ import p4reduce
 def test_the_public_names() -> None:
     assert p4reduce.__all__ == [
         "AdaComp",
-        "BlockTopK",
         "CollectiveError",
         "Communicator",
         "DDPState",
         "NoCompression",
+        "OmniReduce",
         "P4ReduceError",
         "ScaleCom",
         "__version__",

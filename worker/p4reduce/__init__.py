@@ -20,18 +20,18 @@ from p4reduce.errors import CollectiveError, P4ReduceError
 from p4reduce.join import join
 
 if TYPE_CHECKING:
-    from p4reduce.compressors import AdaComp, BlockTopK, NoCompression, ScaleCom
+    from p4reduce.compressors import AdaComp, NoCompression, OmniReduce, ScaleCom
     from p4reduce.pytorch.ddp import DDPState, ddp_hook
 
     __version__: str
 
 __all__ = [
     "AdaComp",
-    "BlockTopK",
     "CollectiveError",
     "Communicator",
     "DDPState",
     "NoCompression",
+    "OmniReduce",
     "P4ReduceError",
     "ScaleCom",
     "__version__",
@@ -41,9 +41,9 @@ __all__ = [
 
 _NEED_TORCH = {
     "AdaComp": "p4reduce.compressors",
-    "BlockTopK": "p4reduce.compressors",
     "DDPState": "p4reduce.pytorch.ddp",
     "NoCompression": "p4reduce.compressors",
+    "OmniReduce": "p4reduce.compressors",
     "ScaleCom": "p4reduce.compressors",
     "ddp_hook": "p4reduce.pytorch.ddp",
 }

@@ -1,7 +1,8 @@
-"""Two older compressors with which AdaComp's authors compare theirs: one bit an element, and plain top-k.
+"""Compressors of the study only: two older ones with which AdaComp's authors compare theirs, one bit an element and
+plain top-k, and BlockAdaComp (ours).
 
-They are baselines of the study only: a switch cannot add their messages more cheaply than whole floats. So their
-sums are sent as floats, and only their own encodings' bits are counted.
+A switch cannot add the older ones' messages more cheaply than whole floats. So their sums are sent as floats, and only
+their own encodings' bits are counted.
 
 OneBit follows Seide et al., "1-bit stochastic gradient descent and its application to data-parallel distributed
 training of speech DNNs", Interspeech 2014, as others describe it (unverified): every element becomes one bit, above
@@ -16,7 +17,7 @@ from typing import ClassVar
 
 import torch
 
-from p4reduce.compressors import Answer, Compressed, Compressor, Decompressed, Form, Step
+from p4reduce.compressors import Answer, BlockSparsifier, Compressed, Compressor, Decompressed, Form, Step
 from p4reduce.compressors.forms.sum import Values
 from p4reduce.compressors.policy import Policy
 from p4reduce.compressors.step import FLOAT_BITS
@@ -93,3 +94,19 @@ class TopK(Compressor):
         mean, sent = answer.result
         residue = compressed.kept - sent if self.feedback else torch.zeros_like(sent)
         return Decompressed(mean, residue, compressed.sent_bits)
+
+
+class BlockAdaComp(BlockSparsifier):
+    """AdaComp's test on the L2 norms of blocks: those with |R + 1.1 dW| >= max |R + dW| over 20 blocks."""
+
+    name: ClassVar[str] = "block-adacomp"
+
+    def __init__(self) -> None:
+        super().__init__(value_bits=8)
+
+    def choose(self, step: Step, total: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
+        norms = total.norm(dim=1)
+        bins = torch.nn.functional.pad(norms, (0, -len(norms) % 20)).view(-1, 20)
+        most = bins.amax(dim=1).repeat_interleave(20)[: len(norms)]
+        chosen: torch.Tensor = ((total + 0.1 * gradient).norm(dim=1) >= most) & (most > 0)
+        return chosen

@@ -7,18 +7,13 @@ from dataclasses import dataclass
 
 from p4reduce.compressors import (
     AdaComp,
-    BlockAdaComp,
-    BlockRandomK,
-    BlockThreshold,
-    BlockTopK,
-    BlockTopKRatio,
     Compressor,
     NoCompression,
+    OmniReduce,
     Policy,
     ScaleCom,
-    SharedAdaComp,
 )
-from p4reduce_lab.study.baselines import OneBit, TopK
+from p4reduce_lab.study.baselines import BlockAdaComp, OneBit, TopK
 from p4reduce_lab.study.ring import RINGS
 from p4reduce_lab.study.rounded import ROUNDED
 
@@ -38,7 +33,7 @@ class Task:
     sgd_lr: float
     adam_lr: float
     measure: str  #: "accuracy" in % on the test images, or "loss" in nats a character on the test text
-    block_threshold: float  #: for BlockThreshold: an L2 norm, tried out so that one block in 25 to 30 is sent
+    block_threshold: float  #: for block-threshold: an L2 norm, tried out so that one block in 25 to 30 is sent
 
 
 @dataclass(frozen=True)
@@ -121,13 +116,13 @@ VARIANTS = {
         Variant("adacomp-gather", lambda task: AdaComp(form="gather")),
         Variant("adacomp-sum", lambda task: AdaComp(form="sum")),
         Variant("adacomp-auto", lambda task: AdaComp()),
-        Variant("shared-adacomp", lambda task: SharedAdaComp()),
+        Variant("shared-adacomp", lambda task: AdaComp(form="shared")),
         Variant("scalecom", _scalecom),
         Variant("block-adacomp", lambda task: BlockAdaComp()),
-        Variant("block-top-k", lambda task: BlockTopK(ratio=0.02)),
-        Variant("block-random-k", lambda task: BlockRandomK(ratio=0.1)),
-        Variant("block-threshold", lambda task: BlockThreshold(threshold=task.block_threshold)),
-        Variant("block-top-k-ratio", lambda task: BlockTopKRatio(ratio=0.02)),
+        Variant("block-top-k", lambda task: OmniReduce(ratio=0.02)),
+        Variant("block-random-k", lambda task: OmniReduce("random-k", ratio=0.1)),
+        Variant("block-threshold", lambda task: OmniReduce("threshold", threshold=task.block_threshold)),
+        Variant("block-top-k-ratio", lambda task: OmniReduce("top-k-ratio", ratio=0.02)),
     )
 }
 

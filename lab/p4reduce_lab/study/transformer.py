@@ -19,14 +19,14 @@ from torch.nn import functional as F
 
 from p4reduce.compressors import (
     AdaComp,
-    BlockAdaComp,
-    BlockTopK,
     Compressor,
     NoCompression,
+    OmniReduce,
     Policy,
     ScaleCom,
 )
 from p4reduce_lab.study import data
+from p4reduce_lab.study.baselines import BlockAdaComp
 from p4reduce_lab.study.grid import CHUNK, MOMENTUM, TASKS, WARMUP_STEPS, LanguageTask, Run
 from p4reduce_lab.study.means import Means
 from p4reduce_lab.study.models import Transformer
@@ -84,7 +84,7 @@ RECIPES = {
     "adacomp-shared": Recipe(_adacomp("shared")),
     "scalecom": Recipe(_scalecom),
     "block-adacomp": Recipe(BlockAdaComp),
-    "block-top-k": Recipe(lambda: BlockTopK(ratio=0.02)),
+    "block-top-k": Recipe(lambda: OmniReduce(ratio=0.02)),
     "adacomp-warm": Recipe(_adacomp(warmup_steps=WARM)),
     "adacomp-bins-50": Recipe(_adacomp(linear=50, embedding=50)),
     "adacomp-bins-50-warm": Recipe(_adacomp(linear=50, embedding=50, warmup_steps=WARM)),

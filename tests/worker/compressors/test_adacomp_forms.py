@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from p4reduce.compressors import AdaComp, SharedAdaComp
+from p4reduce.compressors import AdaComp
 from rigs.ranks import SHAPES, by_the_book, gradients_of, over_switch, residue_of
 
 BINS = {"conv.weight": 50, "fc.weight": 500}
@@ -66,10 +66,9 @@ def test_sum_uses_what_the_ranks_agreed_on_a_step_before(world_size: int, levels
     assert levels == 1 or world_size == 1 or max(weights) > 1
 
 
-@pytest.mark.parametrize("make", [lambda: AdaComp(form="shared", value_bits=32), lambda: SharedAdaComp(value_bits=32)])
 @pytest.mark.parametrize("world_size", [1, 3, 4])
-def test_shared_takes_the_choice_of_one_rank_in_turn(make: type[AdaComp], world_size: int) -> None:
-    compressors = [make() for _ in range(world_size)]
+def test_shared_takes_the_choice_of_one_rank_in_turn(world_size: int) -> None:
+    compressors = [AdaComp(form="shared", value_bits=32) for _ in range(world_size)]
     residues = {name: [np.zeros(np.prod(SHAPES[name]))] * world_size for name in BINS}
     for step, found in enumerate(over_switch(compressors, gradients_of, STEPS)):
         for name, size in BINS.items():
@@ -90,12 +89,12 @@ def test_shared_takes_the_choice_of_one_rank_in_turn(make: type[AdaComp], world_
 @pytest.mark.parametrize("bits", [8, 16])
 def test_shared_with_narrow_values_keeps_their_rounding(bits: int) -> None:
     """What a narrow lane rounds away is in the residue, so the means and the residues still make up the gradients."""
-    compressors = [SharedAdaComp(value_bits=bits) for _ in range(4)]
+    compressors = [AdaComp(form="shared", value_bits=bits) for _ in range(4)]
     received = sum(found[0][0].means["fc.weight"].double() for found in over_switch(compressors, gradients_of, 20))
     given = sum(gradients_of(rank, step)["fc.weight"].double() for rank in range(4) for step in range(20))
     left = sum(residue_of(one, "fc.weight").double() for one in compressors).view(10, 120)
     torch.testing.assert_close(4 * received + left, given, rtol=0, atol=1e-3)
-    exact = [SharedAdaComp(value_bits=32) for _ in range(4)]
+    exact = [AdaComp(form="shared", value_bits=32) for _ in range(4)]
     for _ in over_switch(exact, gradients_of, 20):
         pass
     assert not torch.equal(residue_of(exact[0], "fc.weight"), residue_of(compressors[0], "fc.weight"))

@@ -10,17 +10,13 @@ from torch import nn
 
 from p4reduce.communicator import Communicator
 from p4reduce.compressors import (
-    BlockAdaComp,
-    BlockRandomK,
-    BlockThreshold,
-    BlockTopK,
-    BlockTopKRatio,
+    BlockSparsifier,
     Form,
+    OmniReduce,
     Policy,
     Values,
 )
 from p4reduce.compressors.all_reduce import all_reduce_compressed
-from p4reduce.compressors.block_sparsifier import BlockSparsifier
 from p4reduce.testing.local_group import LocalGroup
 from rigs.ranks import begun, compress_alone, gaussian, group, over_switch, residue_of
 
@@ -58,12 +54,12 @@ def linear(weights: list[float]) -> nn.Module:
 
 
 def test_the_blocks_selected_are_those_of_the_definition() -> None:
-    assert chosen(BlockThreshold(FOUR, threshold=4.0), example()) == [1, 4, 6]
-    assert chosen(BlockThreshold(FOUR, threshold=5.1), example()) == []
-    assert chosen(BlockTopK(FOUR, ratio=0.3), example()) == [1, 6]  # 0.3 of 7 blocks
-    assert chosen(BlockTopK(FOUR, ratio=1e-6), example()) == [1]  # one at least
-    assert chosen(BlockTopK(FOUR, ratio=1.0), example()) == [0, 1, 3, 4, 5, 6]  # block 2 is all zero
-    ratio = BlockTopKRatio(FOUR, ratio=0.3)
+    assert chosen(OmniReduce("threshold", FOUR, threshold=4.0), example()) == [1, 4, 6]
+    assert chosen(OmniReduce("threshold", FOUR, threshold=5.1), example()) == []
+    assert chosen(OmniReduce("top-k", FOUR, ratio=0.3), example()) == [1, 6]  # 0.3 of 7 blocks
+    assert chosen(OmniReduce("top-k", FOUR, ratio=1e-6), example()) == [1]  # one at least
+    assert chosen(OmniReduce("top-k", FOUR, ratio=1.0), example()) == [0, 1, 3, 4, 5, 6]  # block 2 is all zero
+    ratio = OmniReduce("top-k-ratio", FOUR, ratio=0.3)
     ratio.bind(linear([0.1, 100.0, 1.0, 1.0, 1.0, 0.1, 100.0]))  # ratios 10, 0.05, 0, 3, 4, 20, 0.045
     assert chosen(ratio, example()) == [0, 5]
     ratio.bind(linear([0.1, 0.0, 1.0, 1.0, 1.0, 0.1, 100.0]))  # a block of zeros among the weights
@@ -71,23 +67,9 @@ def test_the_blocks_selected_are_those_of_the_definition() -> None:
     assert chosen(ratio, example()) == [1, 5]
 
 
-def test_the_blocks_of_block_adacomp() -> None:
-    """On a first step |R + f dW| is f times the norm: what is sent is within a factor f of the largest of its bin."""
-    assert chosen(BlockAdaComp(FOUR, bin_blocks=7, factor=1.12, value_bits=32), example()) == [1, 6]
-    assert chosen(BlockAdaComp(FOUR, bin_blocks=7, factor=1.3, value_bits=32), example()) == [1, 4, 6]
-    assert chosen(BlockAdaComp(FOUR, bin_blocks=1, factor=1.1, value_bits=32), example()) == [0, 1, 3, 4, 5, 6]
-    assert chosen(BlockAdaComp(FOUR, bin_blocks=3, factor=1.1, value_bits=32), example()) == [1, 4, 6]
-    grown = BlockAdaComp(FOUR, bin_blocks=7, factor=1.12, value_bits=32)
-    chosen(grown, example())
-    residue_of(grown, "w").copy_(torch.cat([-example().flatten()[:8], torch.zeros(18)]))  # cancels blocks 0 and 1
-    grown_again = grown.compress(begun(grown, "w", example(), Form.SUM)).message
-    assert isinstance(grown_again, Values)
-    assert not grown_again.values[:8].any() and grown_again.values[24:].any()
-
-
-def test_block_random_k_is_the_same_on_all_ranks_and_new_each_step() -> None:
+def test_random_k_is_the_same_on_all_ranks_and_new_each_step() -> None:
     gradient = gaussian((10, 40), 1)  # a hundred blocks
-    one, two, other = (BlockRandomK(FOUR, ratio=0.1, seed=seed) for seed in (3, 3, 4))
+    one, two, other = (OmniReduce("random-k", FOUR, ratio=0.1, seed=seed) for seed in (3, 3, 4))
     seen = []
     for _ in range(3):
         blocks = [chosen(each, gradient) for each in (one, two, other)]
@@ -102,12 +84,11 @@ def test_block_random_k_is_the_same_on_all_ranks_and_new_each_step() -> None:
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: BlockTopK(FOUR, ratio=0.1),
-        lambda: BlockThreshold(FOUR, threshold=4.0),
-        lambda: BlockThreshold(FOUR, threshold=4.0, value_bits=16),
-        lambda: BlockRandomK(FOUR, ratio=0.2, value_bits=8),
-        lambda: BlockAdaComp(FOUR, bin_blocks=5, value_bits=8),
-        lambda: BlockAdaComp(Policy(linear=7), bin_blocks=5, value_bits=16),
+        lambda: OmniReduce("top-k", FOUR, ratio=0.1),
+        lambda: OmniReduce("threshold", FOUR, threshold=4.0),
+        lambda: OmniReduce("threshold", FOUR, threshold=4.0, value_bits=16),
+        lambda: OmniReduce("random-k", FOUR, ratio=0.2, value_bits=8),
+        lambda: OmniReduce(policy=Policy(linear=7), ratio=0.1, value_bits=16),
     ],
 )
 def test_with_error_feedback_means_and_residues_add_up_to_the_gradients(make: Maker) -> None:
@@ -137,7 +118,7 @@ def test_the_union_of_the_ranks_blocks_is_sent() -> None:
         together[7] = 1.0
         blocks = []
         for gradient in (apart, together):
-            outcome, _ = all_reduce_compressed(comm, BlockTopK(policy, ratio=0.02), {"w": gradient})
+            outcome, _ = all_reduce_compressed(comm, OmniReduce("top-k", policy, ratio=0.02), {"w": gradient})
             assert comm.last is not None
             blocks.append(comm.last.union_blocks[0])
             rows = outcome.means["w"].any(dim=1).nonzero().flatten().tolist()
@@ -149,11 +130,11 @@ def test_the_union_of_the_ranks_blocks_is_sent() -> None:
 
 
 def test_the_ratio_to_the_weights_needs_the_module() -> None:
-    with pytest.raises(ValueError, match="block-top-k-ratio needs the weights of 'w': give the module"):
-        ratio = BlockTopKRatio()
+    with pytest.raises(ValueError, match="top-k-ratio needs the weights of 'w': give the module"):
+        ratio = OmniReduce("top-k-ratio")
         ratio.compress(begun(ratio, "w", example(), Form.SUM))
-    ratio = BlockTopKRatio(FOUR)
-    with pytest.raises(ValueError, match="block-top-k-ratio compares gradients with weights: give DDPState module=m"):
+    ratio = OmniReduce("top-k-ratio", FOUR)
+    with pytest.raises(ValueError, match="top-k-ratio compares gradients with weights: give DDPState module=m"):
         ratio.check(group())
     ratio.bind(linear([1.0] * 7))
     ratio.check(group())
@@ -163,35 +144,31 @@ def test_the_ratio_to_the_weights_needs_the_module() -> None:
 def test_the_effective_rate_counts_the_elements_of_a_partial_last_block(at: int, elements: int) -> None:
     gradient = torch.zeros(1, 257)
     gradient[0, at] = 5.0
-    compressor = BlockTopK(ratio=0.5)
+    compressor = OmniReduce(ratio=0.5)
     message = compress_alone(compressor, "w", gradient, Form.SUM).message
     assert isinstance(message, Values) and message.values.nonzero().tolist() == [[at]]
     assert compressor.effective_compression_rate == 257 / elements
 
 
-@pytest.mark.parametrize("make", [BlockTopK, BlockRandomK, BlockTopKRatio])
-def test_bad_ratios_are_refused(make: Callable[..., BlockSparsifier]) -> None:
+def test_bad_ratios_are_refused() -> None:
     for ratio in (0.0, -0.5, 1.01, float("nan")):
         with pytest.raises(ValueError, match="give the share of blocks to send, more than 0 and at most 1"):
-            make(ratio=ratio)
-    make(ratio=1.0)
+            OmniReduce(ratio=ratio)
+    OmniReduce(ratio=1.0)
 
 
 def test_other_bad_settings_are_refused() -> None:
-    for threshold in (0.0, -1.0, float("nan")):
+    for threshold in (None, 0.0, -1.0, float("nan")):
         with pytest.raises(ValueError, match="give a norm above 0"):
-            BlockThreshold(threshold=threshold)
-    for factor in (1.0, 0.5, float("nan")):
-        with pytest.raises(ValueError, match="factor is .*; give more than 1"):
-            BlockAdaComp(factor=factor)
-    with pytest.raises(ValueError, match="bin_blocks is 0"):
-        BlockAdaComp(bin_blocks=0)
+            OmniReduce("threshold", threshold=threshold)
+    with pytest.raises(ValueError, match="select is 'all'; give top-k, top-k-ratio, random-k, threshold"):
+        OmniReduce("all")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="value_bits is 5"):
-        BlockTopK(value_bits=5)
+        OmniReduce(value_bits=5)
 
 
 def test_the_default_block_is_256_elements_in_every_kind_of_layer() -> None:
-    compressor = BlockTopK(ratio=0.5)
+    compressor = OmniReduce(ratio=0.5)
     message = compress_alone(compressor, "w", torch.arange(1.0, 1025).view(4, 4, 64), Form.SUM).message
     assert isinstance(message, Values)
     assert message.values.nonzero().flatten().tolist() == list(range(512, 1024))

@@ -5,7 +5,6 @@ import re
 import subprocess
 import sys
 import sysconfig
-import tomllib
 import types
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from p4reduce.compressors import by_name, from_toml, registry
+from p4reduce.compressors import by_name, registry
 from p4reduce.compressors.all_reduce import all_reduce_compressed
 from p4reduce.testing.local_group import LocalGroup
 
@@ -34,7 +33,7 @@ def blocks(heading: str, language: str) -> list[str]:
 @pytest.fixture
 def howto(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
     """The names that the example and its test define."""
-    monkeypatch.setattr(registry, "_classes", registry.registered())  # what it registers goes again
+    monkeypatch.setattr(registry, "_classes", dict(registry._classes))  # what it registers goes again
     module = types.ModuleType("howto")
     monkeypatch.setitem(sys.modules, "howto", module)
     for text in blocks(HOWTO, "python"):
@@ -45,14 +44,6 @@ def howto(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
 @pytest.mark.parametrize("world_size", [2, 3])
 def test_the_test_in_the_document_passes(howto: dict[str, Any], world_size: int) -> None:
     howto["test_nothing_is_lost"](world_size)
-
-
-def test_the_example_is_known_by_its_name(howto: dict[str, Any], tmp_path: Path) -> None:
-    assert type(by_name("top-signs", k=3, warmup_steps=1)) is howto["TopSigns"]
-    (tmp_path / "own.toml").write_text('compressor = "top-signs"\n[options]\nk = 3\n', encoding="utf-8")
-    assert type(from_toml(tmp_path / "own.toml")) is howto["TopSigns"]
-    with pytest.raises(ValueError, match="top-signs: k is 'all'; give a whole number"):
-        by_name("top-signs", k="all")
 
 
 def test_the_example_resumes_from_a_checkpoint_and_predicts_its_bytes(howto: dict[str, Any]) -> None:
@@ -73,22 +64,10 @@ def test_the_example_resumes_from_a_checkpoint_and_predicts_its_bytes(howto: dic
         assert report.predicted_bytes_down == pytest.approx(report.bytes_down, rel=0.3)
 
 
-def test_code_and_file_of_the_document_say_the_same(tmp_path: Path) -> None:
-    (code,), (toml,) = blocks("A policy for layers", "python"), blocks("A policy for layers", "toml")
-    names: dict[str, Any] = {}
-    exec("import p4reduce\n" + code, names)
-    (tmp_path / "adacomp.toml").write_text(toml, encoding="utf-8")
-    coded, written = names["compressor"], from_toml(tmp_path / "adacomp.toml")
-    assert type(coded) is type(written) and coded.form == written.form == "gather"
-    for name, shape in (("fc2.weight", (10, 32)), ("conv1.weight", (8, 1, 3, 3)), ("deep.weight", (8, 1, 3, 3))):
-        assert coded.policy.length(name, torch.Size(shape)) == written.policy.length(name, torch.Size(shape))
-    assert coded.policy.first_layer == written.policy.first_layer == "dense"
-
-
 def test_the_table_names_every_compressor_with_its_forms() -> None:
     rows = [[cell.strip(" `") for cell in line.split("|")] for line in section("The compressors").splitlines()]
     table = {row[1]: (row[2], row[4]) for row in rows if len(row) == 8}
-    for name, cls in registry.registered().items():
+    for name, cls in registry._classes.items():
         forms = "" if name == "none" else ", ".join(cls.forms)
         assert table[name] == (cls.__name__, forms)
 
@@ -116,32 +95,16 @@ def installed(folder: Path) -> dict[str, str]:
 @pytest.mark.slow
 @pytest.mark.processes
 def test_an_installed_user_writes_a_compressor(tmp_path: Path) -> None:
-    """The document's file, test and entry point, with nothing of the checkout; then the file as one of the package."""
+    """The document's file and test, with nothing of the checkout."""
     environment = installed(tmp_path / "site")
     project = tmp_path / "project"
     project.mkdir()
-    (example, test), (entry,) = blocks(HOWTO, "python"), blocks(HOWTO, "toml")
-    ((group, names),) = tomllib.loads(entry)["project"]["entry-points"].items()
+    example, test = blocks(HOWTO, "python")
     (project / "top_signs.py").write_text(example, encoding="utf-8")
     (project / "test_top_signs.py").write_text(test, encoding="utf-8")
-    (project / "own.toml").write_text('compressor = "top-signs"\n[options]\nk = 3\n', encoding="utf-8")
-    metadata = project / "top_signs-1.0.dist-info"  # what installing a package with this entry point leaves
-    metadata.mkdir()
-    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: top-signs\nVersion: 1.0\n", encoding="utf-8")
-    listed = "".join(f"{name} = {value}\n" for name, value in names.items())
-    (metadata / "entry_points.txt").write_text(f"[{group}]\n{listed}", encoding="utf-8")
-
-    python = (sys.executable, "-S", "-P", "-c")
     code = (
-        "import p4reduce, p4reduce_contracts, test_top_signs; test_top_signs.test_nothing_is_lost();"
-        "print(p4reduce.__file__, p4reduce_contracts.__file__);"
-        "print(type(p4reduce.compressors.from_toml('own.toml')).__module__)"
+        "import p4reduce, p4reduce_contracts, top_signs, test_top_signs; test_top_signs.test_nothing_is_lost();"
+        "print(p4reduce.__file__, p4reduce_contracts.__file__)"
     )
-    files, module = run(*python, code, cwd=project, env=environment).splitlines()
+    files = run(sys.executable, "-S", "-P", "-c", code, cwd=project, env=environment)
     assert all(Path(file).is_relative_to(tmp_path / "site") for file in files.split())
-    assert module == "top_signs"
-
-    methods = tmp_path / "site" / "p4reduce" / "compressors" / "methods"
-    (methods / "top_signs.py").write_text(example.replace('"top-signs"', '"built-in-signs"'), encoding="utf-8")
-    code = "from p4reduce.compressors import by_name; print(type(by_name('built-in-signs', k=3)).__module__)"
-    assert run(*python, code, cwd=project, env=environment) == "p4reduce.compressors.methods.top_signs\n"

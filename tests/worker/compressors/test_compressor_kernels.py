@@ -14,7 +14,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from p4reduce.compressors import AdaComp, Compressor, Form, Policy, ScaleCom, SharedAdaComp, Step, kernels
+from p4reduce.compressors import AdaComp, Compressor, Form, Policy, ScaleCom, Step, kernels
 from p4reduce.compressors.bins import by_bin, mean_of, without_padding
 from p4reduce.compressors.methods import adacomp, scalecom
 from p4reduce.compressors.selection import Selection, Selections, Signs, join
@@ -30,7 +30,6 @@ METHODS = {
     "gather": lambda length: AdaComp(policy(length), "gather"),
     "sum": lambda length: AdaComp(policy(length), "sum", levels=3),
     "shared": lambda length: AdaComp(policy(length), "shared"),
-    "adacomp-shared": lambda length: SharedAdaComp(policy(length)),
     "scalecom": lambda length: ScaleCom(policy(length)),
     "scalecom, two": lambda length: ScaleCom(policy(length), per_chunk=2),
 }

@@ -63,13 +63,13 @@ def test_every_compressor(name: str, world_size: int) -> None:
         assert {"gather", "shared"} <= {form for step in forms for form in step.values()}
 
 
-@pytest.mark.parametrize("name", ["adacomp, sum in levels", "adacomp", "scalecom", "block-adacomp"])
+@pytest.mark.parametrize("name", ["adacomp, sum in levels", "adacomp", "scalecom", "omnireduce, 8 bits"])
 def test_blocks_of_another_size(name: str) -> None:
     """The lanes' and values' blocks, and so the rounding, are those of the pipeline."""
     switched, played = ([make(name) for _ in range(3)] for _ in range(2))
     places = groups(3, columns=SMALL.columns, block_words=SMALL.block_words)
     same(switched, played, places, odd, 4, geometry=SMALL)
-    if name == "block-adacomp":
+    if name == "omnireduce, 8 bits":
         wide = [make(name) for _ in range(3)]
         for step in range(4):
             exchange_all(wide, [odd(rank, step) for rank in range(3)], groups(3))
@@ -103,7 +103,7 @@ def few(rank: int, step: int) -> Gradients:
     return {"conv": given["conv"], "bias": given["bias"], "small": given["small"], "zeros": given["zeros"]}
 
 
-@pytest.mark.parametrize("name", ["none", "adacomp", "adacomp, sum in levels", "scalecom", "block-adacomp"])
+@pytest.mark.parametrize("name", ["none", "adacomp", "adacomp, sum in levels", "scalecom", "omnireduce, 8 bits"])
 def test_over_the_executed_program(name: str) -> None:
     switched, played = ([make(name) for _ in range(3)] for _ in range(2))
     switch = PipelineSwitch(3)

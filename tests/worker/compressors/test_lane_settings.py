@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from p4reduce.communicator import Communicator
-from p4reduce.compressors import AdaComp, SharedAdaComp
+from p4reduce.compressors import AdaComp
 from p4reduce.compressors.all_reduce import all_reduce_compressed
 from p4reduce.compressors.forms.sum import lane_width
 from p4reduce.errors import InvalidTensorError, LaneOverflowError
@@ -77,5 +77,5 @@ def test_a_width_that_no_lane_has_is_refused() -> None:
 
 
 def test_values_do_not_depend_on_the_jobs_lanes() -> None:
-    SharedAdaComp(value_bits=8).check(group(0, 32, lane_bits=4))
+    AdaComp(form="shared", value_bits=8).check(group(0, 32, lane_bits=4))
     AdaComp(form="gather", value_bits=8).check(group(0, 32, lane_bits=4))

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from p4reduce.compressors import AdaComp, BlockTopK, Compressor, Decompressed, Form, Policy, ScaleCom
+from p4reduce.compressors import AdaComp, Compressor, Decompressed, Form, OmniReduce, Policy, ScaleCom
 from p4reduce.compressors.all_reduce import BucketReport
 from p4reduce.compressors.cost import Plan, plan
 from p4reduce.testing.in_process import exchange_all, groups
@@ -103,7 +103,7 @@ def test_a_bucket_without_compressed_parameters_has_a_plan_too() -> None:
 
 
 def test_the_first_step_does_not_count_for_the_cost_once_there_is_a_second() -> None:
-    compressor = BlockTopK()
+    compressor = OmniReduce()
     expected = []
     for blocks in (100.0, 8.0, 4.0, 4.0):
         left = Decompressed(torch.zeros(81), torch.zeros(81), sent_bits=0, counts=(blocks,))
@@ -128,9 +128,9 @@ def settle(compressors: list[Compressor], source: Source, steps: int) -> range:
         lambda: AdaComp(form="shared"),
         AdaComp,
         ScaleCom,
-        lambda: BlockTopK(Policy(linear=64), ratio=0.1),
+        lambda: OmniReduce(policy=Policy(linear=64), ratio=0.1),
     ],
-    ids=["sum", "gather", "shared", "auto", "scalecom", "block-top-k"],
+    ids=["sum", "gather", "shared", "auto", "scalecom", "omnireduce"],
 )
 @pytest.mark.slow
 def test_predicted_bytes_are_those_measured(make: Callable[[], Compressor]) -> None:

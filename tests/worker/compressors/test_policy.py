@@ -91,12 +91,9 @@ def test_the_first_layer_can_stay_dense() -> None:
     assert set(whole.values()) == {None}
 
 
-@pytest.mark.parametrize("mapped", [False, True])
-def test_names_override_kinds_and_the_first_match_counts(mapped: bool) -> None:
+def test_names_override_kinds_and_the_first_match_counts() -> None:
     names: dict[str, Any] = {"fc?.*": "dense", "*.bias": 30, "conv[12].weight": 7, "conv1.weight": 9}
-    policy = (
-        Policy.from_mapping({"linear": 60, "names": names}) if mapped else Policy(linear=60, names=list(names.items()))
-    )
+    policy = Policy(linear=60, names=list(names.items()))
     shape = torch.Size((8, 8))
     assert policy.length("fc1.weight", shape) is None
     assert policy.length("fc1.bias", torch.Size((8,))) is None
@@ -108,7 +105,7 @@ def test_names_override_kinds_and_the_first_match_counts(mapped: bool) -> None:
 
 
 def test_names_as_a_mapping_are_refused() -> None:
-    """Their patterns would be taken for pairs; a TOML table becomes pairs by `from_mapping`."""
+    """Their patterns would be taken for pairs."""
     names: Any = {"fc.*": 30}
     with pytest.raises(ValueError, match=r"names is a sequence of \(pattern, length\) pairs: give tuple\(names.items"):
         Policy(names=names)
@@ -127,31 +124,21 @@ def test_policies_that_need_a_module() -> None:
     assert not Policy(conv=3, linear="dense").needs_module
 
 
-def test_a_table_of_every_setting() -> None:
-    table = {"conv": "dense", "linear": 3, "recurrent": 4, "embedding": 5, "first_layer": "dense", "names": {"a": 1}}
-    policy = Policy.from_mapping(table)
-    assert policy == Policy("dense", 3, 4, 5, "dense", (("a", 1),))
-    assert policy.length("w", torch.Size((2, 2, 2))) is None
-    assert Policy.from_mapping({}) == Policy()
-
-
 @pytest.mark.parametrize(
-    ("table", "message"),
+    ("settings", "message"),
     [
-        ({"convolution": 3, "line": 4}, "policy: unknown convolution, line; known are conv, embedding, first_layer"),
-        ({"names": [["a", 3]]}, 'names is a table of "pattern" = length'),
         ({"conv": 0}, 'conv is 0; give a number of elements, or "dense"'),
         ({"linear": -3}, "linear is -3;"),
         ({"recurrent": 2.5}, "recurrent is 2.5;"),
         ({"embedding": True}, "embedding is True;"),
         ({"conv": "sparse"}, "conv is 'sparse';"),
-        ({"names": {"fc.*": 0}}, r"names: 'fc\.\*' is 0;"),
+        ({"names": [("fc.*", 0)]}, r"names: 'fc\.\*' is 0;"),
         ({"first_layer": "sparse"}, 'first_layer is \'sparse\'; give "dense" or "compressed"'),
     ],
 )
-def test_bad_tables_are_refused(table: dict[str, Any], message: str) -> None:
+def test_bad_settings_are_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        Policy.from_mapping(table)
+        Policy(**settings)
 
 
 def test_a_length_beyond_what_a_compressor_takes_is_refused() -> None:

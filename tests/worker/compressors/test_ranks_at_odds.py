@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from p4reduce.communicator import Communicator
-from p4reduce.compressors import AdaComp, BlockTopK, Compressor, Policy, ScaleCom, SharedAdaComp
+from p4reduce.compressors import AdaComp, Compressor, OmniReduce, Policy, ScaleCom
 from p4reduce.compressors.all_reduce import all_reduce_compressed
 from p4reduce.compressors.forms.sum import lane_width
 from p4reduce.errors import CollectiveMismatchError, CollectiveTimeoutError, InvalidTensorError
@@ -21,9 +21,9 @@ FAMILIES: dict[str, Callable[[], Compressor]] = {
     "adacomp, gather": lambda: AdaComp(form="gather"),
     "adacomp, sum": lambda: AdaComp(form="sum"),
     "adacomp, sum in levels": lambda: AdaComp(form="sum", levels=3),
-    "shared-adacomp": lambda: SharedAdaComp(value_bits=8),
+    "adacomp, shared": lambda: AdaComp(form="shared", value_bits=8),
     "scalecom": lambda: ScaleCom(Policy(20, 20, 20, 20)),
-    "block-top-k": lambda: BlockTopK(Policy(linear=32), ratio=0.1, value_bits=16),
+    "omnireduce": lambda: OmniReduce(policy=Policy(linear=32), ratio=0.1, value_bits=16),
 }
 BEFORE = 3
 """Steps until something goes wrong."""
@@ -75,7 +75,7 @@ def test_an_absent_rank_changes_no_state(name: str) -> None:
 
 @pytest.mark.fault("no frame arrives until the deadline: CollectiveTimeoutError; a compressor's state is unchanged")
 @pytest.mark.parametrize(
-    ("name", "collective"), [*((name, 0) for name in FAMILIES), ("shared-adacomp", 1), ("scalecom", 1)]
+    ("name", "collective"), [*((name, 0) for name in FAMILIES), ("adacomp, shared", 1), ("scalecom", 1)]
 )
 def test_frames_lost_until_the_deadline_change_no_state(name: str, collective: int) -> None:
     """Those of one rank, in the first collective of the step, or in the second."""
@@ -161,7 +161,7 @@ def test_ranks_with_different_scales_get_an_error() -> None:
 
 
 def test_different_compressors_are_an_error() -> None:
-    assert len(told([AdaComp(form="gather"), BlockTopK()], 0)) == 2
+    assert len(told([AdaComp(form="gather"), OmniReduce()], 0)) == 2
 
 
 def test_frame_loss_with_a_manual_clock_is_refused() -> None:

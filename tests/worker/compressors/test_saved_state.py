@@ -93,7 +93,7 @@ def test_ranks_with_states_of_different_steps_get_an_error() -> None:
 
 @pytest.mark.parametrize(
     ("name", "other"),
-    [("adacomp", "scalecom"), ("adacomp", "shared-adacomp"), ("shared-adacomp", "adacomp"), ("none", "block-top-k")],
+    [("adacomp", "scalecom"), ("none", "omnireduce")],
 )
 def test_the_state_of_another_compressor_is_refused(name: str, other: str) -> None:
     saved = [make(other) for _ in range(2)]

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from p4reduce.codecs.float_source import levels
-from p4reduce.compressors import AdaComp, BlockTopK, Compressor, Form, ScaleCom, SharedAdaComp
+from p4reduce.compressors import AdaComp, Compressor, Form, OmniReduce, ScaleCom
 from p4reduce.compressors.policy import Policy
 from p4reduce.testing.in_process import exchange_all, groups
 from rigs.ranks import begun, gaussian
@@ -71,7 +71,7 @@ def test_small_gradients_arrive_in_the_form_sum() -> None:
 
 CHUNK = Policy(linear=8)
 SHARED: list[Callable[[], Compressor]] = [
-    lambda: SharedAdaComp(CHUNK, value_bits=32),
+    lambda: AdaComp(CHUNK, "shared", value_bits=32),
     lambda: ScaleCom(CHUNK, b=1.0, value_bits=32),
 ]
 
@@ -103,7 +103,7 @@ def test_a_small_parameter_beside_a_large_one_loses_nothing_in_the_form_shared(
 @pytest.mark.parametrize("ranks", [1, 2, 5])
 def test_the_largest_floats_stay_finite_in_narrow_values(bits: int, ranks: int) -> None:
     """Rounded up, 3.4e38 would be beyond float32: so would the mean, what was sent, and the residue then."""
-    for make in (lambda: BlockTopK(ratio=1.0, value_bits=bits), lambda: SharedAdaComp(value_bits=bits)):
+    for make in (lambda: OmniReduce(ratio=1.0, value_bits=bits), lambda: AdaComp(form="shared", value_bits=bits)):
         compressors: list[Compressor] = [make() for _ in range(ranks)]
         given = {"w": torch.full((2, 60), 3.4e38) * torch.tensor([[1.0], [-1.0]])}
         for step in range(2):

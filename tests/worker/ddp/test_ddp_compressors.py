@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from p4reduce.communicator import Communicator
-from p4reduce.compressors import AdaComp, BlockTopKRatio, Form, Policy, ScaleCom
+from p4reduce.compressors import AdaComp, Form, OmniReduce, Policy, ScaleCom
 from p4reduce.errors import InvalidTensorError, LaneOverflowError
 from p4reduce.pytorch import checkpoint
 from p4reduce.pytorch.ddp import DDPState, ddp_hook
@@ -190,8 +190,8 @@ def test_lanes_that_are_too_narrow_are_refused_before_anything_is_sent() -> None
 
 
 def test_the_ratio_to_the_weights_needs_the_module(comm: Communicator) -> None:
-    with pytest.raises(ValueError, match="block-top-k-ratio compares gradients with weights: give DDPState module=m"):
-        DDPState(comm, BlockTopKRatio())
+    with pytest.raises(ValueError, match="top-k-ratio compares gradients with weights: give DDPState module=m"):
+        DDPState(comm, OmniReduce("top-k-ratio"))
     assert comm.stats.frames_up == 0
 
 

@@ -1,6 +1,6 @@
 """Gradient compressors: what a rank sends of a gradient, and what it keeps back for a later step."""
 
-from p4reduce.compressors.config import from_toml
+from p4reduce.compressors.block_sparsifier import BlockSparsifier
 from p4reduce.compressors.forms import Form
 from p4reduce.compressors.forms.gather import Stream
 from p4reduce.compressors.forms.shared import Support
@@ -13,38 +13,28 @@ from p4reduce.compressors.step import Answer, Compressed, Decompressed, Paramete
 # isort: split
 # A method's file may import the names above from here, as a file of a user's own does.
 from p4reduce.compressors.methods.adacomp import AdaComp
-from p4reduce.compressors.methods.block_adacomp import BlockAdaComp
-from p4reduce.compressors.methods.block_random_k import BlockRandomK
-from p4reduce.compressors.methods.block_threshold import BlockThreshold
-from p4reduce.compressors.methods.block_top_k import BlockTopK
-from p4reduce.compressors.methods.block_top_k_ratio import BlockTopKRatio
 from p4reduce.compressors.methods.no_compression import NoCompression
+from p4reduce.compressors.methods.omnireduce import OmniReduce
 from p4reduce.compressors.methods.scalecom import ScaleCom
-from p4reduce.compressors.methods.shared_adacomp import SharedAdaComp
 
 __all__ = [
     "AdaComp",
     "Answer",
-    "BlockAdaComp",
-    "BlockRandomK",
-    "BlockThreshold",
-    "BlockTopK",
-    "BlockTopKRatio",
+    "BlockSparsifier",
     "Compressed",
     "Compressor",
     "Decompressed",
     "Form",
     "Integers",
     "NoCompression",
+    "OmniReduce",
     "ParameterState",
     "Policy",
     "ScaleCom",
-    "SharedAdaComp",
     "Step",
     "Stream",
     "Support",
     "Values",
     "by_name",
-    "from_toml",
     "register",
 ]

@@ -1,8 +1,7 @@
 """Block sparsifiers: whole blocks of consecutive elements are sent or kept, with error feedback.
 
-Source: Fei et al., "Efficient Sparse Collective Communication and its application to Accelerate Distributed Deep
-Learning" (OmniReduce), SIGCOMM 2021. A block's weight is its L2 norm. What is not sent is added to the next gradient.
-The values are sent as float32 (`value_bits` 32), or in lanes of 16 or 8 bits whose rounding goes into the residue too.
+What is not sent is added to the next gradient. The values are sent as float32 (`value_bits` 32), or in lanes of 16 or 8
+bits whose rounding goes into the residue too.
 """
 
 from __future__ import annotations
@@ -21,25 +20,6 @@ from p4reduce.compressors.policy import Policy
 from p4reduce.compressors.step import Answer, Compressed, Decompressed, Step
 from p4reduce.group import Group
 
-BLOCK_ELEMENTS = 256
-
-
-def blocks_policy(elements: int = BLOCK_ELEMENTS) -> Policy:
-    """Return a policy of blocks of one length in every kind of layer."""
-    return Policy(conv=elements, linear=elements, recurrent=elements, embedding=elements)
-
-
-def share_of(ratio: float, blocks: int) -> int:
-    """Return how many of `blocks` a ratio stands for: at least 1."""
-    return min(blocks, max(1, round(ratio * blocks)))
-
-
-def check_ratio(ratio: float) -> float:
-    """Return `ratio`. Raises ValueError unless it is more than 0 and at most 1."""
-    if not 0 < ratio <= 1:
-        raise ValueError(f"ratio is {ratio:g}; give the share of blocks to send, more than 0 and at most 1")
-    return ratio
-
 
 class BlockSparsifier(Compressor):
     """A compressor that sends some blocks uncompressed; a subclass selects them."""
@@ -55,7 +35,7 @@ class BlockSparsifier(Compressor):
 
     @classmethod
     def default_policy(cls) -> Policy:
-        return blocks_policy()
+        return Policy(conv=256, linear=256, recurrent=256, embedding=256)
 
     @abstractmethod
     def choose(self, step: Step, total: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import torch
 from torch import nn
@@ -51,24 +51,6 @@ class Policy:
         for what, length in [*kinds, *((f"names: {pattern!r}", length) for pattern, length in self.names)]:
             if length != DENSE and (isinstance(length, bool) or not isinstance(length, int) or length < 1):
                 raise ValueError(f'{what} is {length!r}; give a number of elements, or "dense"')
-
-    @classmethod
-    def from_mapping(cls, table: Mapping[str, Any], rest: Policy | None = None) -> Policy:
-        """Make a policy from a TOML table: the lengths, `first_layer`, and `names` as a table of pattern = length.
-
-        What the table leaves out comes from `rest`.
-        """
-        known = {"conv", "linear", "recurrent", "embedding", "first_layer", "names"}
-        unknown = sorted(set(table) - known)
-        if unknown:
-            raise ValueError(f"policy: unknown {', '.join(unknown)}; known are {', '.join(sorted(known))}")
-        rest = rest or cls()
-        names = table.get("names", dict(rest.names))
-        if not isinstance(names, Mapping):
-            raise ValueError('policy: names is a table of "pattern" = length')
-        if nested := [pattern for pattern, length in names.items() if isinstance(length, Mapping)]:
-            raise ValueError(f'policy: names: put patterns with dots in quotes, e.g. "{nested[0]}.*" = 100')
-        return replace(rest, **{**table, "names": tuple(names.items())})
 
     def limited(self, most: int) -> Policy:
         """Return a copy of this policy, checked against the longest length a compressor takes."""
