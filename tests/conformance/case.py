@@ -10,9 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from p4reduce_contracts.p4runtime.entries import (
-    ActionProfileGroup,
-    ActionProfileMember,
-    CloneSession,
     DigestConfig,
     Entry,
     MeterConfig,
@@ -24,20 +21,7 @@ from p4reduce_contracts.p4runtime.entries import (
 HERE = Path(__file__).resolve().parent
 PROGRAMS = HERE / "programs"
 ARTIFACTS = HERE.parents[1] / "p4src/artifacts/v1model"
-KINDS = {
-    kind.__name__: kind
-    for kind in (
-        TableEntry,
-        MeterEntry,
-        MulticastGroup,
-        CloneSession,
-        DigestConfig,
-        ActionProfileMember,
-        ActionProfileGroup,
-    )
-}
-RATES = {TableEntry: "meter", MeterEntry: "config"}
-"""The field of an entry that holds a MeterConfig."""
+KINDS = {kind.__name__: kind for kind in (TableEntry, MeterEntry, MulticastGroup, DigestConfig)}
 
 Outputs = tuple[tuple[int, bytes], ...]
 """(port, frame) of everything that left."""
@@ -45,9 +29,9 @@ Outputs = tuple[tuple[int, bytes], ...]
 
 @dataclass(frozen=True)
 class Write:
-    """One P4Runtime batch of (operation, entry)."""
+    """One P4Runtime batch of (operation, entry). A string is an entity's text form (rigs/entity_text.py)."""
 
-    updates: tuple[tuple[str, Entry], ...]
+    updates: tuple[tuple[str, Entry | str], ...]
 
 
 @dataclass(frozen=True)
@@ -100,9 +84,19 @@ def program_case(name: str, *steps: Step, program: str | None = None) -> Case:
     return Case(name, stem.with_suffix(".json"), stem.with_suffix(".p4info.txtpb"), steps)
 
 
-def insert(*entries: Entry) -> Write:
+def insert(*entries: Entry | str) -> Write:
     """A batch that only inserts."""
     return Write(tuple(("insert", entry) for entry in entries))
+
+
+def modify(*entries: Entry | str) -> Write:
+    """A batch that only modifies."""
+    return Write(tuple(("modify", entry) for entry in entries))
+
+
+def delete(*entries: Entry | str) -> Write:
+    """A batch that only deletes."""
+    return Write(tuple(("delete", entry) for entry in entries))
 
 
 @dataclass(frozen=True)
@@ -146,7 +140,7 @@ def canonical_answer(answer: Outputs | tuple[str, ...], *, any_order: bool) -> O
 
 def step_to_json(step: Step) -> dict[str, Any]:
     if isinstance(step, Write):
-        return {"write": [[op, type(e).__name__, _entry_to_json(e)] for op, e in step.updates]}
+        return {"write": [[op, type(entry).__name__, _entry_to_json(entry)] for op, entry in step.updates]}
     if isinstance(step, Arrive):
         return {"port": step.port, "frame": step.frame.hex()}
     if isinstance(step, PortState):
@@ -156,7 +150,7 @@ def step_to_json(step: Step) -> dict[str, Any]:
 
 def step_from_json(row: Mapping[str, Any]) -> Step:
     if "write" in row:
-        return Write(tuple((op, _entry_from_json(kind, fields)) for op, kind, fields in row["write"]))
+        return Write(tuple((op, _entry_from_json(kind, entry)) for op, kind, entry in row["write"]))
     if "port_state" in row:
         return PortState(row["port_state"], row["up"])
     frame = bytes.fromhex(row["frame"])
@@ -172,18 +166,20 @@ def answer_from_json(row: list[Any]) -> Outputs | tuple[str, ...]:
     return tuple(parts)
 
 
-def _entry_to_json(entry: Entry) -> dict[str, Any]:
+def _entry_to_json(entry: Entry | str) -> dict[str, Any] | str:
     """The fields that are not at their defaults."""
+    if isinstance(entry, str):
+        return entry
     blank = {f.name: f.default for f in dataclasses.fields(entry)}
     values = {name: getattr(entry, name) for name in blank}
     written = {name: value for name, value in values.items() if value != blank[name] and value not in ({}, ())}
-    rates = RATES.get(type(entry))
-    return {name: dataclasses.asdict(value) if name == rates else value for name, value in written.items()}
+    return {name: dataclasses.asdict(value) if name == "config" else value for name, value in written.items()}
 
 
-def _entry_from_json(kind: str, fields: Mapping[str, Any]) -> Any:
-    rates = RATES.get(KINDS[kind])
-    values = {name: MeterConfig(**value) if name == rates else _tuples(value) for name, value in fields.items()}
+def _entry_from_json(kind: str, fields: Any) -> Any:
+    if kind == "str":
+        return fields
+    values = {name: MeterConfig(**value) if name == "config" else _tuples(value) for name, value in fields.items()}
     return KINDS[kind](**values)
 
 

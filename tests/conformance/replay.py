@@ -8,9 +8,13 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from conformance.case import Answers, Arrive, Case, Outputs, PacketOut, PortState, Step, Write
+from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
+from p4reduce_contracts.p4runtime import codec
+from p4reduce_contracts.p4runtime.entries import TableEntry
 from p4reduce_contracts.p4runtime.errors import WriteError
 from p4reduce_contracts.p4runtime.schema import CounterInfo
 from p4reduce_controller.p4rt.client import Client
+from rigs.entity_text import entity
 
 DEADLINE_S = 10.0
 MAX_DIFFERENCES = 5
@@ -84,11 +88,23 @@ class Controller:
             found[info.name] = _declared(info, cells)
         for table in self.client.schema.tables:
             if table.direct_counter:
-                read = self.client.read_direct_counters(table.name)
-                cells = {str(sorted(d.entry.match.items())): (d.packets, d.bytes) for d in read}
+                cells = self._direct_counts(table.id)
                 direct = self.client.schema.direct_counters[table.direct_counter]
                 found[direct.name] = _declared(direct, cells)
         return {name: cells for name, cells in found.items() if cells}
+
+    def _direct_counts(self, table_id: int) -> dict[str, tuple[int, int]]:
+        """The direct counters of a table's entries, by what these match."""
+        entity = p4r.Entity()
+        entity.direct_counter_entry.table_entry.table_id = table_id
+        cells = {}
+        for response in self.client._connection.call("Read", p4r.ReadRequest(device_id=1, entities=[entity])):
+            for found in response.entities:
+                key = codec.decode(self.client.schema, p4r.Entity(table_entry=found.direct_counter_entry.table_entry))
+                assert isinstance(key, TableEntry)
+                data = found.direct_counter_entry.data
+                cells[str(sorted(key.match.items()))] = (data.packet_count, data.byte_count)
+        return cells
 
 
 def replay(case: Case, target: Target, steps: Sequence[Step] | None = None) -> Answers:
@@ -115,8 +131,9 @@ def _step(client: Client, target: Target, step: Step) -> Outputs | tuple[str, ..
     if isinstance(step, PortState):
         target.set_port(step.port, step.up)
         return ()
+    batch = [(op, entity(client.schema, e) if isinstance(e, str) else e) for op, e in step.updates]
     try:
-        client.write(step.updates)  # type: ignore[arg-type]
+        client.write(batch)  # type: ignore[arg-type]
     except WriteError as error:
         return tuple(f"{failure.index} {failure.code}" for failure in error.failures)
     return ()

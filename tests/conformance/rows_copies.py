@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from conformance.case import Arrive, Case, PacketOut, Write, insert, program_case
+from conformance.case import Arrive, Case, PacketOut, delete, insert, modify, program_case
 from conformance.frames import counted, hexes
-from p4reduce_contracts.p4runtime.entries import CloneSession, DigestConfig, MulticastGroup, TableEntry
+from p4reduce_contracts.p4runtime.entries import DigestConfig, MulticastGroup, TableEntry
+from rigs.entity_text import clone_session
 
 _LENGTHS = [
     *((bytes_, more, 0, 3) for bytes_ in (0, 1, 3, 4, 7, 8, 9, 22, 23, 24, 255, 0xFFFF) for more in (0, 1, 255)),
@@ -24,26 +25,26 @@ def _clones() -> list[Case]:
         program_case(
             "clone_i2e",
             *hexes("0100000000000a"),
-            insert(CloneSession(7, ((2, 5), (3, 6)))),
+            insert(clone_session(7, (2, 5), (3, 6))),
             *(Arrive(4, bytes((operation, 9, 8, 7, 6, 5)) + b"tail") for operation in range(5)),
-            Write((("modify", CloneSession(7, ((5, 1),))),)),
+            modify(clone_session(7, (5, 1))),
             *hexes("01000000000001", "04000000000002"),
-            Write((("delete", CloneSession(7, ((5, 1),))),)),
+            delete(clone_session(7, (5, 1))),
             *hexes("01000000000001", "04000000000002"),
         ),
         program_case(
             "clone_e2e",
-            insert(CloneSession(8, ((6, 0),))),
+            insert(clone_session(8, (6, 0))),
             *counted((0, 1, 2), (0,), (0,), (0, 255)),
         ),
         program_case(
             "clone_truncated",
-            insert(CloneSession(3, ((2, 1),), packet_length_bytes=5)),
+            insert(clone_session(3, (2, 1), packet_length_bytes=5)),
             *(step for size in (0, 1, 2, 3, 60) for step in counted((0, 1), (0,), (0,), tail=bytes(size))),
         ),
         program_case(
             "multicast_and_clone",
-            insert(CloneSession(4, ((7, 1),)), MulticastGroup(2, ((2, 1), (3, 2)))),
+            insert(clone_session(4, (7, 1)), MulticastGroup(2, ((2, 1), (3, 2)))),
             *counted(range(8), (0,)),
         ),
     ]
@@ -65,9 +66,9 @@ def _groups() -> list[Case]:
             *probes,
             insert(group, MulticastGroup(8, ((5, 0),))),
             *probes,
-            Write((("modify", MulticastGroup(7, ((4, 1), (5, 2)))),)),
+            modify(MulticastGroup(7, ((4, 1), (5, 2)))),
             *probes,
-            Write((("delete", MulticastGroup(8, ())),)),
+            delete(MulticastGroup(8, ())),
             *probes,
         ),
     ]

@@ -11,7 +11,8 @@ from collections.abc import Callable
 
 from conformance.case import Arrive, Case, Step, Write, insert, program_case
 from conformance.frames import counted, hexes, noise
-from p4reduce_contracts.p4runtime.entries import CloneSession, DigestConfig, MulticastGroup, TableEntry
+from p4reduce_contracts.p4runtime.entries import DigestConfig, MulticastGroup, TableEntry
+from rigs.entity_text import clone_session
 
 FRAMES = 60
 EDGES = (0, 1, 2, 7, 127, 128, 129, 255)
@@ -203,10 +204,10 @@ def _copies() -> list[Step]:
     def commands(*operations: int) -> list[Step]:
         return counted(operations, *((0,) for _ in range(7)), tail=b"abcd", port=9)
 
-    session, group = CloneSession(5, ((2, 21), (4, 22))), MulticastGroup(2, ((7, 1), (6, 2), (8, 3)))
+    session, group = clone_session(5, (2, 21), (4, 22)), MulticastGroup(2, ((7, 1), (6, 2), (8, 3)))
     return [
         *commands(1, 3, 5, 7),  # sessions and groups that are not there
-        insert(session, CloneSession(6, ((3, 0),)), group),
+        insert(session, clone_session(6, (3, 0)), group),
         *commands(*range(9)),
         Write((("delete", session), ("delete", group))),
         *commands(1, 5, 7),

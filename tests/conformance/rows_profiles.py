@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import random
 
-from conformance.case import Case, PortState, Step, Write, insert, program_case
+from conformance.case import Case, PortState, Step, delete, insert, modify, program_case
 from conformance.frames import counted, hexes, noise
-from p4reduce_contracts.p4runtime.entries import ActionProfileGroup, ActionProfileMember, TableEntry, WeightedAction
+from p4reduce_contracts.p4runtime.entries import TableEntry
+from rigs import entity_text
+from rigs.entity_text import action_set, entry, exact, prefix, ternary, to_group, to_member
 
 I = "MainIngress."  # noqa: E741
 MEMBERS = "members"
@@ -30,37 +32,27 @@ def cases() -> list[Case]:
     ]
 
 
-def member(id: int, action: str = "send", value: int | None = None, profile: str = MEMBERS) -> ActionProfileMember:
+def member(id: int, action: str = "send", value: int | None = None) -> str:
     """A member whose argument is its id unless another is given."""
-    name = {"send": "port"}.get(action, "value")
-    return ActionProfileMember(profile, id, I + action, {name: id if value is None else value})
+    return entity_text.member(MEMBERS, id, (I + action, id if value is None else value))
 
 
-def group(id: int, *members: tuple[int, ...], profile: str = MEMBERS) -> ActionProfileGroup:
+def group(id: int, *members: tuple[int, ...]) -> str:
     """A group of (member, weight, watch port), the last two 1 and 0 unless given."""
-    rows = tuple((row + (1, 0)[len(row) - 1 :])[:3] for row in members)
-    return ActionProfileGroup(profile, id, rows)
-
-
-def modify(*entries: object) -> Write:
-    return Write(tuple(("modify", entry) for entry in entries))
-
-
-def delete(*entries: object) -> Write:
-    return Write(tuple(("delete", entry) for entry in entries))
+    return entity_text.group(MEMBERS, id, [(*row, *(1, 0)[len(row) - 1 :])[:3] for row in members])  # type: ignore[misc]
 
 
 def _profile() -> list[Step]:
     probes = counted((1, 2, 3), (0, 0x81), (0,))
-    first = [TableEntry(I + "first", {"hdr.h.a": a}, member=id) for a, id in ((1, 5), (2, 6))]
-    second = TableEntry(I + "second", {"hdr.h.b": (0x80, 0x80)}, priority=3, member=5)
-    moved = TableEntry(I + "first", first[1].match, member=5)
+    first = [entry(I + "first", exact(a), to_member(id)) for a, id in ((1, 5), (2, 6))]
+    second = entry(I + "second", ternary(0x80, 0x80), to_member(5))
+    moved = entry(I + "first", exact(2), to_member(5))
     return [
         *probes,
         insert(member(5), member(6, "mark")),
         insert(member(5, "mark")),
         insert(*first, second),
-        insert(TableEntry(I + "first", {"hdr.h.a": 3}, member=9)),
+        insert(entry(I + "first", exact(3), to_member(9))),
         *probes,
         modify(member(5, "mark", 0x55)),
         *probes,
@@ -72,7 +64,7 @@ def _profile() -> list[Step]:
         delete(member(6)),
         delete(first[0], second),
         *probes,
-        modify(TableEntry(I + "second", second.match, priority=3, member=5)),
+        modify(second),
         delete(moved),
         delete(member(5)),
         *probes,
@@ -87,17 +79,17 @@ def _action_run() -> list[Step]:
     return [
         *probes,
         insert(member(1), member(2, "mark", 9)),
-        insert(*(TableEntry(table, {"hdr.h.a": id}, member=id) for id in (1, 2))),
+        insert(*(entry(table, exact(id), to_member(id)) for id in (1, 2))),
         *probes,
         modify(member(1, "mark", 8), member(2)),
         *probes,
     ]
 
 
-def _routes() -> list[TableEntry]:
+def _routes() -> list[str]:
     """Group 1 for 10/4, group 2 for 1/4, member 1 for 4/2."""
-    rows = (((0x10, 4), "group", 1), ((0x20, 4), "group", 2), ((0x40, 2), "member", 1))
-    return [TableEntry(I + "t", {"hdr.h.a": match}, **{kind: id}) for match, kind, id in rows]
+    rows = ((prefix(0x10, 4), to_group(1)), (prefix(0x20, 4), to_group(2)), (prefix(0x40, 2), to_member(1)))
+    return [entry(I + "t", match, refers) for match, refers in rows]
 
 
 def _flows(seed: str, count: int = 24) -> list[Step]:
@@ -130,7 +122,7 @@ def _groups() -> list[Step]:
         delete(group(1), group(2), *members),
         delete(group(1), members[0]),
         modify(group(1, (1,)), members[0]),
-        insert(TableEntry(I + "t", {"hdr.h.a": (0x10, 4)}, group=1)),
+        insert(entry(I + "t", prefix(0x10, 4), to_group(1))),
     ]
 
 
@@ -163,12 +155,9 @@ def _random_groups() -> list[Step]:
 
 
 def _one_shots() -> list[Step]:
-    def choose(match: tuple[int, int], *rows: tuple[str, int, int]) -> TableEntry:
-        actions = tuple(
-            WeightedAction(I + action, {"port" if action == "send" else "value": value}, weight)
-            for action, value, weight in rows
-        )
-        return TableEntry(I + "t", {"hdr.h.a": match}, action_set=actions or None)
+    def choose(match: tuple[int, int], *rows: tuple[str, int, int]) -> str:
+        actions = action_set(*(((I + action, value), weight, 0) for action, value, weight in rows))
+        return entry(I + "t", prefix(*match), actions if rows else "")
 
     first = choose((0x10, 4), ("send", 1, 1), ("send", 2, 2), ("mark", 3, 1))
     second = choose((0x20, 4), ("mark", 9, 3))
@@ -217,11 +206,9 @@ def _hashes() -> list[Step]:
     for control, name in tables:
         profile = control + name
         ids = range(1, 8)
-        steps.append(
-            insert(*(ActionProfileMember(profile, id, f"{control}set_{name}", {"value": 0x10 + id}) for id in ids))
-        )
-        steps.append(insert(ActionProfileGroup(profile, 1, tuple((id, 1, 0) for id in ids))))
-        steps.append(insert(TableEntry(f"{control}choose_{name}", {"hdr.h.on": 1}, group=1)))
+        steps.append(insert(*(entity_text.member(profile, id, (f"{control}set_{name}", 0x10 + id)) for id in ids)))
+        steps.append(insert(entity_text.group(profile, 1, [(id, 1, 0) for id in ids])))
+        steps.append(insert(entry(f"{control}choose_{name}", exact(1), to_group(1))))
     frames = noise("selector hashes", 40, 11)
     return [*steps, *hexes("00" * 11, "01" + "00" * 10, "01" + "ff" * 10), *(_switched_on(frame) for frame in frames)]
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 
-from conformance.case import Arrive, Case, Step, Write, insert, program_case
+from conformance.case import Arrive, Case, Step, Write, insert, modify, program_case
 from conformance.frames import counted, hexes, noise, some_bytes
 from conformance.rows_tables import entry
 from p4reduce_contracts.p4runtime.entries import MeterConfig, MeterEntry
+from rigs import entity_text
+from rigs.entity_text import exact, rates
 
 HASHES = ("crc16", "crc32", "csum16", "xor16", "identity", "crc16_custom", "crc32_custom")
 
@@ -143,12 +144,15 @@ def _indirect_colors() -> list[Step]:
 
 
 def _direct_colors() -> list[Step]:
-    metered = replace(entry("keys", {"key": 1}, "meter_it"), meter=MeterConfig(0, 30, 0, 80))
+    def metered(*given: int) -> str:
+        more = f"meter_config {rates(*given)}"
+        return entity_text.entry("MainIngress.keys", exact(1), "action { action_id: @MainIngress.meter_it }", more)
+
     frames = [Arrive(1, bytes((key, 9)) + bytes(size)) for size in _SIZES for key in (1, 2)]
     return [
-        insert(metered, entry("keys", {"key": 2}, "meter_it")),
+        insert(metered(0, 30, 0, 80), entry("keys", {"key": 2}, "meter_it")),
         *frames,
-        Write((("modify", replace(metered, meter=MeterConfig(0, 70, 0, 70))),)),
+        modify(metered(0, 70, 0, 70)),
         *frames,
     ]
 

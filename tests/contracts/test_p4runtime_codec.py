@@ -10,12 +10,8 @@ from p4reduce_contracts.p4.config.v1 import p4info_pb2 as p4i
 from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_contracts.p4runtime import codec
 from p4reduce_contracts.p4runtime.entries import (
-    CloneSession,
-    CounterData,
     CounterEntry,
     DigestConfig,
-    DirectCounterEntry,
-    DirectMeterEntry,
     Entry,
     MeterConfig,
     MeterEntry,
@@ -30,7 +26,6 @@ I = "SampleIngress."  # noqa: E741
 EXACT = {"h.sample.id": 5, "s.ingress_port": 511}
 ENTRIES: list[Entry] = [
     TableEntry(I + "exact_table", EXACT, I + "forward", {"port": 0}),
-    TableEntry(I + "exact_table", EXACT, I + "forward", {"port": 1}, counter=CounterData(3, 4)),
     TableEntry(I + "exact_table", action=I + "flood", params={"group": 65535}, is_default=True),
     TableEntry(I + "prefix_table", {"h.sample.address": (0x0A000000, 8)}, I + "drop"),
     TableEntry(I + "prefix_table", {}, I + "drop"),
@@ -41,15 +36,10 @@ ENTRIES: list[Entry] = [
         priority=2,
     ),
     CounterEntry(I + "seen", 3, 4, 5),
-    DirectCounterEntry(TableEntry(I + "exact_table", EXACT), 7, 8),
     MeterEntry(I + "pace", 3, MeterConfig(1, 2, 3, 4)),
     MeterEntry(I + "pace", 0, MeterConfig(0, 0, 0, 0)),
     MeterEntry(I + "pace", 2),
-    DirectMeterEntry(TableEntry(I + "metered_table", {"h.sample.kind": 8}), MeterConfig(1, 2, 3, 4)),
-    DirectMeterEntry(TableEntry(I + "metered_table", {"h.sample.kind": 8})),
-    TableEntry(I + "metered_table", {"h.sample.kind": 8}, I + "measure", meter=MeterConfig(1, 2, 3, 4)),
     MulticastGroup(1, ((1, 0), (2, 5))),
-    CloneSession(2, ((1, 0),), 64),
     DigestConfig("sighting_t", 1, 2, 3),
 ]
 
@@ -112,7 +102,7 @@ def test_the_error_names_what_does_not_fit_the_program(entry: Any, words: str) -
         codec.encode(SCHEMA, entry)
 
 
-@pytest.mark.parametrize("kind", ["extern_entry", "packet_replication_engine_entry"])
+@pytest.mark.parametrize("kind", ["extern_entry", "packet_replication_engine_entry", "register_entry"])
 def test_other_kinds_of_entities_are_refused(kind: str) -> None:
     entity = p4r.Entity()
     getattr(entity, kind).SetInParent()
@@ -132,6 +122,13 @@ def test_meters_of_other_types_are_refused(field: str, value: str) -> None:
 def test_half_a_surrogate_pair_in_a_p4info_is_refused() -> None:
     with pytest.raises(SchemaError, match="not a P4Info in text form: .*surrogates not allowed"):
         Schema.from_p4info("tables { match_fields { match_type: \udcdeEXACT } }")
+
+
+def test_an_entry_that_refers_to_a_member_is_refused() -> None:
+    entity = codec.encode(SCHEMA, TableEntry(I + "exact_table", EXACT))
+    entity.table_entry.action.action_profile_member_id = 1
+    with pytest.raises(SchemaError, match="exact_table: an entry with an action_profile_member_id is not supported"):
+        codec.decode(SCHEMA, entity)
 
 
 def test_a_parameter_that_the_action_does_not_have_is_refused() -> None:

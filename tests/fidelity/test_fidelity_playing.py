@@ -15,9 +15,10 @@ from fidelity.generated import Expected, GeneratedTest, Outputs
 from fidelity.playing import BMV2, EMBEDDED, Built, Player, Verdict, read_built
 from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_contracts.p4runtime import codec
-from p4reduce_contracts.p4runtime.entries import CloneSession, Entry, MulticastGroup, TableEntry
+from p4reduce_contracts.p4runtime.entries import Entry, MulticastGroup, TableEntry
 from p4reduce_contracts.p4runtime.schema import Schema, parse_p4info
 from p4reduce_controller.p4rt.client import Client
+from rigs.entity_text import clone_session, entity
 
 
 @pytest.fixture
@@ -85,14 +86,15 @@ needs_bmv2 = (
     pytest.mark.skipif(bmv2.SWITCH is None, reason="simple_switch_grpc is not on PATH"),
 )
 COPIED = [
-    ("clone_i2e", CloneSession(7, ((2, 5), (3, 6))), bytes.fromhex("0100000000000a")),
+    ("clone_i2e", clone_session(7, (2, 5), (3, 6)), bytes.fromhex("0100000000000a")),
     ("multicast_rids", MulticastGroup(7, ((2, 5), (3, 6))), bytes.fromhex("00070000000000")),
 ]
 """A program, an entry of the packet replication engine, and a frame of which this entry makes copies."""
 
 
-def encoded(program: Built, entry: Entry) -> Any:
-    return codec.encode(Schema.from_p4info(parse_p4info(program.p4info)), entry)
+def encoded(program: Built, entry: Entry | str) -> Any:
+    schema = Schema.from_p4info(parse_p4info(program.p4info))
+    return entity(schema, entry) if isinstance(entry, str) else codec.encode(schema, entry)
 
 
 @pytest.mark.parametrize("switch", [EMBEDDED, pytest.param(BMV2, marks=needs_bmv2)])
@@ -192,7 +194,7 @@ def calls(
     monkeypatch.setattr(playing, "Connection", lambda *_args, **_options: switch)
     table = p4r.Entity()
     table.table_entry.table_id = 9
-    entities = (encoded(PROGRAM, CloneSession(5)), table, encoded(PROGRAM, MulticastGroup(6)))
+    entities = (encoded(PROGRAM, clone_session(5)), table, encoded(PROGRAM, MulticastGroup(6)))
     with Player(BMV2) as player:
         verdicts = [player.play(PROGRAM, GeneratedTest(1, b"a", (), entities)).verdict for _ in range(2)]
     return switch.calls, verdicts

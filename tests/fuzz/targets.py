@@ -34,18 +34,12 @@ from p4reduce_contracts.p4.config.v1 import p4info_pb2 as p4i
 from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_contracts.p4runtime import bytestrings, codec
 from p4reduce_contracts.p4runtime.entries import (
-    ActionProfileGroup,
-    ActionProfileMember,
-    CloneSession,
     CounterEntry,
     DigestConfig,
     MeterConfig,
     MeterEntry,
     MulticastGroup,
-    RegisterEntry,
     TableEntry,
-    ValueSetEntry,
-    WeightedAction,
 )
 from p4reduce_contracts.p4runtime.errors import SchemaError
 from p4reduce_contracts.p4runtime.schema import Schema, parse_p4info
@@ -64,7 +58,7 @@ from p4reduce_switch.p4runtime.status import Code
 from p4reduce_switch.program import Program, ProgramError
 from p4reduce_testbed import topology
 from p4reduce_testbed.errors import TopologyError
-from rigs import p4rt
+from rigs import entity_text, p4rt
 from rigs.pipeline import PipelineRig, rank_port, udp_frame, with_secret
 from rigs.secret import rank_secret
 
@@ -257,10 +251,9 @@ def _entities() -> list[bytes]:
     table, key = "SampleIngress.exact_table", {"h.sample.id": 5, "s.ingress_port": 511}
     entries = [
         TableEntry(table, key, "SampleIngress.forward", {"port": 1}),
-        TableEntry("SampleIngress.metered_table", {"h.sample.kind": 8}, meter=MeterConfig(1, 2, 3, 4)),
+        MeterEntry("SampleIngress.pace", 1, MeterConfig(1, 2, 3, 4)),
         TableEntry("SampleIngress.prefix_table", {"h.sample.address": (0x0A000000, 8)}, "SampleIngress.drop"),
         MulticastGroup(1, ((1, 0), (2, 5))),
-        CloneSession(2, ((1, 0),), 64),
         DigestConfig("sighting_t", 1, 2, 3),
     ]
     return [codec.encode(p4rt.SCHEMA, entry).SerializeToString() for entry in entries]
@@ -281,7 +274,7 @@ def _written_to() -> tuple[Entities, Schema]:
 
 def _updates(data: bytes) -> bool:
     """What a controller writes and reads: the switch refuses it for a reason, or does it."""
-    entities, schema = _written_to()
+    entities, _ = _written_to()
     try:
         request = p4r.WriteRequest.FromString(data)
     except DecodeError:
@@ -292,8 +285,8 @@ def _updates(data: bytes) -> bool:
         assert refused is None or refused.code is not Code.INTERNAL, refused
         taken |= refused is None
         with contextlib.suppress(RequestError):
-            for found in entities.read(update.entity):
-                codec.decode(schema, found)
+            for _ in entities.read(update.entity):
+                pass
     entities.pipeline.program.process(1, bytes((3, 7, *data[:3].ljust(3))))
     entities.idle_timeouts.tick()
     return taken
@@ -305,20 +298,27 @@ def _some_updates() -> list[bytes]:
     key, send, paths = {"h.sample.key": 7}, "MainIngress.send", "MainIngress.paths"
     batches = (
         [TableEntry(plain, key, send, {"port": 1}), CounterEntry("MainIngress.seen", 1, 2, 3)],
-        [ActionProfileMember(paths, id, send, {"port": id}) for id in (1, 2)],
-        [ActionProfileGroup(paths, 3, ((1, 2, 0), (2, 1, 4)), 8), TableEntry(by_group, key, group=3)],
-        [TableEntry(one_shot, key, action_set=(WeightedAction(send, {"port": 1}, 2, 4),))],
-        [TableEntry(aging, {"h.sample.key": (7, 15)}, send, {"port": 1}, 1, idle_timeout_ns=5)],
-        [RegisterEntry("MainIngress.memory", 2, 9), ValueSetEntry("Sample.kinds", ((3,), (4,)))],
+        [entity_text.member(paths, id, (send, id)) for id in (1, 2)],
+        [
+            entity_text.group(paths, 3, ((1, 2, 0), (2, 1, 4)), 8),
+            entity_text.entry(by_group, entity_text.exact(7), entity_text.to_group(3)),
+        ],
+        [entity_text.entry(one_shot, entity_text.exact(7), entity_text.action_set(((send, 1), 2, 4)))],
+        [entity_text.entry(aging, entity_text.ternary(7, 15), entity_text.action(send, 1), "idle_timeout_ns: 5")],
+        [
+            'register_entry { register_id: @MainIngress.memory index { index: 2 } data { bitstring: "\\t" } }',
+            f"value_set_entry {{ value_set_id: @Sample.kinds members {{ {entity_text.exact(3)} }} }}",
+        ],
         [MeterEntry("MainIngress.pace", 1, MeterConfig(1, 2, 3, 4)), DigestConfig("sighting_t", 1, 2, 3)],
-        [MulticastGroup(1, ((1, 0), (2, 5))), CloneSession(2, ((1, 0),), 64)],
+        [MulticastGroup(1, ((1, 0), (2, 5))), entity_text.clone_session(2, (1, 0), packet_length_bytes=64)],
     )
     found = []
     for entries in batches:
         for kind in (p4r.Update.INSERT, p4r.Update.MODIFY, p4r.Update.DELETE):
             request = p4r.WriteRequest()
             for entry in entries:
-                request.updates.add(type=kind).entity.CopyFrom(codec.encode(schema, entry))
+                entity = entity_text.entity(schema, entry) if isinstance(entry, str) else codec.encode(schema, entry)
+                request.updates.add(type=kind).entity.CopyFrom(entity)
             found.append(request.SerializeToString())
     return found
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass
 from functools import reduce
 from typing import Any
 
@@ -13,26 +13,17 @@ from p4reduce_contracts.p4.v1 import p4data_pb2 as p4d
 from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_contracts.p4runtime import bytestrings, quirks
 from p4reduce_contracts.p4runtime.entries import (
-    ActionProfileGroup,
-    ActionProfileMember,
-    CloneSession,
-    CounterData,
     CounterEntry,
     DigestConfig,
-    DirectCounterEntry,
-    DirectMeterEntry,
     Entry,
     MatchValue,
     MeterConfig,
     MeterEntry,
     MulticastGroup,
-    RegisterEntry,
     TableEntry,
-    ValueSetEntry,
-    WeightedAction,
 )
 from p4reduce_contracts.p4runtime.errors import SchemaError
-from p4reduce_contracts.p4runtime.schema import FieldInfo, RegisterInfo, Schema, by_id
+from p4reduce_contracts.p4runtime.schema import FieldInfo, Schema, TableInfo, by_id
 
 
 @dataclass(frozen=True)
@@ -44,8 +35,13 @@ class _Kind:
     decode: Callable[[Schema, Any], Entry]
 
 
-def encode(schema: Schema, entry: Entry) -> p4r.Entity:
-    """Return the P4Runtime Entity of an entry; SchemaError when a name or a value does not fit the program."""
+def encode(schema: Schema, entry: Entry | p4r.Entity) -> p4r.Entity:
+    """Return the P4Runtime Entity of an entry; SchemaError when a name or a value does not fit the program.
+
+    An Entity is returned as it is.
+    """
+    if isinstance(entry, p4r.Entity):
+        return entry
     kind = _KINDS.get(type(entry))
     if kind is None:
         raise SchemaError(f"{type(entry).__name__} is not an entry of a switch")
@@ -97,27 +93,11 @@ def _encode_table_entry(schema: Schema, entry: TableEntry, out: p4r.TableEntry) 
             _encode_match(key, entry.match[name], f"table {table.name}", out)
         elif key.kind == "exact" and not entry.is_default:
             raise SchemaError(f"table {table.name}: the exact key {name} is missing")
-    out.idle_timeout_ns = entry.idle_timeout_ns
-    where = f"table {table.name}"
     if entry.action is not None:
-        _encode_action(schema, table.action_ids, entry.action, entry.params, where, out.action.action)
-    elif entry.member is not None:
-        out.action.action_profile_member_id = entry.member
-    elif entry.group is not None:
-        out.action.action_profile_group_id = entry.group
-    elif entry.action_set is not None:
-        out.action.action_profile_action_set.SetInParent()
-        for action, params, weight, watch_port in entry.action_set:
-            added = out.action.action_profile_action_set.action_profile_actions.add(weight=weight)
-            _encode_action(schema, table.action_ids, action, params, where, added.action)
-            _encode_watch_port(watch_port, added)
-    if entry.counter is not None:
-        _encode_counts(entry.counter, out.counter_data)
-    if entry.meter is not None:
-        _encode_config(entry.meter, out.meter_config)
+        _encode_action(schema, table, entry.action, entry.params, out.action.action)
 
 
-def _encode_match(key: FieldInfo, value: MatchValue, where: str, out: p4r.TableEntry | p4r.ValueSetMember) -> None:
+def _encode_match(key: FieldInfo, value: MatchValue, where: str, out: p4r.TableEntry) -> None:
     """Adds one key to an entry's `match`; a value that matches everything is left out, as the spec requires."""
     if key.kind in ("exact", "optional"):
         if not isinstance(value, int):
@@ -146,13 +126,11 @@ def _encode_match(key: FieldInfo, value: MatchValue, where: str, out: p4r.TableE
         out.match[-1].range.high = _bytes(key, second, where)
 
 
-def _encode_action(
-    schema: Schema, allowed: Collection[int], name: str, params: Mapping[str, int], where: str, out: p4r.Action
-) -> None:
+def _encode_action(schema: Schema, table: TableInfo, name: str, params: Mapping[str, int], out: p4r.Action) -> None:
     action = schema.actions[name]
-    if action.id not in allowed:
-        names = ", ".join(schema.actions.find(id).name for id in sorted(allowed))
-        raise SchemaError(f"{where} has no action {action.name}; it has: {names}")
+    if action.id not in table.action_ids:
+        names = ", ".join(schema.actions.find(id).name for id in sorted(table.action_ids))
+        raise SchemaError(f"table {table.name} has no action {action.name}; it has: {names}")
     names_wanted = [param.name for param in action.params]
     if set(params) != set(names_wanted):
         raise SchemaError(f"action {action.name} takes ({', '.join(names_wanted)}), not ({', '.join(params)})")
@@ -172,19 +150,6 @@ def _decode_action(schema: Schema, given: p4r.Action) -> tuple[str, dict[str, in
     return action.name, params
 
 
-def _encode_watch_port(port: int, out: p4r.ActionProfileAction | p4r.ActionProfileGroup.Member) -> None:
-    if port:
-        try:
-            out.watch_port = bytestrings.encode(port, 32)
-        except ValueError as error:
-            raise SchemaError(f"watch port: {error}") from error
-
-
-def _decode_watch_port(weighted: p4r.ActionProfileAction | p4r.ActionProfileGroup.Member) -> int:
-    """The watch port, whichever of the two fields carries it; 0 for none."""
-    return bytestrings.decode(weighted.watch_port) or int(weighted.watch)
-
-
 def _decode_table_entry(schema: Schema, entry: p4r.TableEntry) -> TableEntry:
     table = schema.tables.find(entry.table_id)
     keys = by_id(table.keys)
@@ -195,37 +160,12 @@ def _decode_table_entry(schema: Schema, entry: p4r.TableEntry) -> TableEntry:
         match[keys[field.field_id].name] = _decode_match(field)
     action_name: str | None = None
     params: dict[str, int] = {}
-    member = group = action_set = None
-    match entry.action.WhichOneof("type"):
-        case "action":
-            action_name, params = _decode_action(schema, entry.action.action)
-        case "action_profile_member_id":
-            member = int(entry.action.action_profile_member_id)
-        case "action_profile_group_id":
-            group = int(entry.action.action_profile_group_id)
-        case "action_profile_action_set":
-            action_set = tuple(
-                WeightedAction(*_decode_action(schema, given.action), int(given.weight), _decode_watch_port(given))
-                for given in entry.action.action_profile_action_set.action_profile_actions
-            )
-    counter = None
-    if entry.HasField("counter_data"):
-        counter = CounterData(entry.counter_data.packet_count, entry.counter_data.byte_count)
-    meter = _decode_config(entry.meter_config) if entry.HasField("meter_config") else None
-    return TableEntry(
-        table.name,
-        match,
-        action_name,
-        params,
-        entry.priority,
-        entry.is_default_action,
-        counter,
-        meter,
-        member,
-        group,
-        action_set,
-        int(entry.idle_timeout_ns),
-    )
+    kind = entry.action.WhichOneof("type")
+    if kind == "action":
+        action_name, params = _decode_action(schema, entry.action.action)
+    elif kind is not None:
+        raise SchemaError(f"table {table.name}: an entry with an {kind} is not supported by this client")
+    return TableEntry(table.name, match, action_name, params, entry.priority, entry.is_default_action)
 
 
 def _decode_match(field: p4r.FieldMatch) -> MatchValue:
@@ -241,30 +181,16 @@ def _decode_match(field: p4r.FieldMatch) -> MatchValue:
     raise SchemaError(f"a match of kind {kind} is not supported by this client")
 
 
-def _encode_counts(counts: CounterData | CounterEntry | DirectCounterEntry, out: p4r.CounterData) -> None:
-    out.packet_count, out.byte_count = counts.packets, counts.bytes
-
-
 def _encode_counter(schema: Schema, entry: CounterEntry, out: p4r.CounterEntry) -> None:
     out.counter_id = schema.counters[entry.counter].id
     if entry.index is not None:
         out.index.index = entry.index
-    _encode_counts(entry, out.data)
+    out.data.packet_count, out.data.byte_count = entry.packets, entry.bytes
 
 
 def _decode_counter(schema: Schema, cell: p4r.CounterEntry) -> CounterEntry:
     counter = schema.counters.find(cell.counter_id)
     return CounterEntry(counter.name, cell.index.index, cell.data.packet_count, cell.data.byte_count)
-
-
-def _encode_direct_counter(schema: Schema, entry: DirectCounterEntry, out: p4r.DirectCounterEntry) -> None:
-    _encode_table_entry(schema, replace(entry.entry, action=None), out.table_entry)
-    _encode_counts(entry, out.data)
-
-
-def _decode_direct_counter(schema: Schema, direct: p4r.DirectCounterEntry) -> DirectCounterEntry:
-    entry = _decode_table_entry(schema, direct.table_entry)
-    return DirectCounterEntry(entry, direct.data.packet_count, direct.data.byte_count)
 
 
 def _encode_config(config: MeterConfig, out: p4r.MeterConfig) -> None:
@@ -294,17 +220,6 @@ def _decode_meter(schema: Schema, cell: p4r.MeterEntry) -> MeterEntry:
     return MeterEntry(schema.meters.find(cell.meter_id).name, cell.index.index, config)
 
 
-def _encode_direct_meter(schema: Schema, entry: DirectMeterEntry, out: p4r.DirectMeterEntry) -> None:
-    _encode_table_entry(schema, replace(entry.entry, action=None), out.table_entry)
-    if entry.config is not None:
-        _encode_config(entry.config, out.config)
-
-
-def _decode_direct_meter(schema: Schema, direct: p4r.DirectMeterEntry) -> DirectMeterEntry:
-    config = _decode_config(direct.config) if direct.HasField("config") else None
-    return DirectMeterEntry(_decode_table_entry(schema, direct.table_entry), config)
-
-
 def _encode_group(schema: Schema, group: MulticastGroup, out: p4r.MulticastGroupEntry) -> None:
     out.multicast_group_id = group.group_id
     _encode_replicas(group.replicas, out.replicas)
@@ -312,18 +227,6 @@ def _encode_group(schema: Schema, group: MulticastGroup, out: p4r.MulticastGroup
 
 def _decode_group(schema: Schema, group: p4r.MulticastGroupEntry) -> MulticastGroup:
     return MulticastGroup(group.multicast_group_id, _decode_replicas(group.replicas))
-
-
-def _encode_session(schema: Schema, session: CloneSession, out: p4r.CloneSessionEntry) -> None:
-    out.session_id = session.session_id
-    out.class_of_service = session.class_of_service
-    out.packet_length_bytes = session.packet_length_bytes
-    _encode_replicas(session.replicas, out.replicas)
-
-
-def _decode_session(schema: Schema, session: p4r.CloneSessionEntry) -> CloneSession:
-    replicas = _decode_replicas(session.replicas)
-    return CloneSession(session.session_id, replicas, session.packet_length_bytes, session.class_of_service)
 
 
 def _encode_digest(schema: Schema, digest: DigestConfig, out: p4r.DigestEntry) -> None:
@@ -337,106 +240,6 @@ def _decode_digest(schema: Schema, digest: p4r.DigestEntry) -> DigestConfig:
     config = digest.config
     name = schema.digests.find(digest.digest_id).name
     return DigestConfig(name, config.max_timeout_ns, config.max_list_size, config.ack_timeout_ns)
-
-
-def _encode_member(schema: Schema, member: ActionProfileMember, out: p4r.ActionProfileMember) -> None:
-    profile = schema.action_profiles[member.profile]
-    out.action_profile_id, out.member_id = profile.id, _id(member.member_id)
-    if member.action is not None:
-        allowed = {id for table in profile.table_ids for id in schema.tables.find(table).action_ids}
-        where = f"action profile {profile.name}"
-        _encode_action(schema, allowed, member.action, member.params, where, out.action)
-
-
-def _decode_member(schema: Schema, member: p4r.ActionProfileMember) -> ActionProfileMember:
-    name = schema.action_profiles.find(member.action_profile_id).name
-    return ActionProfileMember(name, member.member_id, *_decode_action(schema, member.action))
-
-
-def _encode_profile_group(schema: Schema, group: ActionProfileGroup, out: p4r.ActionProfileGroup) -> None:
-    out.action_profile_id, out.group_id = schema.action_profiles[group.profile].id, _id(group.group_id)
-    out.max_size = group.max_size
-    for member, weight, watch_port in group.members:
-        _encode_watch_port(watch_port, out.members.add(member_id=_id(member), weight=weight))
-
-
-def _decode_profile_group(schema: Schema, group: p4r.ActionProfileGroup) -> ActionProfileGroup:
-    """Its members sorted: the spec gives them no order."""
-    members = tuple(sorted((each.member_id, each.weight, _decode_watch_port(each)) for each in group.members))
-    name = schema.action_profiles.find(group.action_profile_id).name
-    return ActionProfileGroup(name, group.group_id, members, group.max_size)
-
-
-def _id(id: int) -> int:
-    if not 0 <= id < 1 << 32:
-        raise SchemaError(f"the id {id} of a member or group does not fit 32 bits")
-    return id
-
-
-def _encode_register(schema: Schema, entry: RegisterEntry, out: p4r.RegisterEntry) -> None:
-    register = schema.registers[entry.register]
-    out.register_id = register.id
-    if entry.index is not None:
-        out.index.index = entry.index
-    if entry.value is not None:
-        encode_cell(register, entry.value, out.data)
-
-
-def _decode_register(schema: Schema, cell: p4r.RegisterEntry) -> RegisterEntry:
-    register = schema.registers.find(cell.register_id)
-    value = decode_cell(register, cell.data) if cell.HasField("data") else None
-    return RegisterEntry(register.name, cell.index.index, value)
-
-
-def encode_cell(register: RegisterInfo, value: int, out: p4d.P4Data) -> None:
-    """Write a register cell as P4Data; SchemaError for values that do not fit, and types without a single number."""
-    low = -(1 << register.bitwidth - 1) if register.kind == "int" else 0
-    if not register.kind:
-        raise SchemaError(f"register {register.name} has cells of a type that is not one number; not supported")
-    if not low <= value < low + (1 << register.bitwidth):
-        raise SchemaError(f"register {register.name}: {value} does not fit its cells of {register.bitwidth} bits")
-    if register.kind == "bool":
-        out.bool = bool(value)
-    else:
-        data = bytestrings.encode(value & (1 << register.bitwidth) - 1, register.bitwidth)
-        setattr(out, "enum_value" if register.kind == "enum" else "bitstring", data)
-
-
-def decode_cell(register: RegisterInfo, data: p4d.P4Data) -> int:
-    """The value of a register cell; SchemaError when the P4Data is not of its type, or does not fit."""
-    wanted = {"bool": "bool", "enum": "enum_value", "bit": "bitstring", "int": "bitstring"}.get(register.kind)
-    if wanted is None:
-        raise SchemaError(f"register {register.name} has cells of a type that is not one number; not supported")
-    if data.WhichOneof("data") != wanted:
-        raise SchemaError(f"register {register.name} has cells of type {register.kind}, in the field {wanted}")
-    if wanted == "bool":
-        return int(data.bool)
-    value = bytestrings.decode(getattr(data, wanted))
-    if value >> register.bitwidth:
-        raise SchemaError(f"register {register.name}: {value} does not fit its cells of {register.bitwidth} bits")
-    negative = register.kind == "int" and value >> register.bitwidth - 1
-    return value - (1 << register.bitwidth) if negative else value
-
-
-def _encode_value_set(schema: Schema, entry: ValueSetEntry, out: p4r.ValueSetEntry) -> None:
-    value_set = schema.value_sets[entry.value_set]
-    out.value_set_id = value_set.id
-    for member in entry.members:
-        if len(member) != len(value_set.keys):
-            raise SchemaError(f"value set {value_set.name}: a member has {len(value_set.keys)} values, not {member}")
-        added = out.members.add()
-        for key, value in zip(value_set.keys, member, strict=True):
-            if value is not None:
-                _encode_match(key, value, f"value set {value_set.name}", added)
-
-
-def _decode_value_set(schema: Schema, entry: p4r.ValueSetEntry) -> ValueSetEntry:
-    value_set = schema.value_sets.find(entry.value_set_id)
-    members = []
-    for member in entry.members:
-        given = {field.field_id: _decode_match(field) for field in member.match}
-        members.append(tuple(given.get(key.id) for key in value_set.keys))
-    return ValueSetEntry(value_set.name, tuple(members))
 
 
 def _encode_replicas(replicas: tuple[tuple[int, int], ...], out: RepeatedCompositeFieldContainer[p4r.Replica]) -> None:
@@ -453,16 +256,9 @@ _ENGINE = "packet_replication_engine_entry"
 _KINDS: Mapping[type[Any], _Kind] = {
     TableEntry: _Kind(("table_entry",), _encode_table_entry, _decode_table_entry),
     CounterEntry: _Kind(("counter_entry",), _encode_counter, _decode_counter),
-    DirectCounterEntry: _Kind(("direct_counter_entry",), _encode_direct_counter, _decode_direct_counter),
     MeterEntry: _Kind(("meter_entry",), _encode_meter, _decode_meter),
-    DirectMeterEntry: _Kind(("direct_meter_entry",), _encode_direct_meter, _decode_direct_meter),
     MulticastGroup: _Kind((_ENGINE, "multicast_group_entry"), _encode_group, _decode_group),
-    CloneSession: _Kind((_ENGINE, "clone_session_entry"), _encode_session, _decode_session),
     DigestConfig: _Kind(("digest_entry",), _encode_digest, _decode_digest),
-    ActionProfileMember: _Kind(("action_profile_member",), _encode_member, _decode_member),
-    ActionProfileGroup: _Kind(("action_profile_group",), _encode_profile_group, _decode_profile_group),
-    RegisterEntry: _Kind(("register_entry",), _encode_register, _decode_register),
-    ValueSetEntry: _Kind(("value_set_entry",), _encode_value_set, _decode_value_set),
 }
 """Every kind of entry, once."""
 _BY_PATH = {kind.path: kind for kind in _KINDS.values()}

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import grpc
 
@@ -18,13 +18,8 @@ from p4reduce_contracts.p4.config.v1 import p4info_pb2 as p4i
 from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_contracts.p4runtime import bytestrings, codec, quirks
 from p4reduce_contracts.p4runtime.entries import (
-    CloneSession,
     CounterEntry,
-    DigestConfig,
-    DirectCounterEntry,
-    DirectMeterEntry,
     Entry,
-    MeterEntry,
     MulticastGroup,
     TableEntry,
 )
@@ -106,11 +101,6 @@ class Client:
         self._dispatcher.start()
         self._connection.open(require_primary=require_primary)
 
-    def reconnect(self, *, require_primary: bool = True) -> None:
-        """Drops what is left of the connection and connects again; errors as `connect`, and then there is none."""
-        self._connection.close()
-        self.connect(require_primary=require_primary)
-
     def close(self) -> None:
         """Ends the stream and the connection; callbacks that are waiting still run. May be called again."""
         self._connection.close()
@@ -144,24 +134,18 @@ class Client:
 
     @property
     def schema(self) -> Schema:
-        """The program's names; known after `set_pipeline` or `get_pipeline`, or set by `use_schema`."""
+        """The program's names; known after `set_pipeline` or `get_pipeline`."""
         if self._schema is None:
             raise PipelineError("no program is known yet; call set_pipeline or get_pipeline first")
         return self._schema
 
-    def use_schema(self, schema: Schema) -> None:
-        """Takes the program's names from elsewhere, without asking the switch."""
-        self._schema = schema
-
     # ---- program
 
-    def set_pipeline(
-        self, p4info: p4i.P4Info | str, device_config: bytes, *, verify_only: bool = False, cookie: int | None = None
-    ) -> None:
+    def set_pipeline(self, p4info: p4i.P4Info | str, device_config: bytes, *, cookie: int | None = None) -> None:
         """Gives the switch a program (P4Info message or text, BMv2 JSON); it starts empty. PipelineError if refused."""
         schema = Schema.from_p4info(p4info)
         request = self._connection.addressed(p4r.SetForwardingPipelineConfigRequest())
-        request.action = request.VERIFY if verify_only else request.VERIFY_AND_COMMIT
+        request.action = request.VERIFY_AND_COMMIT
         request.config.p4info.CopyFrom(schema.p4info)
         request.config.p4_device_config = device_config
         if cookie is not None:
@@ -170,8 +154,7 @@ class Client:
             self._connection.call("SetForwardingPipelineConfig", request, PIPELINE_S)
         except grpc.RpcError as error:
             raise failures.of_pipeline(error, self.address) from error
-        if not verify_only:
-            self._schema = schema
+        self._schema = schema
 
     def get_pipeline(self) -> Pipeline | None:
         """The switch's program, or None when it has none. Sets `schema`."""
@@ -209,9 +192,9 @@ class Client:
         """Deletes entries as one batch."""
         self.write([("delete", entry) for entry in entries])
 
-    def write(self, updates: Iterable[tuple[Operation, Entry]]) -> None:
+    def write(self, updates: Iterable[tuple[Operation, Entry | p4r.Entity]]) -> None:
         """One batch in order. WriteError lists each refused update with its entry; the others are applied."""
-        batch: Sequence[tuple[Operation, Entry]] = list(updates)
+        batch: Sequence[tuple[Operation, Entry | p4r.Entity]] = list(updates)
         if not batch:
             return
         request = self._connection.addressed(p4r.WriteRequest())
@@ -236,26 +219,12 @@ class Client:
         except SchemaError as error:
             raise ReadError(f"the switch at {self.address} answered a read with an invalid message: {error}") from error
 
-    def read_table(self, name: str, *, counters: bool = False, meters: bool = False) -> list[TableEntry]:
-        """All entries of a table, without the default entry. `counters`, `meters`: with their direct ones."""
+    def read_table(self, name: str) -> list[TableEntry]:
+        """All entries of a table, without the default entry."""
         entity = p4r.Entity()
         entity.table_entry.table_id = self.schema.tables[name].id
-        if counters:
-            entity.table_entry.counter_data.SetInParent()
-        if meters:
-            entity.table_entry.meter_config.SetInParent()
         found = [entry for entry in self.read(entity) if isinstance(entry, TableEntry)]
         return [entry for entry in found if not entry.is_default]
-
-    def read_default(self, name: str) -> TableEntry:
-        """The default entry of a table."""
-        entity = p4r.Entity()
-        entity.table_entry.table_id = self.schema.tables[name].id
-        entity.table_entry.is_default_action = True
-        for entry in self.read(entity):
-            if isinstance(entry, TableEntry):
-                return entry
-        return TableEntry(self.schema.tables[name].name, is_default=True)
 
     def read_counter(self, name: str, index: int | None = None) -> list[CounterEntry]:
         """One cell of an indirect counter, or all of them in order."""
@@ -265,50 +234,11 @@ class Client:
             entity.counter_entry.index.index = index
         return [entry for entry in self.read(entity) if isinstance(entry, CounterEntry)]
 
-    def read_direct_counters(self, table: str) -> list[DirectCounterEntry]:
-        """The direct counters of all entries of a table."""
-        entity = p4r.Entity()
-        entity.direct_counter_entry.table_entry.table_id = self.schema.tables[table].id
-        return [entry for entry in self.read(entity) if isinstance(entry, DirectCounterEntry)]
-
-    def read_meters(self, name: str, index: int | None = None) -> list[MeterEntry]:
-        """One cell of an indirect meter, or all of them in order."""
-        entity = p4r.Entity()
-        entity.meter_entry.meter_id = self.schema.meters[name].id
-        if index is not None:
-            entity.meter_entry.index.index = index
-        return [entry for entry in self.read(entity) if isinstance(entry, MeterEntry)]
-
-    def read_direct_meters(self, table: str) -> list[DirectMeterEntry]:
-        """The direct meters of all entries of a table."""
-        entity = p4r.Entity()
-        entity.direct_meter_entry.table_entry.table_id = self.schema.tables[table].id
-        return [entry for entry in self.read(entity) if isinstance(entry, DirectMeterEntry)]
-
     def read_groups(self) -> list[MulticastGroup]:
         """All multicast groups."""
-        return self._read_engine("multicast_group_entry", MulticastGroup)
-
-    def read_clone_sessions(self) -> list[CloneSession]:
-        """All clone sessions."""
-        return self._read_engine("clone_session_entry", CloneSession)
-
-    def _read_engine(self, field: str, kind: type[Any]) -> list[Any]:
         entity = p4r.Entity()
-        getattr(entity.packet_replication_engine_entry, field).SetInParent()
-        return [entry for entry in self.read(entity) if isinstance(entry, kind)]
-
-    def read_digest_config(self, name: str) -> DigestConfig | None:
-        """How a digest is configured, or None when it is off."""
-        entity = p4r.Entity()
-        entity.digest_entry.digest_id = self.schema.digests[name].id
-        try:
-            found = [entry for entry in self.read(entity) if isinstance(entry, DigestConfig)]
-        except ReadError as error:
-            if error.code == "NOT_FOUND":
-                return None
-            raise
-        return found[0] if found else None
+        entity.packet_replication_engine_entry.multicast_group_entry.SetInParent()
+        return [entry for entry in self.read(entity) if isinstance(entry, MulticastGroup)]
 
     # ---- stream
 

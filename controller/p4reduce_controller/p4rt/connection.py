@@ -61,7 +61,7 @@ class Connection:
         """Connects and arbitrates; after an error there is no connection."""
         with self._lock:
             if self._channel is not None:
-                raise P4RuntimeError("already connected; use reconnect()")
+                raise P4RuntimeError("already connected; close() this connection first")
             if self._outbids:
                 self.election_id = elections.first()
             self._channel = channel = dial(self.address, self._security, role=SWITCH, options=_CHANNEL_OPTIONS)
@@ -151,4 +151,4 @@ class Connection:
         return request
 
     def _not_connected(self) -> SwitchUnreachableError:
-        return SwitchUnreachableError(f"not connected to {self.address}; call connect() or reconnect()")
+        return SwitchUnreachableError(f"not connected to {self.address}; call connect()")

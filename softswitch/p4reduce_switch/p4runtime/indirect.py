@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from google.protobuf.message import Message
 
+from p4reduce_contracts.p4.v1 import p4data_pb2 as p4d
 from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
-from p4reduce_contracts.p4runtime import codec
-from p4reduce_contracts.p4runtime.errors import SchemaError
+from p4reduce_contracts.p4runtime import bytestrings
 from p4reduce_contracts.p4runtime.schema import CounterInfo, MeterInfo, RegisterInfo, ValueSetInfo
 from p4reduce_switch.p4runtime.encoding import decode_match, encode_match
 from p4reduce_switch.p4runtime.status import Code, RequestError, invalid_argument
@@ -91,12 +92,9 @@ class BoundRegister:
         self._check_readable()
         check_modify(operation, "register")
         indices = _indices(request, f"register {self.info.name}", self.register.size)
-        try:
-            value = codec.decode_cell(self.info, request.data)
-        except SchemaError as error:
-            invalid_argument(str(error))
+        value = self._decode(request.data)
         for index in indices:
-            self.register.write(index, value & (1 << self.info.bitwidth) - 1)
+            self.register.write(index, value)
 
     def read(self, query: p4r.RegisterEntry) -> list[p4r.Entity]:
         """Return one cell, or all; none for a wildcard when P4Runtime cannot represent them."""
@@ -115,10 +113,25 @@ class BoundRegister:
         out = entity.register_entry
         out.register_id, out.index.index = self.info.id, index
         value = self.register.read(index)
-        if self.info.kind == "int" and value >> self.info.bitwidth - 1:
-            value -= 1 << self.info.bitwidth
-        codec.encode_cell(self.info, value, out.data)
+        if self.info.kind == "bool":
+            out.data.bool = bool(value)
+        else:
+            setattr(out.data, _CELL_FIELDS[self.info.kind], bytestrings.encode(value, self.info.bitwidth))
         return entity
+
+    def _decode(self, data: p4d.P4Data) -> int:
+        """Return the bits of a cell; INVALID_ARGUMENT when the data is not of its type, or does not fit."""
+        wanted = _CELL_FIELDS[self.info.kind]
+        if data.WhichOneof("data") != wanted:
+            invalid_argument(f"register {self.info.name} has cells of type {self.info.kind}, in the field {wanted}")
+        value = int(data.bool) if wanted == "bool" else bytestrings.decode(getattr(data, wanted))
+        if value >> self.info.bitwidth:
+            invalid_argument(f"register {self.info.name}: {value} does not fit its cells of {self.info.bitwidth} bits")
+        return value
+
+
+_CELL_FIELDS: Final = {"bool": "bool", "enum": "enum_value", "bit": "bitstring", "int": "bitstring"}
+"""By the type of a register's cells: the field of P4Data that has their value."""
 
 
 @dataclass(frozen=True)

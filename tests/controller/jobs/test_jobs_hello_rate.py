@@ -20,7 +20,8 @@ from conformance.bmv2 import SWITCH, Bmv2Target
 from p4reduce_contracts import wire
 from p4reduce_contracts.artifacts import find
 from p4reduce_contracts.jobs.client import JobClient
-from p4reduce_contracts.p4runtime.entries import MeterConfig
+from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
+from p4reduce_contracts.p4runtime.entries import MeterConfig, MeterEntry
 from p4reduce_contracts.wire import DROP_REASONS
 from p4reduce_controller.config import Config
 from p4reduce_controller.forwarding import MacTable
@@ -51,9 +52,10 @@ def entry_writer(address: str, limit: MeterConfig) -> EntryWriter:
 def limits(made: EntryWriter) -> set[MeterConfig | None]:
     """The rates of all ports."""
     assert isinstance(made.client, Client)
-    cells = made.client.read_meters(V1MODEL.hello_rate)
-    assert [cell.index for cell in cells] == list(range(512))
-    return {cell.config for cell in cells}
+    cells = made.client.read(p4r.Entity(meter_entry={"meter_id": made.client.schema.meters[V1MODEL.hello_rate].id}))
+    meters = [cell for cell in cells if isinstance(cell, MeterEntry)]
+    assert [meter.index for meter in meters] == list(range(512))
+    return {meter.config for meter in meters}
 
 
 def check_limits(address: str) -> None:

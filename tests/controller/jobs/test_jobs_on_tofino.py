@@ -19,7 +19,8 @@ import p4reduce
 from p4reduce_contracts import wire
 from p4reduce_contracts.jobs.client import JobClient
 from p4reduce_contracts.jobs.errors import InvalidRequestError
-from p4reduce_contracts.p4runtime.entries import MeterConfig
+from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
+from p4reduce_contracts.p4runtime.entries import MeterConfig, MeterEntry
 from p4reduce_contracts.wire.geometry import Geometry
 from p4reduce_controller.config import Config
 from p4reduce_controller.forwarding import MacTable
@@ -192,9 +193,11 @@ def test_a_switchs_entries_are_kept_or_its_pipeline_is_set_anew(tmp_path: Path) 
         assert first.take_over(7, [], ()) is None, "it has no pipeline"
         first.start_afresh(7)
         assert isinstance(first.client, Client)
-        cells = first.client.read_meters(TOFINO.hello_rate)
-        assert (len(cells), {cell.config for cell in cells}) == (512, {MeterConfig(100, 200, 100, 200)})
-        assert first.client.read_digest_config(TOFINO.mac_learn) is not None
+        schema = first.client.schema
+        cells = first.client.read(p4r.Entity(meter_entry={"meter_id": schema.meters[TOFINO.hello_rate].id}))
+        limit = MeterConfig(100, 200, 100, 200)
+        assert cells == [MeterEntry(TOFINO.hello_rate, port, limit) for port in range(512)]
+        assert first.client.read(p4r.Entity(digest_entry={"digest_id": schema.digests[TOFINO.mac_learn].id}))
         for given in grants:
             first.install(given)
         first.learn([(0x020000000A00, 3)])

@@ -6,20 +6,15 @@ import queue
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from p4reduce_contracts.p4runtime import codec
-from p4reduce_contracts.p4runtime.entries import RegisterEntry
+from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_controller.p4rt import (
     Client,
-    CloneSession,
     CounterEntry,
     DigestConfig,
-    DirectCounterEntry,
-    DirectMeterEntry,
     MeterConfig,
     MeterEntry,
     MulticastGroup,
@@ -34,6 +29,7 @@ from p4reduce_controller.p4rt import (
     elections,
 )
 from p4reduce_lab.addresses import free_address
+from rigs import entity_text
 from rigs.p4rt import DEVICE_CONFIG, LIMIT_S, P4INFO, SCHEMA, bmv2, served
 
 I = "SampleIngress."  # noqa: E741
@@ -102,14 +98,6 @@ def test_entries_of_every_kind(client: Client) -> None:
     assert [client.read_table(table) for table in tables] == [[], [], []]
 
 
-def test_default_entries(client: Client) -> None:
-    flood = TableEntry(I + "exact_table", action=I + "flood", params={"group": 1}, is_default=True)
-    client.modify(flood)
-    assert client.read_default("exact_table") == flood
-    client.modify(TableEntry("exact_table", is_default=True))
-    assert client.read_default("exact_table").action == "NoAction"
-
-
 def test_a_batch_reports_each_refused_update(client: Client) -> None:
     missing = TableEntry(I + "exact_table", {"h.sample.id": 9, "s.ingress_port": 2}, I + "drop")
     client.insert(FORWARD)
@@ -134,46 +122,22 @@ def test_counters(client: Client) -> None:
     client.modify(CounterEntry("seen", 3, 7, 8))
     assert client.read_counter("seen", 3) == [CounterEntry(I + "seen", 3, 7, 8)]
     assert [entry.packets for entry in client.read_counter("seen")] == [0, 0, 0, 7, 0, 0, 0, 0]
-    client.insert(FORWARD)
-    key = TableEntry(FORWARD.table, FORWARD.match)
-    client.modify(DirectCounterEntry(key, 5, 6))
-    assert client.read_direct_counters("exact_table") == [DirectCounterEntry(key, 5, 6)]
-    (entry,) = client.read_table("exact_table", counters=True)
-    assert entry.counter is not None
-    assert (entry.counter.packets, entry.counter.bytes) == (5, 6)
 
 
 RATES = MeterConfig(1000, 100, 2000, 200)
 
 
 def test_meters(client: Client) -> None:
-    assert client.read_meters("pace") == [MeterEntry(I + "pace", index) for index in range(4)]
+    pace = p4r.Entity(meter_entry={"meter_id": SCHEMA.meters["pace"].id})
+    assert client.read(pace) == [MeterEntry(I + "pace", index) for index in range(4)]
     client.modify(MeterEntry("pace", 1, RATES), MeterEntry("pace", 3, MeterConfig(1, 1, 1, 1)))
-    assert client.read_meters("pace", 1) == [MeterEntry(I + "pace", 1, RATES)]
-    assert [entry.config for entry in client.read_meters("pace")] == [None, RATES, None, MeterConfig(1, 1, 1, 1)]
+    rates = [None, RATES, None, MeterConfig(1, 1, 1, 1)]
+    assert client.read(pace) == [MeterEntry(I + "pace", index, given) for index, given in enumerate(rates)]
     client.modify(MeterEntry("pace", 1))
-    assert client.read_meters("pace", 1) == [MeterEntry(I + "pace", 1)], "unset rates are the default"
-
-
-def test_direct_meters(client: Client) -> None:
-    plain, metered = (TableEntry(I + "metered_table", {"h.sample.kind": kind}, I + "measure") for kind in (1, 2))
-    client.insert(plain, replace(metered, meter=RATES))
-    assert client.read_table("metered_table") == [plain, metered]
-    assert client.read_table("metered_table", meters=True) == [plain, replace(metered, meter=RATES)]
-    keys = [TableEntry(entry.table, entry.match) for entry in (plain, metered)]
-    assert client.read_direct_meters("metered_table") == [
-        DirectMeterEntry(keys[0]),
-        DirectMeterEntry(keys[1], RATES),
-    ]
-    client.modify(DirectMeterEntry(keys[0], RATES), DirectMeterEntry(keys[1]))
-    assert [meter.config for meter in client.read_direct_meters("metered_table")] == [RATES, None]
-    client.modify(replace(plain, meter=MeterConfig(1, 2, 3, 4)))
-    assert client.read_table("metered_table", meters=True) == [replace(plain, meter=MeterConfig(1, 2, 3, 4)), metered]
+    assert client.read(pace)[1] == MeterEntry(I + "pace", 1), "unset rates are the default"
 
 
 def test_refused_meters(client: Client) -> None:
-    exact = TableEntry(FORWARD.table, FORWARD.match)
-    client.insert(FORWARD)
     with pytest.raises(WriteError) as caught:
         client.write(
             [
@@ -181,42 +145,33 @@ def test_refused_meters(client: Client) -> None:
                 ("delete", MeterEntry("pace", 0)),
                 ("modify", MeterEntry("pace", -1, RATES)),
                 ("modify", MeterEntry("pace", 0, MeterConfig(-1, 1, 1, 1))),
-                ("modify", DirectMeterEntry(exact, RATES)),
-                ("insert", DirectMeterEntry(exact, RATES)),
             ]
         )
     codes = [failure.code for failure in caught.value.failures]
     assert codes[3] in ("INVALID_ARGUMENT", "UNKNOWN"), "BMv2 has no word for rates that make no sense"
-    assert codes[:3] + codes[4:] == ["INVALID_ARGUMENT"] * 5
-    assert client.read_meters("pace", 0) == [MeterEntry(I + "pace", 0)]
+    assert codes[:3] == ["INVALID_ARGUMENT"] * 3
 
 
-def test_groups_sessions_and_digests(client: Client) -> None:
-    group, session = MulticastGroup(300, ((1, 0), (2, 7), (3, 7))), CloneSession(5, ((1, 0),))
+def test_groups_and_digests(client: Client) -> None:
+    group = MulticastGroup(300, ((1, 0), (2, 7), (3, 7)))
     config = DigestConfig("sighting_t", 10**6, 5, 10**9)
-    assert client.read_digest_config("sighting_t") is None
-    client.insert(group, session, config)
+    digest = p4r.Entity(digest_entry={"digest_id": SCHEMA.digests["sighting_t"].id})
+    client.insert(group, config)
     assert client.read_groups() == [group]
-    assert client.read_clone_sessions() == [session]
-    assert client.read_digest_config("sighting_t") == config
+    assert client.read(digest) == [config]
     client.modify(MulticastGroup(300, ((9, 9),)))
     assert client.read_groups() == [MulticastGroup(300, ((9, 9),))]
-    client.delete(group, session, config)
+    client.delete(group, config)
     assert client.read_groups() == []
-    assert client.read_clone_sessions() == []
-    assert client.read_digest_config("sighting_t") is None
+    with pytest.raises(ReadError, match="NOT_FOUND"):
+        client.read(digest)
 
 
-def test_registers_are_read_from_every_target_but_bmv2(client: Client, request: pytest.FixtureRequest) -> None:
-    cell = RegisterEntry(I + "memory", 1, 7)
-    query = codec.encode(SCHEMA, replace(cell, value=None))
-    if "bmv2" in request.node.callspec.id:
-        with pytest.raises(ReadError) as caught:
-            client.read(query)
-        assert caught.value.code == "UNIMPLEMENTED"
-    else:
-        client.modify(cell)
-        assert client.read(query) == [cell]
+def test_entities_are_written_as_they_are_and_other_kinds_are_not_read(client: Client) -> None:
+    session = entity_text.entity(SCHEMA, entity_text.clone_session(5, (1, 0)))
+    client.insert(session)
+    with pytest.raises(ReadError, match="clone_session_entry is not supported by this client"):
+        client.read(session)
 
 
 def test_a_larger_election_id_takes_over(address: str) -> None:
@@ -231,7 +186,7 @@ def test_a_larger_election_id_takes_over(address: str) -> None:
         with pytest.raises(NotPrimaryError):
             first.insert(FORWARD)
         with pytest.raises(NotPrimaryError, match=r"election id \(0, 2\)"):
-            first.reconnect()
+            _reconnect(first)
         first.connect(require_primary=False)
         first.get_pipeline()
         assert first.read_table("exact_table") == []
@@ -245,7 +200,7 @@ def test_a_client_that_raises_its_election_id_becomes_primary(address: str) -> N
             assert (ours.is_primary, ours._connection.election_id) == (True, (0, 2**63 + 1))
             with Client(address, election_id=None) as second:
                 assert second.is_primary
-            ours.reconnect()
+            _reconnect(ours)
             assert ours.is_primary
         other.close()
 
@@ -275,10 +230,15 @@ def test_a_lost_switch_is_reported_and_found_again(address: str, request: pytest
         assert not one.is_primary
         with pytest.raises(SwitchUnreachableError):
             one._connection.send(None)
-        _until(one.reconnect)
+        _until(lambda: _reconnect(one))
         one.set_pipeline(P4INFO, DEVICE_CONFIG)
         assert lost.empty()
     assert lost.empty(), "close is not a loss"
+
+
+def _reconnect(client: Client) -> None:
+    client.close()
+    client.connect()
 
 
 def _until(connect: Callable[[], None]) -> None:
@@ -299,7 +259,7 @@ def test_an_unreachable_switch_is_an_error_within_the_deadline() -> None:
 
 def test_calls_without_a_connection_are_errors() -> None:
     one = Client("127.0.0.1:1")
-    one.use_schema(SCHEMA)
+    one._schema = SCHEMA
     with pytest.raises(SwitchUnreachableError, match="not connected"):
         one.insert(FORWARD)
     with pytest.raises(SwitchUnreachableError, match="not connected"):

@@ -34,13 +34,15 @@ SECOND = 1_000_000_000
 INSERT, MODIFY, DELETE = p4r.Update.INSERT, p4r.Update.MODIFY, p4r.Update.DELETE
 
 
-def aging(key: int, timeout_ns: int = 0, table: str = "MainIngress.aging") -> TableEntry:
+def aging(key: int, timeout_ns: int = 0, table: str = "MainIngress.aging") -> p4r.Entity:
     match: Any = (key, 0xFF) if table == "MainIngress.aging" else key
-    return TableEntry(table, {"h.sample.key": match}, SEND, {"port": 1}, 5 * (match != key), idle_timeout_ns=timeout_ns)
+    return timed(TableEntry(table, {"h.sample.key": match}, SEND, {"port": 1}, 5 * (match != key)), timeout_ns)
 
 
-def entity(entry: TableEntry) -> Any:
-    return codec.encode(SCHEMA, entry)
+def timed(entry: TableEntry, timeout_ns: int) -> p4r.Entity:
+    entity = codec.encode(SCHEMA, entry)
+    entity.table_entry.idle_timeout_ns = timeout_ns
+    return entity
 
 
 def frame(key: int) -> bytes:
@@ -66,9 +68,9 @@ class Rig:
         self.sent.append(message.idle_timeout_notification)
         return True
 
-    def write(self, operation: int, entry: TableEntry) -> None:
+    def write(self, operation: int, entry: p4r.Entity) -> None:
         with self._lock:
-            request = entity(entry).table_entry
+            request = entry.table_entry
             self.pipeline.tables[request.table_id].write(operation, request)
 
     def told(self) -> list[int]:
@@ -146,14 +148,13 @@ def test_many_idle_entries_are_notified_in_several_messages(monkeypatch: pytest.
         rig.write(INSERT, aging(number, SECOND))
     for number in range(1, 129):
         for mask in (0xFE, 0xFC):
-            match = TableEntry("MainIngress.aging", {"h.sample.key": (number, mask)}, SEND, {"port": 1}, 1000 + number)
-            entry = TableEntry(match.table, match.match, SEND, {"port": 1}, match.priority, idle_timeout_ns=SECOND)
-            rig.write(INSERT, entry)
+            entry = TableEntry("MainIngress.aging", {"h.sample.key": (number, mask)}, SEND, {"port": 1}, 1000 + number)
+            rig.write(INSERT, timed(entry, SECOND))
     rig.now_us += 1_000_000
     with rig._lock:
         rig.idle.tick()
     assert [len(message.table_entry) for message in rig.sent] == [MAX_ENTRIES_PER_NOTIFICATION]
-    rig.write(INSERT, TableEntry("MainIngress.aging", {}, SEND, {"port": 1}, 1, idle_timeout_ns=SECOND))
+    rig.write(INSERT, timed(TableEntry("MainIngress.aging", {}, SEND, {"port": 1}, 1), SECOND))
     rig.now_us += 1_000_000
     with rig._lock:
         rig.idle.tick()
@@ -191,7 +192,7 @@ def raw(switch: Served) -> Iterator[Raw]:
 
 
 def test_the_primary_controller_receives_idle_timeout_notifications(raw: Raw) -> None:
-    given = entity(aging(9, SECOND // 20))
+    given = aging(9, SECOND // 20)
     given.table_entry.metadata, given.table_entry.controller_metadata = b"mine", 7
     assert raw.write(("INSERT", given)) == ["OK"]
     message = raw.next()
@@ -205,11 +206,11 @@ def test_the_primary_controller_receives_idle_timeout_notifications(raw: Raw) ->
 
 def test_timeouts_and_idle_times_are_read(raw: Raw, switch: Served) -> None:
     entry = aging(9, 3600 * SECOND)
-    assert raw.write(("INSERT", entity(entry)), ("INSERT", entity(aging(8)))) == ["OK", "OK"]
+    assert raw.write(("INSERT", entry), ("INSERT", aging(8))) == ["OK", "OK"]
     query = p4r.Entity()
     query.table_entry.table_id = SCHEMA.tables["MainIngress.aging"].id
     found = raw.read(query)
-    assert [codec.decode(SCHEMA, one) for one in found] == [entry, aging(8)]
+    assert found == [entry, aging(8)]
     assert not any(one.table_entry.HasField("time_since_last_hit") for one in found)
     query.table_entry.time_since_last_hit.SetInParent()
 
@@ -225,17 +226,16 @@ def test_timeouts_and_idle_times_are_read(raw: Raw, switch: Served) -> None:
 
 
 def test_timeouts_survive_a_reconciled_program(raw: Raw) -> None:
-    assert raw.write(("INSERT", entity(aging(9, SECOND // 10)))) == ["OK"]
+    assert raw.write(("INSERT", aging(9, SECOND // 10))) == ["OK"]
     raw.set_config("RECONCILE_AND_COMMIT", CONFIG)
     assert raw.next().WhichOneof("update") == "idle_timeout_notification"
 
 
 def test_invalid_idle_timeouts_are_refused(raw: Raw) -> None:
-    default = entity(TableEntry("MainIngress.aging", is_default=True, action=SEND, params={"port": 1}))
-    default.table_entry.idle_timeout_ns = 5
-    elapsed = entity(aging(1))
+    default = timed(TableEntry("MainIngress.aging", is_default=True, action=SEND, params={"port": 1}), 5)
+    elapsed = aging(1)
     elapsed.table_entry.time_since_last_hit.elapsed_ns = 5
-    updates = [entity(aging(1, -1)), entity(aging(1, 5, "MainIngress.plain")), elapsed]
+    updates = [aging(1, -1), aging(1, 5, "MainIngress.plain"), elapsed]
     errors = raw.errors(*(("INSERT", one) for one in updates), ("MODIFY", default))
     assert [error.canonical_code for error in errors] == [3] * 4
     assert errors[1].message == "idle_timeout_ns must be set to 0 for tables which do not support idle timeout"

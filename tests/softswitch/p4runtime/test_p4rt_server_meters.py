@@ -10,7 +10,7 @@ import pytest
 from conformance.case import PROGRAMS
 from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_contracts.p4runtime import codec
-from p4reduce_contracts.p4runtime.entries import DirectMeterEntry, Entry, MeterConfig, MeterEntry, TableEntry
+from p4reduce_contracts.p4runtime.entries import Entry, MeterConfig, MeterEntry, TableEntry
 from p4reduce_contracts.p4runtime.schema import Schema, parse_p4info
 from rigs.p4rt import SCHEMA, Raw, Served, code_of, config
 
@@ -26,13 +26,33 @@ def entity(entry: Entry) -> Any:
     return codec.encode(SCHEMA, entry)
 
 
+def set_rates(out: p4r.MeterConfig, given: MeterConfig) -> None:
+    out.cir, out.cburst, out.pir, out.pburst = given.cir, given.cburst, given.pir, given.pburst
+
+
+def direct(entry: TableEntry, given: MeterConfig | None = None, schema: Schema = SCHEMA) -> Any:
+    """The direct meter of an entry."""
+    meter = p4r.Entity()
+    meter.direct_meter_entry.table_entry.CopyFrom(codec.encode(schema, entry).table_entry)
+    if given is not None:
+        set_rates(meter.direct_meter_entry.config, given)
+    return meter
+
+
 def rates(raw: Raw, query: Any) -> list[MeterConfig | None]:
-    found = [codec.decode(SCHEMA, one) for one in raw.read(query)]
-    return [one.config for one in found if isinstance(one, (MeterEntry, DirectMeterEntry))]
+    found = [getattr(one, one.WhichOneof("entity")) for one in raw.read(query)]
+    return [
+        MeterConfig(one.config.cir, one.config.cburst, one.config.pir, one.config.pburst)
+        if one.HasField("config")
+        else None
+        for one in found
+    ]
 
 
-def with_rates(entry: TableEntry, given: MeterConfig | None) -> Any:
-    return entity(TableEntry(entry.table, entry.match, entry.action, entry.params, meter=given))
+def with_rates(entry: TableEntry, given: MeterConfig) -> Any:
+    metered = entity(entry)
+    set_rates(metered.table_entry.meter_config, given)
+    return metered
 
 
 def asked_for_rates() -> Any:
@@ -96,32 +116,32 @@ def test_direct_rates_are_set_read_and_reset(raw: Raw) -> None:
     table.direct_meter_entry.table_entry.table_id = SCHEMA.tables["metered_table"].id
     every.direct_meter_entry.table_entry.SetInParent()
     assert rates(raw, table) == rates(raw, every) == [None, None]
-    assert raw.write(("MODIFY", entity(DirectMeterEntry(KEY, RATES)))) == ["OK"]
+    assert raw.write(("MODIFY", direct(KEY, RATES))) == ["OK"]
     assert rates(raw, table) == rates(raw, every) == [RATES, None]
-    assert raw.read(entity(DirectMeterEntry(KEY))) == [entity(DirectMeterEntry(KEY, RATES))]
-    assert raw.write(("MODIFY", entity(DirectMeterEntry(KEY)))) == ["OK"]
+    assert raw.read(direct(KEY)) == [direct(KEY, RATES)]
+    assert raw.write(("MODIFY", direct(KEY))) == ["OK"]
     assert rates(raw, table) == [None, None]
 
 
 def test_invalid_direct_meter_entries_are_refused(raw: Raw) -> None:
     assert raw.write(("INSERT", entity(METERED)), ("INSERT", entity(EXACT))) == ["OK"] * 2
     missing = TableEntry(METERED.table, {"h.sample.kind": 9})
-    default, counted = (entity(DirectMeterEntry(KEY, RATES)) for _ in range(2))
+    default, counted = (direct(KEY, RATES) for _ in range(2))
     default.direct_meter_entry.table_entry.ClearField("match")
     default.direct_meter_entry.table_entry.is_default_action = True
     counted.direct_meter_entry.counter_data.SetInParent()
     updates = [
-        ("INSERT", entity(DirectMeterEntry(KEY, RATES))),
-        ("DELETE", entity(DirectMeterEntry(KEY, RATES))),
-        ("MODIFY", entity(DirectMeterEntry(KEY, MeterConfig(2, 1, 1, 1)))),
-        ("MODIFY", entity(DirectMeterEntry(TableEntry(EXACT.table, EXACT.match), RATES))),
-        ("MODIFY", entity(DirectMeterEntry(missing, RATES))),
+        ("INSERT", direct(KEY, RATES)),
+        ("DELETE", direct(KEY, RATES)),
+        ("MODIFY", direct(KEY, MeterConfig(2, 1, 1, 1))),
+        ("MODIFY", direct(TableEntry(EXACT.table, EXACT.match), RATES)),
+        ("MODIFY", direct(missing, RATES)),
         ("MODIFY", default),
         ("MODIFY", counted),
     ]
     assert raw.write(*updates) == [*["INVALID_ARGUMENT"] * 4, "NOT_FOUND", *["UNIMPLEMENTED"] * 2]
-    assert rates(raw, entity(DirectMeterEntry(KEY))) == [None]
-    assert code_of(raw.read, entity(DirectMeterEntry(missing))) == "NOT_FOUND"
+    assert rates(raw, direct(KEY)) == [None]
+    assert code_of(raw.read, direct(missing)) == "NOT_FOUND"
     assert code_of(raw.read, counted) == "UNIMPLEMENTED"
 
 
@@ -139,7 +159,7 @@ def test_direct_rates_are_written_and_deleted_with_their_table_entry(raw: Raw) -
 def test_a_table_entry_with_wrong_rates_is_not_written(raw: Raw) -> None:
     counted = entity(METERED)
     counted.table_entry.meter_counter_data.SetInParent()
-    default = entity(TableEntry(METERED.table, action=METERED.action, is_default=True, meter=RATES))
+    default = with_rates(TableEntry(METERED.table, action=METERED.action, is_default=True), RATES)
     updates = [
         ("INSERT", with_rates(METERED, MeterConfig(2, 1, 1, 1))),
         ("INSERT", with_rates(EXACT, RATES)),
@@ -152,11 +172,11 @@ def test_a_table_entry_with_wrong_rates_is_not_written(raw: Raw) -> None:
 
 
 def test_reconciling_keeps_rates_and_commit_clears_them(raw: Raw) -> None:
-    pace, direct = entity(MeterEntry("pace", 2, RATES)), with_rates(METERED, RATES)
-    assert raw.write(("MODIFY", pace), ("INSERT", direct)) == ["OK"] * 2
+    pace, metered = entity(MeterEntry("pace", 2, RATES)), with_rates(METERED, RATES)
+    assert raw.write(("MODIFY", pace), ("INSERT", metered)) == ["OK"] * 2
     raw.set_config("RECONCILE_AND_COMMIT", config=config())
     assert rates(raw, entity(MeterEntry("pace"))) == [None, None, RATES, None]
-    assert raw.read(asked_for_rates()) == [direct]
+    assert raw.read(asked_for_rates()) == [metered]
     raw.set_config("VERIFY_AND_COMMIT", config=config())
     assert rates(raw, entity(MeterEntry("pace"))) == [None] * 4
 
@@ -182,7 +202,7 @@ class Colours:
         program.meters["MainIngress.indirect"].clock = lambda: self.now_us
         program.tables["MainIngress.per_index"].clock = lambda: self.now_us
 
-    def write(self, operation: str, entry: Entry) -> None:
+    def write(self, operation: str, entry: Entry | p4r.Entity) -> None:
         assert self._raw.write((operation, codec.encode(STATE_SCHEMA, entry))) == ["OK"]
 
     def of(self, operation: int, frames: int, index: int = 1) -> list[int]:
@@ -225,7 +245,8 @@ def test_the_colours_of_a_byte_meter(colours: Colours) -> None:
     entry = TableEntry("MainIngress.per_index", {"hdr.command.index": 1}, "MainIngress.metered")
     colours.write("INSERT", entry)
     assert colours.of(DIRECT, 3) == [GREEN] * 3
-    colours.write("MODIFY", DirectMeterEntry(TableEntry(entry.table, entry.match), MeterConfig(1000, 10, 9000, 20)))
+    key = TableEntry(entry.table, entry.match)
+    colours.write("MODIFY", direct(key, MeterConfig(1000, 10, 9000, 20), STATE_SCHEMA))
     assert colours.of(DIRECT, 3) == [GREEN, YELLOW, RED], "9 bytes a frame"
     colours.now_us += TOKEN_US
     assert colours.of(DIRECT, 2) == [YELLOW, RED]

@@ -4,22 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
 from conformance.case import PROGRAMS
 from p4reduce_contracts.p4.config.v1 import p4info_pb2 as p4i
 from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
-from p4reduce_contracts.p4runtime import codec
-from p4reduce_contracts.p4runtime.entries import (
-    ActionProfileGroup,
-    ActionProfileMember,
-    Entry,
-    TableEntry,
-    WeightedAction,
-)
 from p4reduce_contracts.p4runtime.schema import Schema, parse_p4info
+from rigs import entity_text
+from rigs.entity_text import action, action_set, exact, prefix, to_group, to_member
 from rigs.p4rt import Raw, Served, code_of, config
 
 I = "MainIngress."  # noqa: E741
@@ -38,54 +31,60 @@ def raw(switch: Served) -> Iterator[Raw]:
         yield one
 
 
-def entity(entry: Entry) -> Any:
-    return codec.encode(SCHEMA, entry)
+def entity(text: str) -> p4r.Entity:
+    return entity_text.entity(SCHEMA, text)
 
 
-def member(id: int, port: int | None = None) -> ActionProfileMember:
-    return ActionProfileMember(MEMBERS, id, SEND, {"port": id if port is None else port})
+def member(id: int, port: int | None = None) -> str:
+    return entity_text.member(MEMBERS, id, (SEND, id if port is None else port))
 
 
-def group(id: int, *members: tuple[int, int, int], max_size: int = 0) -> ActionProfileGroup:
-    return ActionProfileGroup(MEMBERS, id, members, max_size)
+def group(id: int, *members: tuple[int, int, int], max_size: int = 0) -> str:
+    return entity_text.group(MEMBERS, id, members, max_size)
 
 
-def entry(prefix: int, **refers: Any) -> TableEntry:
-    return TableEntry(TABLE, {"hdr.h.a": (prefix << 4, 4)}, **refers)
+def entry(number: int, refers: str = "") -> str:
+    return entity_text.entry(TABLE, prefix(number << 4, 4), refers)
 
 
-def action_set(*rows: tuple[int, int, int]) -> tuple[WeightedAction, ...]:
-    """An action for each (port, weight, watch port)."""
-    return tuple(WeightedAction(SEND, {"port": port}, weight, watch) for port, weight, watch in rows)
+def sends(*rows: tuple[int, int, int]) -> str:
+    """An action set: an action for each (port, weight, watch port)."""
+    return action_set(*(((SEND, port), weight, watch) for port, weight, watch in rows))
 
 
-def codes(raw: Raw, operation: str, *entries: Entry) -> list[str]:
-    return raw.write(*((operation, entity(one)) for one in entries))
+def codes(raw: Raw, operation: str, *texts: str) -> list[str]:
+    return raw.write(*((operation, entity(one)) for one in texts))
 
 
-def read(raw: Raw, kind: str, **fields: int) -> list[Entry]:
+def read(raw: Raw, kind: str, **fields: int) -> list[p4r.Entity]:
     query = p4r.Entity()
     getattr(query, kind).SetInParent()
     for name, value in fields.items():
         setattr(getattr(query, kind), name, value)
-    return [codec.decode(SCHEMA, found) for found in raw.read(query)]
+    return raw.read(query)
+
+
+def entities(*texts: str) -> list[p4r.Entity]:
+    return [entity(text) for text in texts]
 
 
 def test_members_and_groups_are_written_and_read(raw: Raw, switch: Served) -> None:
     id = SCHEMA.action_profiles[MEMBERS].id
     one, two, both = member(1), member(2), group(7, (1, 1, 0), (2, 3, 5), max_size=4)
-    assert codes(raw, "INSERT", one, two, both, entry(1, group=7), entry(2, member=2)) == ["OK"] * 5
-    assert read(raw, "action_profile_member") == [one, two]
-    assert read(raw, "action_profile_member", action_profile_id=id, member_id=2) == [two]
+    assert codes(raw, "INSERT", one, two, both, entry(1, to_group(7)), entry(2, to_member(2))) == ["OK"] * 5
+    assert read(raw, "action_profile_member") == entities(one, two)
+    assert read(raw, "action_profile_member", action_profile_id=id, member_id=2) == entities(two)
     assert read(raw, "action_profile_member", member_id=3) == []
-    assert read(raw, "action_profile_group", action_profile_id=id) == [both]
+    assert read(raw, "action_profile_group", action_profile_id=id) == entities(both)
     assert read(raw, "action_profile_group", group_id=8) == []
-    assert read(raw, "table_entry", table_id=SCHEMA.tables[TABLE].id) == [entry(1, group=7), entry(2, member=2)]
+    assert read(raw, "table_entry", table_id=SCHEMA.tables[TABLE].id) == entities(
+        entry(1, to_group(7)), entry(2, to_member(2))
+    )
     switch.switch.receive(1, b"\x20\0\0\0")
     assert switch.ports.sent.get(timeout=10)[0] == 2
     changed, smaller = member(2, 9), group(7, (2, 1, 0), max_size=4)
-    assert codes(raw, "MODIFY", changed, smaller, entry(2, group=7)) == ["OK"] * 3
-    assert read(raw, "action_profile_group") == [smaller]
+    assert codes(raw, "MODIFY", changed, smaller, entry(2, to_group(7))) == ["OK"] * 3
+    assert read(raw, "action_profile_group") == entities(smaller)
     switch.switch.receive(1, b"\x20\0\0\0")
     assert switch.ports.sent.get(timeout=10)[0] == 9
     assert codes(raw, "DELETE", entry(1), entry(2), smaller, one, two) == ["OK"] * 5
@@ -93,22 +92,22 @@ def test_members_and_groups_are_written_and_read(raw: Raw, switch: Served) -> No
 
 
 def test_a_read_is_filtered_by_the_member_of_an_entry(raw: Raw) -> None:
-    assert codes(raw, "INSERT", member(1), member(2), entry(1, member=1), entry(2, member=2)) == ["OK"] * 4
-    query = entity(TableEntry(TABLE, member=2))
-    assert [codec.decode(SCHEMA, found) for found in raw.read(query)] == [entry(2, member=2)]
+    assert codes(raw, "INSERT", member(1), member(2), entry(1, to_member(1)), entry(2, to_member(2))) == ["OK"] * 4
+    query = entity(entity_text.entry(TABLE, "", to_member(2)))
+    assert raw.read(query) == entities(entry(2, to_member(2)))
 
 
 def test_action_sets_are_read_as_they_were_written(raw: Raw, switch: Served) -> None:
-    first = entry(1, action_set=action_set((4, 2, 0), (5, 1, 6), (4, 1, 0)))
-    assert codes(raw, "INSERT", first, entry(2, action_set=())) == ["OK"] * 2
-    assert read(raw, "table_entry", table_id=SCHEMA.tables[TABLE].id) == [first, entry(2, action_set=())]
+    first = entry(1, sends((4, 2, 0), (5, 1, 6), (4, 1, 0)))
+    assert codes(raw, "INSERT", first, entry(2, sends())) == ["OK"] * 2
+    assert read(raw, "table_entry", table_id=SCHEMA.tables[TABLE].id) == entities(first, entry(2, sends()))
     assert read(raw, "action_profile_member") == read(raw, "action_profile_group") == []
     assert codes(raw, "INSERT", member(1), group(1)) == ["INVALID_ARGUMENT"] * 2, "one way or the other"
-    assert codes(raw, "MODIFY", entry(1, action_set=action_set((8, 1, 0)))) == ["OK"]
+    assert codes(raw, "MODIFY", entry(1, sends((8, 1, 0)))) == ["OK"]
     switch.switch.receive(1, b"\x10\0\0\0")
     assert switch.ports.sent.get(timeout=10)[0] == 8
     assert codes(raw, "DELETE", entry(1), entry(2)) == ["OK"] * 2
-    assert codes(raw, "INSERT", member(1), entry(1, action_set=action_set((4, 1, 0)))) == ["OK", "INVALID_ARGUMENT"]
+    assert codes(raw, "INSERT", member(1), entry(1, sends((4, 1, 0)))) == ["OK", "INVALID_ARGUMENT"]
 
 
 def test_invalid_members_and_groups_are_refused(raw: Raw) -> None:
@@ -143,12 +142,12 @@ def test_invalid_members_and_groups_are_refused(raw: Raw) -> None:
         ("MODIFY", entity(group(1, max_size=8)), "INVALID_ARGUMENT"),
         ("MODIFY", entity(group(2)), "NOT_FOUND"),
         ("DELETE", entity(group(2)), "NOT_FOUND"),
-        ("INSERT", entity(entry(3, member=9)), "INVALID_ARGUMENT"),
-        ("INSERT", entity(entry(3, group=9)), "INVALID_ARGUMENT"),
-        ("INSERT", entity(entry(3, action=SEND, params={"port": 1})), "INVALID_ARGUMENT"),
+        ("INSERT", entity(entry(3, to_member(9))), "INVALID_ARGUMENT"),
+        ("INSERT", entity(entry(3, to_group(9))), "INVALID_ARGUMENT"),
+        ("INSERT", entity(entry(3, action(SEND, 1))), "INVALID_ARGUMENT"),
         ("INSERT", entity(entry(3)), "INVALID_ARGUMENT"),
-        ("MODIFY", entity(TableEntry(TABLE, is_default=True, action=SEND, params={"port": 1})), "INVALID_ARGUMENT"),
-        ("INSERT", entity(entry(3, group=1)), "OK"),
+        ("MODIFY", entity(entity_text.entry(TABLE, "is_default_action: true", action(SEND, 1))), "INVALID_ARGUMENT"),
+        ("INSERT", entity(entry(3, to_group(1))), "OK"),
         ("DELETE", entity(group(1)), "FAILED_PRECONDITION"),
     ]
     got = raw.write(*((operation, one) for operation, one, _ in updates))
@@ -158,12 +157,12 @@ def test_invalid_members_and_groups_are_refused(raw: Raw) -> None:
 
 
 def test_invalid_action_sets_are_refused(raw: Raw) -> None:
-    good = entity(entry(1, action_set=action_set((4, 1, 0))))
+    good = entity(entry(1, sends((4, 1, 0))))
     weightless, at_random, of_group = (p4r.Entity.FromString(good.SerializeToString()) for _ in range(3))
     weightless.table_entry.action.action_profile_action_set.action_profile_actions[0].weight = 0
     at_random.table_entry.action.action_profile_action_set.action_selection_mode = 2
     of_group.table_entry.action.action_profile_action_set.group_action.SetInParent()
-    too_large = entity(entry(1, action_set=action_set((4, 129, 0))))
+    too_large = entity(entry(1, sends((4, 129, 0))))
     assert raw.write(*(("INSERT", one) for one in (weightless, at_random, of_group, too_large, good))) == [
         "INVALID_ARGUMENT",
         "UNIMPLEMENTED",
@@ -178,15 +177,10 @@ def test_a_direct_table_refuses_members(raw: Raw) -> None:
     p4info = parse_p4info((PROGRAMS / "action_run_profile.p4info.txtpb").read_text())
     schema = Schema.from_p4info(p4info)
     raw.set_config(config=config((PROGRAMS / "action_run_profile.json").read_bytes(), p4info=p4info))
-    table = TableEntry(I + "t", {"hdr.h.a": 1})
-    updates = [
-        ActionProfileMember("members", 1, SEND, {"port": 1}),
-        ActionProfileGroup("members", 1),
-        TableEntry(table.table, table.match, group=1),
-        TableEntry(table.table, table.match, action_set=action_set((1, 1, 0))),
-        TableEntry(table.table, table.match, member=1),
-    ]
-    got = raw.write(*(("INSERT", codec.encode(schema, one)) for one in updates))
+    refers = (to_group(1), sends((1, 1, 0)), to_member(1))
+    changed = [entity_text.member("members", 1, (SEND, 1)), entity_text.group("members", 1)]
+    updates = [*changed, *(entity_text.entry(TABLE, exact(1), one) for one in refers)]
+    got = raw.write(*(("INSERT", entity_text.entity(schema, one)) for one in updates))
     assert got == ["OK", *["INVALID_ARGUMENT"] * 3, "OK"]
 
 
@@ -206,22 +200,22 @@ def test_limits_of_the_p4info_are_enforced(raw: Raw) -> None:
     weights = [group(1, (1, 5, 0), (2, 5, 0), (3, 5, 0)), group(2, (1, 6, 0))]
     assert codes(raw, "INSERT", member(1), member(2), member(3), *weights) == ["OK"] * 4 + ["INVALID_ARGUMENT"]
     raw.set_config(config=config(DEVICE_CONFIG, p4info=p4info))
-    sets = [entry(1, action_set=action_set(*[(port, 5, 0)] * 3)) for port in (1,)]
-    sets += [entry(2, action_set=action_set(*[(1, 1, 0)] * 4))]
+    sets = [entry(1, sends(*[(port, 5, 0)] * 3)) for port in (1,)]
+    sets += [entry(2, sends(*[(1, 1, 0)] * 4))]
     assert codes(raw, "INSERT", *sets) == ["OK", "INVALID_ARGUMENT"]
 
 
 def test_profiles_survive_a_reconciled_program(raw: Raw) -> None:
-    written = [member(1), member(2), group(1, (1, 1, 0), (2, 2, 0)), entry(1, group=1), entry(2, member=2)]
+    written = [member(1), member(2), group(1, (1, 1, 0), (2, 2, 0)), entry(1, to_group(1)), entry(2, to_member(2))]
     assert codes(raw, "INSERT", *written) == ["OK"] * 5
     raw.set_config("RECONCILE_AND_COMMIT", config(DEVICE_CONFIG, p4info=P4INFO))
-    assert [*read(raw, "action_profile_member"), *read(raw, "action_profile_group")] == written[:3]
-    assert read(raw, "table_entry", table_id=SCHEMA.tables[TABLE].id) == written[3:]
+    assert [*read(raw, "action_profile_member"), *read(raw, "action_profile_group")] == entities(*written[:3])
+    assert read(raw, "table_entry", table_id=SCHEMA.tables[TABLE].id) == entities(*written[3:])
     raw.set_config(config=config(DEVICE_CONFIG, p4info=P4INFO))
-    one_shot = entry(1, action_set=action_set((4, 2, 0)))
+    one_shot = entry(1, sends((4, 2, 0)))
     assert codes(raw, "INSERT", one_shot) == ["OK"]
     raw.set_config("RECONCILE_AND_COMMIT", config(DEVICE_CONFIG, p4info=P4INFO))
-    assert read(raw, "table_entry", table_id=SCHEMA.tables[TABLE].id) == [one_shot]
+    assert read(raw, "table_entry", table_id=SCHEMA.tables[TABLE].id) == entities(one_shot)
 
 
 def test_a_p4info_of_another_program_is_refused(raw: Raw) -> None:
@@ -249,14 +243,13 @@ def test_a_profile_that_no_table_uses_refuses_members(raw: Raw) -> None:
     p4info.action_profiles[1].preamble.id += 1
     p4info.action_profiles[1].preamble.name = p4info.action_profiles[1].preamble.alias = "unused"
     raw.set_config(config=config(DEVICE_CONFIG, p4info=p4info))
-    unused = ActionProfileMember(MEMBERS, 1, SEND, {"port": 1})
-    given = entity(unused)
+    given = entity(member(1))
     given.action_profile_member.action_profile_id = p4info.action_profiles[1].preamble.id
-    assert raw.write(("INSERT", given), ("INSERT", entity(unused))) == ["INVALID_ARGUMENT", "OK"]
+    assert raw.write(("INSERT", given), ("INSERT", entity(member(1)))) == ["INVALID_ARGUMENT", "OK"]
 
 
 def test_members_that_watch_a_port_that_is_down_are_not_chosen(raw: Raw, switch: Served) -> None:
-    assert codes(raw, "INSERT", entry(1, action_set=action_set((4, 1, 4), (5, 1, 0)))) == ["OK"]
+    assert codes(raw, "INSERT", entry(1, sends((4, 1, 4), (5, 1, 0)))) == ["OK"]
     switch.switch.port_changed(4, False)
 
     def chosen() -> set[int]:

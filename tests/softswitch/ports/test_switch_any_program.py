@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from conformance.case import PROGRAMS
-from p4reduce_contracts.p4runtime.entries import ActionProfileGroup, ActionProfileMember, TableEntry
 from p4reduce_controller.p4rt import Client
 from p4reduce_switch.run import SwitchError, SwitchOptions, run_switch
+from rigs import entity_text
 from rigs.system import Process
 
 I = "MainIngress."  # noqa: E741
@@ -35,11 +35,10 @@ def test_a_program_of_the_user_is_loaded_from_its_files(tmp_path: Path, ending: 
         with Client(process.address("P4Runtime")) as switch:
             found = switch.get_pipeline()
             assert found is not None and found.device_config == program.read_bytes()
-            members = [ActionProfileMember("members", port, I + "send", {"port": port}) for port in (1, 2)]
-            switch.insert(*members, ActionProfileGroup("members", 1, ((1, 3, 0), (2, 1, 0))))
-            switch.insert(TableEntry("t", {"hdr.h.a": (0x10, 4)}, group=1))
-            (entry,) = switch.read_table("t")
-            assert (entry.group, entry.match) == (1, {"hdr.h.a": (0x10, 4)})
+            texts = [entity_text.member("members", port, (I + "send", port)) for port in (1, 2)]
+            texts.append(entity_text.group("members", 1, [(1, 3, 0), (2, 1, 0)]))
+            texts.append(entity_text.entry("t", entity_text.prefix(0x10, 4), entity_text.to_group(1)))
+            switch.write([("insert", entity_text.entity(switch.schema, text)) for text in texts])
     finally:
         assert process.end(signal.SIGINT) == 0
 
