@@ -194,7 +194,7 @@ class _Joiner:
         if self._heartbeat is not None:
             self._heartbeat.abandon()
             former = self._heartbeat.nonce  # a controller that was away for long still counts it as a member
-        patience = _Patience(self._job, self._rank, timeout_s, waited_s)
+        patience = Patience(self._rank, f"join job {self._job!r}", timeout_s, waited_s)
         client = self._dial(patience)
         try:
             join = partial(
@@ -226,7 +226,7 @@ class _Joiner:
             if self._client is not None:
                 self._client.close()
 
-    def _dial(self, patience: _Patience) -> JobClient:
+    def _dial(self, patience: Patience) -> JobClient:
         from p4reduce_contracts.jobs.client import JobClient
 
         with self._lock:
@@ -291,12 +291,12 @@ def _number(what: str, variable: str, given: int | None, environment: Mapping[st
         raise JoinError(f"{variable} is {text!r}; it has to be a whole number") from None
 
 
-class _Patience:
-    """The time left for joining; logs every few seconds what is missing."""
+class Patience:
+    """The time left for what a rank asks of the controller; logs every few seconds what is missing."""
 
-    def __init__(self, job: str, rank: int, timeout_s: float, waited_s: float) -> None:
-        self._who = f"rank {rank} could not join job {job!r}"
-        self._waits = f"rank {rank} waits to join job {job!r}"
+    def __init__(self, rank: int, to_do: str, timeout_s: float, waited_s: float = 0.0) -> None:
+        self._who = f"rank {rank} could not {to_do}"
+        self._waits = f"rank {rank} waits to {to_do}"
         self._timeout_s = timeout_s
         self._deadline = time.monotonic() + timeout_s - waited_s
         self._say_at = 0.0
@@ -327,7 +327,7 @@ class _Patience:
 
 
 def _admit(
-    client: JobClient, join: Callable[[], JoinTicket], patience: _Patience, *, persistent: bool
+    client: JobClient, join: Callable[[], JoinTicket], patience: Patience, *, persistent: bool
 ) -> tuple[Lease, Transport, int]:
     """`join` until the controller grants the lease; return it with the socket that it admits and the nonce."""
     from p4reduce_contracts.jobs.client import (
@@ -352,7 +352,7 @@ def _admit(
         client.timeout_s = longest_call_s
 
 
-def _admit_once(client: JobClient, join: Callable[[], JoinTicket], patience: _Patience) -> tuple[Lease, Transport, int]:
+def _admit_once(client: JobClient, join: Callable[[], JoinTicket], patience: Patience) -> tuple[Lease, Transport, int]:
     """`join`, and send HELLO until the controller grants the lease; leave the job on any error."""
     from p4reduce_contracts.jobs.client import ControllerUnreachableError
 
@@ -380,7 +380,7 @@ def _admit_once(client: JobClient, join: Callable[[], JoinTicket], patience: _Pa
         raise
 
 
-def _wait_lease(client: JobClient, nonce: int, patience: _Patience) -> Lease:
+def _wait_lease(client: JobClient, nonce: int, patience: Patience) -> Lease:
     """Wait for the lease, through breaks of the connection: joining anew would reset the others if they have theirs."""
     from p4reduce_contracts.jobs.client import ControllerUnreachableError, MemberResetError
 
@@ -397,7 +397,7 @@ def _wait_lease(client: JobClient, nonce: int, patience: _Patience) -> Lease:
             raise
 
 
-def _say_who_is_missing(client: JobClient, job: str, patience: _Patience) -> None:
+def _say_who_is_missing(client: JobClient, job: str, patience: Patience) -> None:
     with contextlib.suppress(Exception):  # whether the controller answers shows in the calls that need its answer
         info = client.get_job(job)
         joined = {member.rank for member in info.members}

@@ -7,15 +7,22 @@ import json
 import os
 import secrets
 from dataclasses import dataclass
-from typing import Any, Final
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final
 
 from p4reduce.communicator import Communicator
 from p4reduce.errors import JoinError
-from p4reduce.join import join
+from p4reduce.join import Patience, join
 from p4reduce.pytorch.backend.options import SUBGROUP_SLOTS, Options
+from p4reduce_runtime.settings import ConfigError
+
+if TYPE_CHECKING:
+    from p4reduce_contracts.jobs.answers import JobInfo
 
 _KEY: Final = "job"
 """Where the store has the name of the job."""
+_GRACE_S: Final = 10.0
+"""How much longer than rank 0 for the controller the other ranks wait for rank 0, which then says what was missing."""
 
 
 class NoRoomError(JoinError):
@@ -45,6 +52,8 @@ class GroupJob:
 def join_job(store: Any, rank: int, size: int, timeout_s: float, options: Options, *, subgroup: bool) -> GroupJob:
     """Make or find the group's job and join it, in `timeout_s` each; all ranks call it.
 
+    Rank 0 waits for the controller, and for its connection to the switch.
+
     Raises JoinError, on all ranks if rank 0 cannot make the job; NoRoomError if the switch is full.
     """
     from p4reduce_contracts.jobs import DEFAULT_CONTROLLER
@@ -53,10 +62,10 @@ def join_job(store: Any, rank: int, size: int, timeout_s: float, options: Option
     name, token, made, owner = options.job, options.token, None, ""
     if name is None:
         if rank == 0:
-            made, owner, token = _make(store, size, controller, options, subgroup)
+            made, owner, token = _make(store, size, controller, timeout_s, options, subgroup)
             name = made
         else:
-            name, token = _find(store)
+            name, token = _find(store, timeout_s)
     comm = join(
         name,
         rank=rank,
@@ -70,29 +79,45 @@ def join_job(store: Any, rank: int, size: int, timeout_s: float, options: Option
     return GroupJob(comm, controller, made, owner)
 
 
-def _make(store: Any, size: int, controller: str, options: Options, subgroup: bool) -> tuple[str, str, str | None]:
+def _make(
+    store: Any, size: int, controller: str, timeout_s: float, options: Options, subgroup: bool
+) -> tuple[str, str, str | None]:
     """Return the name, the owner's and the members' token of a new job; the store has what the others need."""
-    from p4reduce_contracts.jobs.client import JobClient, JobServiceError, SwitchFullError
-    from p4reduce_runtime.settings import ConfigError
+    from p4reduce_contracts.jobs.client import JobServiceError, SwitchFullError
 
-    name = f"torch-{secrets.token_hex(6)}"
-    slots = options.slots
+    to_do = f"make a job of {size} ranks at the controller {controller}"
     try:
-        with JobClient(controller) as client:
-            if slots is None and subgroup:
-                slots = max(1, min(SUBGROUP_SLOTS, client.list_jobs().free_slots))
-            job = client.create_job(name, size, slots, ephemeral=True)
-    except (JobServiceError, ConfigError) as error:
-        text = f"rank 0 could not make a job of {size} ranks at the controller {controller}: {error}"
+        job = _create(size, controller, Patience(0, to_do, timeout_s), options.slots, subgroup)
+    except (JobServiceError, ConfigError, JoinError) as error:
+        text = str(error) if isinstance(error, JoinError) else f"rank 0 could not {to_do}: {error}"
         full = isinstance(error, SwitchFullError)
         store.set(_KEY, json.dumps({"error": text, "full": full}))
         raise (NoRoomError if full else JoinError)(text) from error
-    store.set(_KEY, json.dumps({"job": name, "token": job.member_token}))
-    return name, job.owner_token, job.member_token or None
+    store.set(_KEY, json.dumps({"job": job.name, "token": job.member_token}))
+    return job.name, job.owner_token, job.member_token or None
 
 
-def _find(store: Any) -> tuple[str, str | None]:
-    said = json.loads(store.get(_KEY))  # waits for rank 0, as long as the store's own time limit
+def _create(size: int, controller: str, patience: Patience, slots: int | None, subgroup: bool) -> JobInfo:
+    """Create the job, once the controller is there and connected to its switch."""
+    from p4reduce_contracts.jobs.client import ControllerUnreachableError, JobClient, SwitchAwayError
+
+    with JobClient(controller) as client:
+        longest_call_s = client.timeout_s
+        while True:
+            client.timeout_s = min(longest_call_s, patience.left_s)
+            name = f"torch-{secrets.token_hex(6)}"  # a job whose answer was lost has no members, and ends
+            try:
+                if slots is None and subgroup:
+                    slots = max(1, min(SUBGROUP_SLOTS, client.list_jobs().free_slots))
+                return client.create_job(name, size, slots, ephemeral=True)
+            except (ControllerUnreachableError, SwitchAwayError) as error:
+                patience.pause(error)
+
+
+def _find(store: Any, timeout_s: float) -> tuple[str, str | None]:
+    """Return what `_make` told the others; rank 0 may take all of the time, and then says why."""
+    store.wait([_KEY], timedelta(seconds=timeout_s + _GRACE_S))
+    said = json.loads(store.get(_KEY))
     if "error" in said:
         raise (NoRoomError if said["full"] else JoinError)(str(said["error"]))
     return str(said["job"]), said["token"] or None

@@ -1,0 +1,61 @@
+"""The job of a process group at a controller that is not there yet."""
+
+from __future__ import annotations
+
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, ClassVar
+
+import pytest
+import torch.distributed as dist
+
+from p4reduce.errors import JoinError
+from p4reduce.pytorch.backend import jobs
+from p4reduce.pytorch.backend.options import Options
+from p4reduce_contracts.jobs import client as client_module
+from p4reduce_contracts.jobs.answers import JobInfo
+from p4reduce_contracts.jobs.client import ControllerUnreachableError, JobClient, SwitchAwayError
+
+
+class Client(JobClient):
+    """One whose controller first is away, then without its switch, and then creates jobs; or never comes."""
+
+    errors: ClassVar[list[Exception]] = []
+
+    def create_job(self, name: str, world_size: int, *given: Any, **options: Any) -> JobInfo:
+        if self.errors:
+            raise self.errors.pop(0)
+        return JobInfo(name, 1, world_size, 0, 8, "FORMING", 0, (), "")
+
+
+@pytest.fixture(autouse=True)
+def client(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_module, "JobClient", Client)
+    monkeypatch.setattr(sys.modules["p4reduce.join"], "_RETRY_S", 0.01)
+    monkeypatch.setattr(jobs, "join", lambda name, **settings: name)
+
+
+def joined(timeout_s: float) -> list[Any]:
+    """Return what each of two ranks joined, or its error."""
+    store = dist.HashStore()
+
+    def rank_main(rank: int) -> Any:
+        try:
+            return jobs.join_job(store, rank, 2, timeout_s, Options(controller="127.0.0.1:9"), subgroup=False).comm
+        except JoinError as error:
+            return str(error)
+
+    with ThreadPoolExecutor(2) as pool:
+        return list(pool.map(rank_main, range(2)))
+
+
+def test_all_ranks_wait_for_a_controller_that_starts_and_for_its_switch() -> None:
+    Client.errors = [ControllerUnreachableError("no controller"), SwitchAwayError("no switch")]
+    one, other = joined(60)
+    assert one == other and one.startswith("torch-")
+
+
+def test_after_the_timeout_all_ranks_say_what_they_waited_for() -> None:
+    Client.errors = [ControllerUnreachableError("no controller")] * 1000
+    told = "rank 0 could not make a job of 2 ranks at the controller 127.0.0.1:9 in 0.05 s: no controller"
+    assert joined(0.05) == [told, told]
