@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import datetime
 import ipaddress
+import socket
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -117,13 +118,27 @@ def insecure_from_environment(environment: Mapping[str, str]) -> bool:
 
 
 def check_dialling(address: str, security: Security | None, *, insecure: bool) -> None:
-    """Raise ConfigError for a job service beyond loopback without TLS, unless `insecure`."""
+    """Raise ConfigError for a job service beyond loopback, or at an unknown name, without TLS, unless `insecure`."""
     if security is None and not insecure and not is_loopback(address):
+        _check_name(address)
         raise ConfigError(
             f"the controller at {address} is beyond loopback, and all that is sent there, a token too, would be in the "
             f"clear: set {CA_VARIABLE}, {CERTIFICATE_VARIABLE} and {KEY_VARIABLE} (`p4reduce certs init` makes the "
             f"files), or set {INSECURE_VARIABLE}=1 on a network where every host is trusted"
         )
+
+
+def _check_name(address: str) -> None:
+    """Raise ConfigError for HOST:PORT where HOST is a name that does not resolve."""
+    host = _host(address)
+    if "/" in host or _ip_address(host) is not None:
+        return
+    try:
+        socket.getaddrinfo(host, None)
+    except (OSError, UnicodeError) as error:  # UnicodeError: it is no host name at all
+        raise ConfigError(
+            f"the name {host!r} of the controller at {address} does not resolve ({error}): correct the name"
+        ) from None
 
 
 def dial(address: str, security: Security | None, *, role: str, options: Options = ()) -> Any:
@@ -156,7 +171,7 @@ def is_loopback(address: str) -> bool:
     """Return whether HOST:PORT (or unix:PATH) is reachable from this machine only."""
     if address.startswith(("unix:", "unix-abstract:")):
         return True
-    host = address.rpartition(":")[0].strip("[]")
+    host = _host(address)
     ip = _ip_address(host)
     return host == "localhost" or (ip is not None and ip.is_loopback)
 
@@ -203,12 +218,16 @@ def _common_name(context: CallContext) -> str:
     return ""
 
 
+def _host(address: str) -> str:
+    return address.rpartition(":")[0].strip("[]")
+
+
 def _peer_host(context: CallContext) -> str:
     """Return the address in gRPC's "ipv4:127.0.0.1:4000", "ipv6:[::1]:4000" (with escapes as in a URI), "unix:..."."""
     kind, _, rest = str(context.peer()).partition(":")
     if kind.startswith("unix"):
         return _LOOPBACK
-    return unquote(rest).rpartition(":")[0].strip("[]")
+    return _host(unquote(rest))
 
 
 def _ip_address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:

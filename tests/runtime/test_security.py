@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import shutil
+import socket
 import stat
 from collections.abc import Callable
 from pathlib import Path
@@ -92,14 +93,27 @@ def test_listening_beyond_loopback_needs_tls_or_insecure(
     ],
 )
 def test_connecting_beyond_loopback_needs_tls_or_insecure(
-    bench: Bench, address: str, tls: bool, insecure: bool, dialled: bool
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, address: str, tls: bool, insecure: bool, dialled: bool
 ) -> None:
+    monkeypatch.setattr(socket, "getaddrinfo", lambda host, port: [])
     files = bench.of("worker") if tls else None
     if dialled:
         security.check_dialling(address, files, insecure=insecure)
     else:
         with pytest.raises(ConfigError, match="P4REDUCE_CA, P4REDUCE_CERT and P4REDUCE_KEY .* P4REDUCE_INSECURE=1"):
             security.check_dialling(address, files, insecure=insecure)
+
+
+@pytest.mark.parametrize(
+    "error", [socket.gaierror(socket.EAI_NONAME, "Name or service not known"), UnicodeError("idna")]
+)
+def test_a_name_that_does_not_resolve_is_no_matter_of_tls(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    def resolve(host: str, port: None) -> None:
+        raise error
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    with pytest.raises(ConfigError, match=r"the name 'controler' .* does not resolve .*: correct the name"):
+        security.check_dialling("controler:9600", None, insecure=False)
 
 
 @pytest.mark.parametrize(("value", "insecure"), [(None, False), ("", False), ("0", False), ("1", True)])

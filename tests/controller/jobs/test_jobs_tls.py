@@ -89,6 +89,15 @@ def test_tls_to_a_controller_without_it_is_an_error(bench: Bench, running: Runni
         client.list_jobs()
 
 
+def test_a_name_that_does_not_resolve_is_no_matter_of_tls(bench: Bench) -> None:
+    no_name = 64 * "x"  # for which no name server is asked
+    with (
+        JobClient(f"{no_name}:9600", security=bench.of("worker")) as client,
+        pytest.raises(ControllerUnreachableError, match="the name of the controller .* does not resolve"),
+    ):
+        client.list_jobs()
+
+
 @pytest.mark.fault("listening beyond loopback without TLS: refused, unless `--insecure`")
 def test_listening_beyond_loopback_without_tls_needs_insecure(config: Config) -> None:
     opened = replace(config, controller=replace(config.controller, listen="0.0.0.0:0"))
