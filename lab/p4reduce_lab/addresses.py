@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 import socket
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Final
 
 LOOPBACK = "127.0.0.1"
@@ -31,12 +31,16 @@ def free_address(kind: socket.SocketKind = socket.SOCK_STREAM) -> str:
     return f"{LOOPBACK}:{free_port(kind)}"
 
 
-def free_addresses(count: int, kind: socket.SocketKind = socket.SOCK_STREAM) -> list[str]:
-    """Return so many of them, all different."""
-    found: set[str] = set()
-    while len(found) < count:
-        found.add(free_address(kind))
-    return sorted(found)
+@contextmanager
+def reserved_port() -> Iterator[int]:
+    """A TCP port of the loopback interface that no other program is given in the block.
+
+    A server that binds it by SO_REUSEADDR, as those of torch and gRPC do, gets it, since nothing listens there.
+    """
+    with socket.socket() as held:
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind((LOOPBACK, 0))
+        yield held.getsockname()[1]
 
 
 def answers(address: str) -> bool:

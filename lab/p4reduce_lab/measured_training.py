@@ -31,7 +31,7 @@ from torch.multiprocessing.spawn import start_processes
 
 from p4reduce.compressors import Compressor
 from p4reduce.compressors.all_reduce import BucketReport
-from p4reduce_lab.addresses import LOOPBACK, free_port
+from p4reduce_lab.addresses import LOOPBACK, reserved_port
 from p4reduce_lab.training import find_script
 
 ETHERNET_IP_TCP = 14 + 20 + 32
@@ -192,8 +192,9 @@ def main() -> None:
     load_script()  # and with it scikit-learn
     method = "fork" if sys.platform == "linux" else "spawn"
     ranks, *switches = rest
-    arguments = (path, int(ranks), free_port(), switches)
-    start_processes(run_rank, arguments, int(ranks), start_method=method)  # type: ignore[no-untyped-call]
+    with reserved_port() as port:
+        arguments = (path, int(ranks), port, switches)
+        start_processes(run_rank, arguments, int(ranks), start_method=method)  # type: ignore[no-untyped-call]
 
 
 if __name__ == "__main__":

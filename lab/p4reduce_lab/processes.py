@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -77,6 +78,17 @@ class Child:
             if time.monotonic() >= deadline:
                 raise self.failure(f"was not ready after {timeout_s:g} s")
             time.sleep(POLL_S)
+
+    def wait_line(self, pattern: str, timeout_s: float) -> re.Match[str]:
+        """Wait until `pattern` is found in its log, such as in a line that names ports. Raises as `wait_ready` does."""
+        found: list[re.Match[str]] = []
+
+        def look() -> bool:
+            found.extend(re.finditer(pattern, self.log.read_text(errors="replace")))
+            return bool(found)
+
+        self.wait_ready(look, timeout_s)
+        return found[0]
 
     def wait(self, timeout_s: float) -> None:
         """Wait until it has ended. Raises ProcessError if it has not by then."""

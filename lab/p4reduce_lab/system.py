@@ -5,7 +5,6 @@ from __future__ import annotations
 import ipaddress
 import json
 import shutil
-import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -13,14 +12,16 @@ from functools import partial
 from pathlib import Path
 
 from p4reduce_contracts.jobs.client import JobClient
-from p4reduce_contracts.jobs.errors import JobServiceError, SwitchAwayError
+from p4reduce_contracts.jobs.errors import SwitchAwayError
 from p4reduce_contracts.jobs.lease import ONLY_SWITCH
 from p4reduce_contracts.wire import UPLINK_PORT
-from p4reduce_lab.addresses import answers, free_addresses
+from p4reduce_lab.addresses import LOOPBACK, answers
 from p4reduce_lab.processes import P4REDUCE, Child, Children
 from p4reduce_runtime.security import is_loopback
 
 READY_S = 120.0
+ANY_PORT = f"{LOOPBACK}:0"
+"""The system chooses; the line that a program prints when it is ready names the port."""
 ROOT = "root"
 """The name of the switch above the racks'."""
 
@@ -87,20 +88,21 @@ class EmbeddedSwitch:
 
     name: str
     listen: str
-    """IPv4 address and port, as HOST:PORT."""
+    """IPv4 address and port, as HOST:PORT; of a started one not port 0. So is `p4runtime`."""
     p4runtime: str
     pipeline: str = "default"
     parent: EmbeddedSwitch | None = None
     within: Sequence[str] = ()
     """What goes before its command, to run it in a network namespace."""
 
-    @property
-    def started(self) -> StartedSwitch:
-        """The process."""
+    def start(self, children: Children) -> tuple[EmbeddedSwitch, Child]:
+        """Start the process and wait for it; return this switch with the ports that it has, and its process."""
         command = [*self.within, *P4REDUCE, "switch", "run", "--listen", self.listen, "--p4runtime", self.p4runtime]
         command += ["--uplink", self.parent.listen] if self.parent is not None else []
         command += [] if is_loopback(self.p4runtime) else ["--insecure"]
-        return StartedSwitch(self.name, command, self.p4runtime)
+        child = children.start(self.name, command)
+        ready = child.wait_line(r"ready: UDP ([^;,\s]+).*; P4Runtime ([^;]+);", READY_S)
+        return replace(self, listen=ready[1], p4runtime=ready[2]), child
 
     @property
     def table(self) -> list[str]:
@@ -128,53 +130,65 @@ def running_system(children: Children, pipeline: str = "default", racks: int = 1
     `pipeline` is a geometry's name or the folder of a compiled program. With several `racks` there is a leaf switch for
     each, and a root above them. They run until `children` ends. Raises ProcessError if they do not come up.
     """
-    listen = free_addresses(racks + 1 if racks > 1 else 1, socket.SOCK_DGRAM)
-    p4runtime, *p4runtimes, jobs = free_addresses(len(listen) + 1)
-    root = EmbeddedSwitch(ROOT if racks > 1 else ONLY_SWITCH, listen[0], p4runtime, pipeline)
+    root = EmbeddedSwitch(ROOT if racks > 1 else ONLY_SWITCH, ANY_PORT, ANY_PORT, pipeline)
     leaves = [
-        EmbeddedSwitch(f"leaf{number}", listen[number], address, pipeline, root)
-        for number, address in enumerate(p4runtimes, 1)
+        EmbeddedSwitch(f"leaf{number}", ANY_PORT, ANY_PORT, pipeline, root)
+        for number in range(1, racks + 1 if racks > 1 else 1)
     ]
-    config = toml_table("[controller]", listen=jobs, state_dir=new_state_dir(children.logs))
-    with started_embedded_system(children, [root, *leaves], jobs, config) as system:
+    config = toml_table("[controller]", listen=ANY_PORT, state_dir=new_state_dir(children.logs))
+    with started_embedded_system(children, [root, *leaves], config) as system:
         yield system
 
 
 @contextmanager
 def started_embedded_system(
-    children: Children, switches: Sequence[EmbeddedSwitch], jobs: str, config: Sequence[str], *, insecure: bool = False
+    children: Children, switches: Sequence[EmbeddedSwitch], config: Sequence[str], *, insecure: bool = False
 ) -> Iterator[System]:
-    """Start these switches and a controller, as `started_system` does; `config` is the rest of its TOML file."""
-    lines = [line for switch in switches for line in switch.table]
-    started = [switch.started for switch in switches]
-    leaves = tuple(switch.name for switch in switches if switch.parent is not None)
-    with started_system(children, started, jobs, [*lines, *config], insecure=insecure) as system:
-        yield replace(system, leaves=leaves)
+    """Start these switches, parents before others, and a controller; `config` is the rest of its TOML file.
+
+    Otherwise as `started_system`.
+    """
+    started: dict[str, EmbeddedSwitch] = {}
+    processes = []
+    for switch in switches:
+        above = None if switch.parent is None else started[switch.parent.name]
+        started[switch.name], child = replace(switch, parent=above).start(children)
+        processes.append(child)
+    lines = [line for switch in started.values() for line in switch.table]
+    with _controlled(children, processes, [*lines, *config], insecure) as system:
+        yield replace(system, leaves=tuple(switch.name for switch in switches if switch.parent is not None))
 
 
 @contextmanager
 def started_system(
     children: Children,
     switches: Sequence[StartedSwitch],
-    jobs: str,
     config: Sequence[str],
     *,
     insecure: bool = False,
 ) -> Iterator[System]:
-    """Start switches and, when all of them answer, a controller; wait until it serves jobs at `jobs`.
+    """Start switches and, when all of them answer, a controller; wait until it serves jobs.
 
-    `config` are the lines of the controller's TOML file. `insecure`: `jobs` is beyond loopback, and not served over
-    TLS. They run until `children` ends. Raises ProcessError if they do not come up.
+    `config` are the lines of the controller's TOML file. `insecure`: it serves beyond loopback, without TLS. They run
+    until `children` ends. Raises ProcessError if they do not come up.
     """
     started = tuple(children.start(switch.name, switch.command) for switch in switches)
     for switch, child in zip(switches, started, strict=True):
         child.wait_ready(partial(answers, switch.p4runtime), READY_S)
+    with _controlled(children, started, config, insecure) as system:
+        yield system
+
+
+@contextmanager
+def _controlled(
+    children: Children, switches: Sequence[Child], config: Sequence[str], insecure: bool
+) -> Iterator[System]:
     path = children.logs / "controller.toml"
     path.write_text("\n".join(config) + "\n", encoding="utf-8")
     controller = children.start("controller", [*P4REDUCE, "controller", "run", "--config", str(path)])
+    jobs = controller.wait_line(r"ready: jobs on ([^,\s]+),", READY_S)[1]
     with JobClient(jobs, insecure=insecure) as client:
-        controller.wait_ready(lambda: _serves(client), READY_S)
-        yield System(jobs, client, started, controller)
+        yield System(jobs, client, tuple(switches), controller)
 
 
 def toml_table(header: str, **values: object) -> list[str]:
@@ -197,11 +211,3 @@ def new_state_dir(logs: Path) -> Path:
     folder = logs.resolve() / "controller-state"
     shutil.rmtree(folder, ignore_errors=True)
     return folder
-
-
-def _serves(client: JobClient) -> bool:
-    try:
-        client.list_jobs()
-    except JobServiceError:
-        return False
-    return True

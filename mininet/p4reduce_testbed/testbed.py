@@ -114,7 +114,7 @@ def running_testbed(topology: Topology, settings: Settings, logs: Path) -> Itera
             command = targets.command(settings.target, ports, p4runtime)
             switches.append(StartedSwitch(f"switch {switch.name}", command, p4runtime))
         config = controller_config(topology, pipeline, [switch.p4runtime for switch in switches], jobs, logs)
-        system = stack.enter_context(started_system(children, switches, jobs, config, insecure=True))
+        system = stack.enter_context(started_system(children, switches, config, insecure=True))
         yield Testbed(topology, pipeline, network, children, system)
 
 

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from p4reduce_lab.addresses import LOOPBACK, free_addresses, free_port
+from p4reduce_lab.addresses import LOOPBACK, free_port, reserved_port
 from rigs.ports import own_port
 
 pytestmark = pytest.mark.processes
@@ -29,5 +29,13 @@ def test_free_ports_are_below_those_that_the_system_gives_away() -> None:
         first = int(file.read().split()[0])
     if first != 32_768:
         pytest.skip(f"this machine gives ports from {first} on away, Linux by itself from 32768 on")
-    ports = [free_port(), own_port(), *(int(one.rpartition(":")[2]) for one in free_addresses(20))]
-    assert len(set(ports)) == len(ports) and all(port < first for port in ports)
+    assert free_port() < first and own_port() < first
+
+
+def test_a_reserved_port_is_given_to_a_server_that_asks_for_it_alone() -> None:
+    with reserved_port() as port, socket.socket() as server, socket.socket() as other:
+        with pytest.raises(OSError, match="in use"):
+            other.bind((LOOPBACK, port))
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        server.bind((LOOPBACK, port))
+        server.listen()

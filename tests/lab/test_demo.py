@@ -5,9 +5,6 @@ import io
 import json
 import os
 import signal
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,14 +14,13 @@ from rich.console import Console
 
 from p4reduce_lab.demo import run_demo
 from p4reduce_lab.processes import Children, ProcessError
-from p4reduce_lab.system import running_system
+from p4reduce_lab.system import new_state_dir, running_system
 from p4reduce_lab.training import VARIANTS, Training, train
 
 MISSING = [name for name in ("torch", "sklearn", "matplotlib") if importlib.util.find_spec(name) is None]
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(MISSING), reason=f"not installed: {', '.join(MISSING)}")]
 
 DENSE, ADACOMP = VARIANTS[1], VARIANTS[2]
-DEADLINE_S = 600.0
 
 
 def mentioning(text: str) -> set[int]:
@@ -39,6 +35,18 @@ def mentioning(text: str) -> set[int]:
     return found - {os.getpid()}
 
 
+def children_of(pid: int) -> list[int]:
+    """Return its children, the oldest first."""
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def rank_pid(children: Children, rank: int) -> int:
+    """Return the process of a rank. Their parent forks them in order, and the system lists them in that order."""
+    ranks = mentioning(str(children.logs / "trainings.json"))
+    [parent] = [pid for pid in ranks if ranks.intersection(children_of(pid))]
+    return [pid for pid in children_of(parent) if pid in ranks][rank]
+
+
 @pytest.fixture
 def children(tmp_path: Path) -> Iterator[Children]:
     with Children(tmp_path) as children:
@@ -46,10 +54,10 @@ def children(tmp_path: Path) -> Iterator[Children]:
     assert not mentioning(str(tmp_path)), "a process was left behind"
 
 
-def run_one_epoch(out: Path, racks: int = 1) -> tuple[dict[str, Any], str]:
+def run_one_epoch(out: Path, racks: int = 1, pipeline: str = "default") -> tuple[dict[str, Any], str]:
     """Run the demo; return its report and what it printed."""
     text = io.StringIO()
-    run_demo(out, seeds=1, epochs=1, console=Console(file=text, width=130), racks=racks)
+    run_demo(out, seeds=1, epochs=1, console=Console(file=text, width=130), pipeline=pipeline, racks=racks)
     return json.loads((out / "report.json").read_text()), text.getvalue()
 
 
@@ -74,12 +82,14 @@ def test_one_epoch_of_the_whole_demo(one_epoch: tuple[Path, dict[str, Any], str]
     assert "trunks" not in report
 
 
-def test_two_racks_end_with_the_weights_of_one_switch(
-    tmp_path: Path, one_epoch: tuple[Path, dict[str, Any], str]
-) -> None:
-    report, text = run_one_epoch(tmp_path, racks=2)
-    for tree, flat in zip(report["runs"][1:], one_epoch[1]["runs"][1:], strict=True):
-        assert tree["weights"] == flat["weights"], flat["name"]
+def test_two_racks_in_the_shape_that_fits_tofino(tmp_path: Path) -> None:
+    """Frames get their shape from the lease alone: the training script, and the worker, are the same."""
+    pipeline = "tofino1-4x8"
+    report, text = run_one_epoch(tmp_path, racks=2, pipeline=pipeline)
+    assert f"pipeline {pipeline}" in (tmp_path / "logs" / "controller.log").read_text()
+    gloo, dense, adacomp = report["runs"]
+    assert gloo["losses"] == pytest.approx(dense["losses"], rel=1e-3)
+    assert dense["up_bytes_per_step"] > 3 * adacomp["up_bytes_per_step"] > 0
     trunks = report["trunks"]
     assert 0.4 < trunks["up"] / trunks["ranks_up"] < 0.7, "two ranks a rack; AdaComp's sums are less sparse"
     assert f"Between the switches: {trunks['up']:,} B up" in text
@@ -87,20 +97,8 @@ def test_two_racks_end_with_the_weights_of_one_switch(
 
 
 def test_a_run_starts_after_an_interrupted_one_left_its_jobs(tmp_path: Path) -> None:
-    for _ in range(2):
-        with Children(tmp_path) as children, running_system(children) as system:
-            system.client.create_job("left", 2)
-
-
-def test_the_demo_in_the_shape_that_fits_tofino(tmp_path: Path) -> None:
-    """Frames get their shape from the lease alone: the training script, and the worker, are the same."""
-    pipeline = "tofino1-4x8"
-    run_demo(tmp_path, seeds=1, epochs=1, console=Console(file=io.StringIO(), width=130), pipeline=pipeline)
-    controller = (tmp_path / "logs" / "controller.log").read_text()
-    assert f"pipeline {pipeline}" in controller
-    gloo, dense, adacomp = json.loads((tmp_path / "report.json").read_text())["runs"]
-    assert gloo["losses"] == pytest.approx(dense["losses"], rel=1e-3)
-    assert dense["up_bytes_per_step"] > 3 * adacomp["up_bytes_per_step"] > 0
+    (new_state_dir(tmp_path) / "left").mkdir(parents=True)
+    assert not new_state_dir(tmp_path).exists()
 
 
 @pytest.mark.fault("SIGKILL of a worker of the demo: the run ends with an error that names the cause")
@@ -109,16 +107,13 @@ def test_a_killed_worker_ends_the_run_with_an_error(children: Children) -> None:
 
     def kill_one(training: Training, step: int, steps: int) -> None:
         if not killed:
-            parent, *workers = sorted(mentioning(str(children.logs / "trainings.json")))
-            killed.append(workers[2])
-            os.kill(workers[2], signal.SIGKILL)
+            killed.append(rank_pid(children, 2))
+            os.kill(killed[0], signal.SIGKILL)
 
     with running_system(children) as system:
         system.client.create_job("job", 4)
-        began = time.monotonic()
         with pytest.raises(ProcessError) as caught:
             train(children, [Training(DENSE, 0, 500, children.logs)], "job", system.controller, kill_one)
-        assert time.monotonic() - began < DEADLINE_S
     assert "workers failed with status 1" in caught.value.message
     assert "process 2 terminated with signal SIGKILL" in caught.value.message
 
@@ -133,30 +128,3 @@ def test_a_switch_that_ends_is_named(children: Children) -> None:
 
         with pytest.raises(ProcessError, match="switch ended with status -9"):
             train(children, [Training(ADACOMP, 0, 500, children.logs)], "job", system.controller, kill_switch)
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=lambda number: number.name)
-def test_no_process_remains_after_an_ended_demo(tmp_path: Path, number: signal.Signals) -> None:
-    script = "from p4reduce_lab.demo import run_demo; from pathlib import Path; import sys\n"
-    script += "run_demo(Path(sys.argv[1]), epochs=500)"
-    log = tmp_path / "logs" / "workers.log"
-    command = [sys.executable, "-c", script, str(tmp_path)]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as demo:
-        try:
-            deadline = time.monotonic() + DEADLINE_S
-            while not (log.exists() and b"step" in log.read_bytes()):
-                assert demo.poll() is None, demo.communicate()[1]
-                assert time.monotonic() < deadline
-                time.sleep(0.05)  # between two looks at a file
-            assert len(mentioning(str(tmp_path))) >= 6  # the demo, the workers' parent, four workers
-            demo.send_signal(number)
-            _, errors = demo.communicate(timeout=DEADLINE_S)
-        finally:
-            demo.kill()
-    if number == signal.SIGKILL:  # its reaper may still run
-        deadline = time.monotonic() + DEADLINE_S
-        while mentioning(str(tmp_path)) and time.monotonic() < deadline:
-            time.sleep(0.05)
-    else:
-        assert b"KeyboardInterrupt" in errors
-    assert not mentioning(str(tmp_path))

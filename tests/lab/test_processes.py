@@ -147,12 +147,13 @@ def test_the_end_of_another_child_is_an_error(tmp_path: Path) -> None:
             children.check_others(but=workers)
 
 
-def test_sigterm_ends_the_children_too(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
+def test_a_signal_ends_the_children_too(tmp_path: Path, number: signal.Signals) -> None:
     assert threading.current_thread() is threading.main_thread()
-    before = signal.getsignal(signal.SIGTERM)
+    before = signal.getsignal(number)
     with pytest.raises(KeyboardInterrupt), terminable(), Children(tmp_path) as children:
         child = children.start("switch", SLEEPER)
-        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), number)
         child.wait(30)  # interrupted
     assert not running(child.pid)
-    assert signal.getsignal(signal.SIGTERM) is before
+    assert signal.getsignal(number) is before

@@ -2,36 +2,37 @@
 
 A port that the system chose is one that it may choose again while it is free: before a script binds it, or while
 a switch is started again at its address. These are below the ports that the system chooses (ip_local_port_range), and
-each process of pytest-xdist has its own.
+each is kept for the process of pytest-xdist that took it, by a name that only one process can have.
 """
 
 from __future__ import annotations
 
-import os
 import random
 import socket
-from itertools import cycle, islice
+from collections.abc import Iterator
 from typing import Final
 
 from p4reduce_lab.addresses import LOOPBACK, free_port
 
-FIRST: Final = 22_000
-EACH: Final = 640
-"""For each of 16 processes."""
-
-
-def _ports() -> list[int]:
-    first = FIRST + EACH * (int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 16)
-    turn = random.SystemRandom().randrange(EACH)  # another run on this machine has the same ports
-    return [first + (turn + number) % EACH for number in range(EACH)]
-
-
-_next = cycle(_ports())
+PORTS: Final = range(22_000, 32_000)
+_kept: list[socket.socket] = []
 
 
 def own_port(kind: socket.SocketKind = socket.SOCK_STREAM) -> int:
     """Return a free port of the loopback interface, another one each time: SOCK_STREAM for TCP, SOCK_DGRAM for UDP."""
-    return free_port(kind, islice(_next, EACH))
+    return free_port(kind, _kept_ports())
+
+
+def _kept_ports() -> Iterator[int]:
+    for port in random.SystemRandom().sample(PORTS, len(PORTS)):
+        name = socket.socket(socket.AF_UNIX)
+        try:
+            name.bind(f"\0p4reduce tests, port {port}")
+        except OSError:  # it is kept for a process of tests, maybe for this one
+            name.close()
+        else:
+            _kept.append(name)
+            yield port
 
 
 def own_address(kind: socket.SocketKind = socket.SOCK_STREAM) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 from p4reduce_contracts.jobs.lease import ONLY_SWITCH
 from p4reduce_contracts.wire import AGGREGATION_PORT
 from p4reduce_lab.addresses import LOOPBACK as LOOPBACK_ADDRESS
-from p4reduce_lab.addresses import free_address, free_port
+from p4reduce_lab.addresses import reserved_port
 from p4reduce_lab.bench import links
 from p4reduce_lab.bench.case import Run
 from p4reduce_lab.bench.links import Host, Link, Network
@@ -24,6 +24,7 @@ from p4reduce_lab.bench.numbers import median
 from p4reduce_lab.network import NetworkBuilder
 from p4reduce_lab.processes import Child, ProcessError
 from p4reduce_lab.system import (
+    ANY_PORT,
     EmbeddedSwitch,
     System,
     new_state_dir,
@@ -143,15 +144,13 @@ def running_cluster(run: Run, link: Link, world_size: int) -> Iterator[Cluster]:
         if not link.on_loopback:
             network = links.build(builder, world_size)
             network.shape(link)
-        udp = f"{links.SWITCH_ADDRESS}:{AGGREGATION_PORT}"
-        jobs = f"{links.SWITCH_ADDRESS}:{_CONTROLLER_PORT}"
-        if link.on_loopback:
-            udp, jobs = free_address(socket.SOCK_DGRAM), free_address()
-        switch = EmbeddedSwitch(ONLY_SWITCH, udp, free_address())
+        udp = ANY_PORT if link.on_loopback else f"{links.SWITCH_ADDRESS}:{AGGREGATION_PORT}"
+        jobs = ANY_PORT if link.on_loopback else f"{links.SWITCH_ADDRESS}:{_CONTROLLER_PORT}"
+        switch = EmbeddedSwitch(ONLY_SWITCH, udp, ANY_PORT)
         config = toml_table("[controller]", listen=jobs, state_dir=new_state_dir(run.children.logs))
         config += toml_table("[security]", insecure=not link.on_loopback)  # only the hosts are on this network
         system = stack.enter_context(
-            started_embedded_system(run.children, [switch], jobs, config, insecure=not link.on_loopback)
+            started_embedded_system(run.children, [switch], config, insecure=not link.on_loopback)
         )
         stack.enter_context(system.job(_JOB, world_size))
         workers = _start_workers(run, stack, network.hosts, system, world_size)
@@ -210,7 +209,7 @@ def _start_workers(run: Run, stack: ExitStack, hosts: Sequence[Host], system: Sy
     listener.listen(world_size)
     listener.settimeout(1.0)
     interface = links.DATA if hosts else "lo"
-    master_port = _MASTER_PORT if hosts else free_port()
+    master_port = _MASTER_PORT if hosts else stack.enter_context(reserved_port())
     children = []
     for rank in range(world_size):
         environment = {

@@ -22,7 +22,7 @@ from torch.multiprocessing.spawn import start_processes
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
-from p4reduce_lab.addresses import LOOPBACK, free_port
+from p4reduce_lab.addresses import LOOPBACK, reserved_port
 from p4reduce_lab.measured_training import tcp_counts, tcp_since
 from p4reduce_lab.study import data
 from p4reduce_lab.study.grid import WARMUP_STEPS, LanguageTask, Run
@@ -64,9 +64,9 @@ def train(run: Run, cache: Path) -> dict[str, Any]:
     """Train once, in a process for each rank; return rank 0's results."""
     # not forked from this process, which may have gRPC's threads
     multiprocessing.get_context("forkserver").set_forkserver_preload(["torch._dynamo", __name__])
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, reserved_port() as port:
         out = Path(folder, "result.json")
-        arguments = (run, language_task(run), cache, free_port(), out)
+        arguments = (run, language_task(run), cache, port, out)
         start_processes(_rank, arguments, run.workers, start_method="forkserver")  # type: ignore[no-untyped-call]
         result: dict[str, Any] = json.loads(out.read_text(encoding="utf-8"))
     return result
