@@ -119,6 +119,8 @@ def check_end(launcher: Child, folder: Path, steps: int, ranks: int = RANKS) -> 
     weights = re.findall(rf"rank (\d): {steps} steps, weights ([0-9a-f]+)", text)
     assert {int(rank) for rank, _ in weights} == set(range(ranks)), text
     assert len({digest for _, digest in weights}) == 1, "all ranks end with the same weights"
+    resumed = [int(step) for step in re.findall(r"rank 0: launch \d+ goes on after step (\d+)", text)]
+    assert resumed == sorted(resumed) and all(step % EVERY == 0 for step in resumed), "from later checkpoints"
     redone = re.findall(r"(\d+) steps were redone", text)
     assert redone and int(redone[-1]) == begun(folder) - steps, text
     return int(redone[-1])
