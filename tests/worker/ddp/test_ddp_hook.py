@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy
 from torch.nn.parallel import DistributedDataParallel
 
 import p4reduce
@@ -66,6 +67,18 @@ def test_dense_gradients_are_those_of_backward(comm: Communicator, options: dict
             for name, expected in gradients(plain).items():
                 torch.testing.assert_close(gradients(model.module)[name], expected, rtol=1e-5, atol=1e-8)
     assert comm.stats.collectives > (5 if "bucket_cap_mb" in options else 3)  # one more is close()
+
+
+@pytest.mark.filterwarnings("ignore:.*NO_SHARD:FutureWarning")  # of some versions of torch
+def test_fsdp_is_told_what_to_do(comm: Communicator) -> None:
+    of_one_rank = ShardingStrategy.NO_SHARD
+    model = FullyShardedDataParallel(net(), sharding_strategy=of_one_rank, device_id=torch.device("cpu"))
+    with DDPState(comm) as state:
+        model.register_comm_hook(state, ddp_hook)
+        with pytest.raises(TypeError, match="not of FullyShardedDataParallel: register none there"):
+            step(model)
+        with pytest.raises(TypeError, match="not of FullyShardedDataParallel"):
+            ddp_hook(state, torch.ones(8), torch.ones(4))  # as of several ranks
 
 
 def test_the_state_of_a_parameter_survives_the_rebuilding_of_buckets(comm: Communicator) -> None:

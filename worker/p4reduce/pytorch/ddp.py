@@ -479,7 +479,7 @@ class DDPState:
         return {**residues, **dict(zip(parts, torch.split(residue, sizes), strict=True))}
 
 
-def ddp_hook(state: DDPState, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
+def ddp_hook(state: DDPState, bucket: GradBucket, *further: object) -> torch.futures.Future[torch.Tensor]:
     """The communication hook: `model.register_comm_hook(state, ddp_hook)`.
 
     Gives the mean of the bucket over all ranks, the same bits on every rank. Raises, in backward(),
@@ -487,7 +487,14 @@ def ddp_hook(state: DDPState, bucket: GradBucket) -> torch.futures.Future[torch.
     CollectiveError (CollectiveTimeoutError, JobResetError, ...). An error ends the state, and neither it nor the
     DistributedDataParallel object can be used again: make both anew from the module, after a CollectiveError with a
     new `join()`.
+
+    Raises TypeError in FullyShardedDataParallel, which gives its hooks a tensor and, as `further`, one for its part.
     """
+    if isinstance(bucket, torch.Tensor):
+        raise TypeError(
+            "ddp_hook is a hook of DistributedDataParallel, not of FullyShardedDataParallel: register none there, its "
+            'reduce_scatter goes over the switch where its process group has the backend "p4reduce"'
+        )
     return state.reduce(bucket)
 
 
