@@ -19,6 +19,7 @@ import grpc
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from conformance.case import Outputs
+from p4reduce_runtime.streams import received
 
 SWITCH = shutil.which("simple_switch_grpc")
 CPU_PORT = 510
@@ -122,7 +123,7 @@ class Bmv2Target:
         deadline = time.monotonic() + DEADLINE_S
         while True:
             try:
-                list(self._stream(iter(()), timeout=DEADLINE_S, wait_for_ready=True))
+                list(received(self._stream(iter(()), timeout=DEADLINE_S, wait_for_ready=True)))
                 return
             except grpc.RpcError as error:
                 if time.monotonic() > deadline or self._process.poll() is not None:
@@ -134,7 +135,7 @@ class Bmv2Target:
             raise ValueError("BMv2's dataplane service ignores empty frames")
         request = self._request(device_id=DEVICE_ID, port=port, packet=frame)
         try:
-            return tuple((r.port, r.packet) for r in self._stream(iter((request,)), timeout=DEADLINE_S))
+            return tuple((r.port, r.packet) for r in received(self._stream(iter((request,)), timeout=DEADLINE_S)))
         except grpc.RpcError as error:
             raise Bmv2Error(f"BMv2 {self._state()} over the frame {frame.hex()}") from error
 
@@ -147,7 +148,7 @@ class Bmv2Target:
         time.sleep(PACKET_OUT_QUIET_S)
         held.put(None)
         try:
-            return tuple((r.port, r.packet) for r in stream)
+            return tuple((r.port, r.packet) for r in received(stream))
         except grpc.RpcError as error:
             raise Bmv2Error(f"BMv2 {self._state()} over a packet-out") from error
 

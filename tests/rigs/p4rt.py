@@ -20,6 +20,7 @@ from p4reduce_contracts.p4.v1 import p4runtime_pb2_grpc
 from p4reduce_contracts.p4runtime.schema import Schema, parse_p4info
 from p4reduce_lab import targets
 from p4reduce_lab.addresses import free_address
+from p4reduce_runtime.streams import received
 from p4reduce_switch.p4runtime import Server
 from p4reduce_switch.switch import Switch
 
@@ -115,7 +116,7 @@ class Raw:
         self.channel.close()
 
     def open(self) -> None:
-        self._stream = self.rpc.StreamChannel(iter(self._outgoing.get, None), timeout=2 * LIMIT_S)
+        self._stream = received(self.rpc.StreamChannel(iter(self._outgoing.get, None), timeout=2 * LIMIT_S))
 
     def send(self, **fields: Any) -> None:
         self._outgoing.put(p4r.StreamMessageRequest(**fields))

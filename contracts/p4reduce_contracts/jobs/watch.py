@@ -14,6 +14,7 @@ from typing import Final, Protocol
 import grpc
 
 from p4reduce_contracts.jobs import jobs_pb2
+from p4reduce_runtime.streams import received
 
 _AGAIN_S: Final = 0.2
 """Well below what the controller waits for a member whose connection broke."""
@@ -47,23 +48,27 @@ class Watch:
             self._closed.set()
             if self._stream is not None:
                 self._stream.cancel()
+                self._stream = None
         if self._thread is not threading.current_thread():
             self._thread.join(_CLOSE_S)
 
     def _run(self) -> None:
-        while (stream := self._open()) is not None:
+        while (events := self._open()) is not None:
             try:
-                for event in stream:
+                for event in events:
                     if event.reset:
                         self._on_reset(event.reason)
                         return
             except grpc.RpcError as error:
                 if error.code() in (grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.PERMISSION_DENIED):
                     return  # heartbeats alone have to do
+            finally:
+                with self._lock:
+                    self._stream = None
             self._closed.wait(_AGAIN_S)
 
-    def _open(self) -> _Stream | None:
-        """Open the call; None if this watch or its channel is closed."""
+    def _open(self) -> Iterator[jobs_pb2.WatchEvent] | None:
+        """Open the call and return its events; None if this watch or its channel is closed."""
         with self._lock:
             if self._closed.is_set():
                 return None
@@ -71,4 +76,4 @@ class Watch:
                 self._stream = self._call()
             except ValueError:  # the channel is closed
                 return None
-            return self._stream
+            return received(self._stream)

@@ -15,6 +15,7 @@ from p4reduce_contracts.p4runtime.errors import NotPrimaryError, P4RuntimeError,
 from p4reduce_controller.p4rt import elections
 from p4reduce_controller.p4rt.stream import Stream
 from p4reduce_runtime.security import SWITCH, Security, dial
+from p4reduce_runtime.streams import received
 
 Request = TypeVar("Request", p4r.WriteRequest, p4r.SetForwardingPipelineConfigRequest)
 
@@ -135,7 +136,8 @@ class Connection:
             raise self._not_connected()
         rpc = getattr(self._rpc, name)
         timeout_s = max(self.timeout_s, least_s)
-        return list(rpc(request, timeout=timeout_s)) if name == "Read" else rpc(request, timeout=timeout_s)
+        answer = rpc(request, timeout=timeout_s)
+        return list(received(answer)) if name == "Read" else answer
 
     def send(self, request: p4r.StreamMessageRequest) -> None:
         """Queues a message on the stream; SwitchUnreachableError when there is none."""

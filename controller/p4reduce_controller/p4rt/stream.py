@@ -6,12 +6,14 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import grpc
 
 from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_contracts.p4runtime.errors import NotPrimaryError, P4RuntimeError, SwitchUnreachableError
 from p4reduce_controller.p4rt import elections
+from p4reduce_runtime.streams import received
 
 _OK, _NOT_FOUND, _ALREADY_EXISTS = 0, 5, 6  # google.rpc.Code
 
@@ -42,8 +44,9 @@ class Stream:
         self._ended: P4RuntimeError | None = None
         self._closing = False
         # a future of the channel's readiness would poll its state, and closing waits up to 0.2 s for such a poll
-        self._call = call(self._requests(), wait_for_ready=True)
-        self._thread = threading.Thread(target=self._read, name="p4runtime-stream", daemon=True)
+        self._call: Any = call(self._requests(), wait_for_ready=True)
+        messages = received(self._call)
+        self._thread = threading.Thread(target=self._read, args=(messages,), name="p4runtime-stream", daemon=True)
         self._thread.start()
 
     @property
@@ -91,7 +94,7 @@ class Stream:
             while self._arbitration is None and self._ended is None:
                 left = deadline - time.monotonic()
                 if left <= 0:
-                    self._call.cancel()
+                    self._cancel()
                     raise TimeoutError(f"the switch did not answer the arbitration request within {timeout_s} s")
                 self._changed.wait(left)
             if self._ended is not None:
@@ -127,17 +130,22 @@ class Stream:
         if self._thread is not threading.current_thread():
             self._thread.join(timeout_s)
             if self._thread.is_alive():
-                self._call.cancel()
+                self._cancel()
                 self._thread.join(timeout_s)
+
+    def _cancel(self) -> None:
+        call = self._call
+        if call is not None:
+            call.cancel()
 
     def _requests(self) -> Iterator[p4r.StreamMessageRequest]:
         while (request := self._outgoing.get()) is not None:
             yield request
 
-    def _read(self) -> None:
+    def _read(self, messages: Iterator[p4r.StreamMessageResponse]) -> None:
         reason: P4RuntimeError = SwitchUnreachableError("the switch ended the stream")
         try:
-            for message in self._call:
+            for message in messages:
                 if message.WhichOneof("update") == "arbitration":
                     self._arbitrated(message.arbitration)
                 else:
@@ -146,6 +154,7 @@ class Stream:
             reason = _stream_error(error)
         with self._changed:
             self._ended = reason
+            self._call = None  # whoever holds this stream longer does not hold the call: see `received`
             closing = self._closing
             self._changed.notify_all()
         self._outgoing.put(None)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import queue
 import signal
 import tempfile
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -92,6 +94,24 @@ def test_a_member_whose_connection_ends_is_dropped_and_the_others_are_notified(
     assert reasons.get(timeout=LIMIT_S) == "rank 1 is gone: its connection to the controller ended"
     client.join("train", 1, 2)
     watch.close()
+
+
+@pytest.mark.fault("a rank ends on a busy machine, after gRPC's threads: its process ends too")
+def test_a_closed_watch_leaves_no_call_for_the_end_of_the_interpreter(running: Running, client: JobClient) -> None:
+    client.create_job("train", 1)
+    tickets, _ = form(running, client, "train", 1)
+    gc.disable()
+    try:
+        watch = client.watch(tickets[0].nonce, print)
+        watched(running, 1)
+        with watch._lock:  # it is held until the call that the controller has seen is noted
+            assert watch._stream is not None
+            call = weakref.ref(watch._stream)
+        watch.close()
+        watch._thread.join(LIMIT_S)
+        assert call() is None
+    finally:
+        gc.enable()
 
 
 @pytest.mark.fault("a worker's connection to the controller breaks for less than 1 s: nothing")

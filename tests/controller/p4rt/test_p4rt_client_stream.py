@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import queue
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from p4reduce_controller.p4rt import Client, DigestConfig, SwitchUnreachableError, TableEntry
+from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
+from p4reduce_controller.p4rt import Client, DigestConfig, P4RuntimeError, SwitchUnreachableError, TableEntry
 from p4reduce_controller.p4rt.dispatcher import Dispatcher
 from rigs.p4rt import DEVICE_CONFIG, LIMIT_S, P4INFO, Served, served
 
@@ -90,6 +93,29 @@ def test_the_end_of_the_switch_calls_on_lost(client: Client, switch: Served, eve
     assert isinstance(events.get(timeout=LIMIT_S), SwitchUnreachableError)
     with pytest.raises(SwitchUnreachableError):
         client.read_table("exact_table")
+
+
+def test_ended_calls_are_left_to_no_garbage_collection(client: Client, events: Any) -> None:
+    connection: Any = client._connection
+    read, stream, calls = connection._rpc.Read, connection._stream, []
+
+    def recorded(*arguments: Any, **options: Any) -> Any:
+        call = read(*arguments, **options)
+        calls.append(weakref.ref(call))
+        return call
+
+    connection._rpc.Read = recorded
+    gc.disable()
+    try:
+        with pytest.raises(P4RuntimeError):
+            client.read(p4r.Entity())
+        calls.append(weakref.ref(stream._call))
+        stream._call.cancel()
+        assert isinstance(events.get(timeout=LIMIT_S), SwitchUnreachableError)
+        stream._thread.join(LIMIT_S)
+        assert [call() for call in calls] == [None, None]
+    finally:
+        gc.enable()
 
 
 def test_the_dispatcher_drops_events_beyond_its_queue() -> None:
