@@ -1,4 +1,4 @@
-"""`p4reduce switch ...`: the embedded software switch, and a list of a controller's switches."""
+"""`p4reduce switch ...`: the embedded software switch."""
 
 from __future__ import annotations
 
@@ -9,15 +9,13 @@ from typing import Any
 
 import click
 
-from p4reduce_contracts.jobs.client import JobClient
-from p4reduce_contracts.jobs.option import controller_option
 from p4reduce_contracts.wire import AGGREGATION_PORT, UPLINK_PORT
-from p4reduce_runtime.terminal import HostPort, json_option, log_options, one_line, print_json, print_table
+from p4reduce_runtime.terminal import HostPort, log_options, one_line
 
 
 @click.group()
 def switch() -> None:
-    """Run the software switch, or list the switches of a controller."""
+    """Run the software switch."""
 
 
 @switch.command()
@@ -102,42 +100,3 @@ def alias() -> None:
     except OSError as error:
         raise click.ClickException(f"cannot make {link}: {error.strerror}") from error
     click.echo(f"{link} leads to p4reduce-simple-switch; delete it when you install BMv2")
-
-
-@switch.command("list")
-@json_option
-@controller_option
-def list_switches(address: str, as_json: bool) -> None:
-    """List the switches of a controller, their links, and what is wrong with them."""
-    with JobClient(address) as client:
-        switches = client.list_switches()
-    if as_json:
-        print_json(switches)
-        return
-    print_table(
-        (
-            "switch",
-            "P4Runtime",
-            "workers send to",
-            "parent",
-            "#uplink port",
-            "#parent's port",
-            "#ranks",
-            "#jobs",
-            "state",
-        ),
-        (
-            (
-                each.name,
-                each.p4runtime,
-                f"{each.host}:{each.port}",
-                each.parent or "-",
-                each.uplink_port if each.parent else "-",
-                each.parent_port if each.parent and not each.link_problem else "-",
-                each.ranks,
-                each.jobs,
-                "; ".join(filter(None, (each.problem, each.link_problem))) or "ready",
-            )
-            for each in switches
-        ),
-    )

@@ -36,7 +36,7 @@ def test_help_lists_the_commands_of_all_packages_and_what_they_do() -> None:
     lines = p4reduce("--help").stdout.partition("Commands:\n")[2].splitlines()
     listed = {line.split()[0]: " ".join(line.split()[1:]) for line in lines}
     assert listed["job"] == "Create, show and remove jobs."
-    assert listed["controller"] == "Run the controller."
+    assert listed["controller"] == "Run the controller, or list its switches."
     assert sorted(listed) == [
         "bench",
         "certs",

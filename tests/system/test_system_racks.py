@@ -67,7 +67,7 @@ def test_the_trunk_carries_a_quarter_of_what_four_ranks_a_rack_send(wide_system:
 
 
 @pytest.mark.fault(
-    "a link between switches loses all frames, both ways, up or down only: `switch list`, the log and "
+    "a link between switches loses all frames, both ways, up or down only: `controller switches`, the log and "
     "`p4reduce_controller_link_up` report which HELLOs do not arrive; ACTIVE jobs are not reset"
 )
 @pytest.mark.slow

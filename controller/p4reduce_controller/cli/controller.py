@@ -1,4 +1,4 @@
-"""`p4reduce controller run`: the controller of one switch, or of trees of switches."""
+"""`p4reduce controller ...`: the controller of one switch, or of trees of switches, and the list of its switches."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 import click
 
 from p4reduce_contracts.jobs import DEFAULT_CONTROLLER
+from p4reduce_contracts.jobs.client import JobClient
+from p4reduce_contracts.jobs.option import controller_option
 from p4reduce_contracts.wire import AGGREGATION_PORT
 from p4reduce_controller import config
-from p4reduce_runtime.terminal import HostPort, log_options, one_line
+from p4reduce_runtime.terminal import HostPort, json_option, log_options, one_line, print_json, print_table
 
 if TYPE_CHECKING:
     from p4reduce_controller.service import Controller
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def controller() -> None:
-    """Run the controller."""
+    """Run the controller, or list its switches."""
 
 
 @controller.command()
@@ -67,6 +69,45 @@ def run(
         run_controller(settings, ready)
     except (P4RuntimeError, ControllerError) as error:
         raise click.ClickException(one_line(error)) from error
+
+
+@controller.command()
+@json_option
+@controller_option
+def switches(address: str, as_json: bool) -> None:
+    """List the switches of a controller, their links, and what is wrong with them."""
+    with JobClient(address) as client:
+        listed = client.list_switches()
+    if as_json:
+        print_json(listed)
+        return
+    print_table(
+        (
+            "switch",
+            "P4Runtime",
+            "workers send to",
+            "parent",
+            "#uplink port",
+            "#parent's port",
+            "#ranks",
+            "#jobs",
+            "state",
+        ),
+        (
+            (
+                each.name,
+                each.p4runtime,
+                f"{each.host}:{each.port}",
+                each.parent or "-",
+                each.uplink_port if each.parent else "-",
+                each.parent_port if each.parent and not each.link_problem else "-",
+                each.ranks,
+                each.jobs,
+                "; ".join(filter(None, (each.problem, each.link_problem))) or "ready",
+            )
+            for each in listed
+        ),
+    )
 
 
 def _switches(settings: config.Config) -> str:

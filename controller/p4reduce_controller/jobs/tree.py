@@ -65,7 +65,7 @@ class Tree:
         if not above_all:
             raise PlacementError(
                 f"the ranks are at the switches {', '.join(paths)}, which are in separate trees: no switch is above "
-                "all of them; keep the job's ranks in one tree (`p4reduce switch list`)"
+                "all of them; keep the job's ranks in one tree (`p4reduce controller switches`)"
             )
         root = above_all[0]
         needed = {name for path in paths.values() for name in path[: path.index(root) + 1]}

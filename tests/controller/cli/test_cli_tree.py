@@ -130,7 +130,7 @@ def test_a_job_without_entries_has_no_switch(running: Running) -> None:
 
 
 def test_switch_list(running: Running, tickets: list[JoinTicket]) -> None:
-    text = shown(running, "switch", "list")
+    text = shown(running, "controller", "switches")
     here = "127.0.0.1:21072"
     assert rows(text, "root") == [["root", "127.0.0.1:10000", here, "-", "-", "-", "1", "1", "ready"]]
     assert rows(text, "leaf2") == [["leaf2", "127.0.0.1:10002", here, "root", str(UPLINK), "102", "2", "1", "ready"]]
@@ -138,7 +138,7 @@ def test_switch_list(running: Running, tickets: list[JoinTicket]) -> None:
     leaf.reachable = False
     running.call(leaf.lose)
     running.wait(lambda: bool(running.controller.switches.unavailable_reason()))
-    text = shown(running, "switch", "list")
+    text = shown(running, "controller", "switches")
     assert "the controller has no connection to switch leaf1 at 127.0.0.1:10001" in rows(text, "leaf1")[0][-1]
-    listed = json.loads(shown(running, "switch", "list", "--json"))
+    listed = json.loads(shown(running, "controller", "switches", "--json"))
     assert [each["name"] for each in listed] == list(RACKS)

@@ -160,7 +160,7 @@ def test_refused_entries_at_one_switch_are_removed_from_all(running: Running, cl
 
 
 @pytest.mark.fault(
-    "a link between switches is not there, or leads to another switch or port: `join` and `switch list` name "
+    "a link between switches is not there, or leads to another switch or port: `join` and `controller switches` name "
     "the HELLO that did not arrive, or where it did; the job forms when the link is there"
 )
 def test_a_link_that_was_not_seen_is_named_and_the_lease_follows_when_it_is(
@@ -230,8 +230,8 @@ def test_a_link_is_not_silent_while_another_controller_is_primary_at_the_parent(
 
 
 @pytest.mark.fault(
-    "a cable between switches is cut, or moved to another switch, while both stay connected: `switch list`, the "
-    "log and `p4reduce_controller_link_up` report the link; new jobs wait for it, ACTIVE ones are not reset"
+    "a cable between switches is cut, or moved to another switch, while both stay connected: `controller switches`, "
+    "the log and `p4reduce_controller_link_up` report it; new jobs wait for it, ACTIVE ones are not reset"
 )
 def test_a_cable_that_is_moved_while_the_switches_are_connected_is_reported(
     running: Running, client: JobClient
