@@ -16,6 +16,7 @@ from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDSt
 from torch.nn.parallel import DistributedDataParallel
 
 from p4reduce import DDPState
+from p4reduce.pytorch.backend.options import Options
 from p4reduce_contracts.jobs.client import JobClient
 
 SUM, AVG, MAX = dist.ReduceOp.SUM, dist.ReduceOp.AVG, dist.ReduceOp.MAX
@@ -94,6 +95,22 @@ def check_scattered_sums() -> None:
         for tensor in tensors:
             dist.all_reduce(tensor)
     assert torch.equal(tensors[0], total(torch.float32)) and torch.equal(tensors[1], total(torch.float32, (5,)))
+
+
+def check_sums_of_floats_over_gloo() -> None:
+    size = dist.get_world_size()
+    group = dist.new_group(pg_options=Options(float_sums="gloo"))
+    for dtype in (torch.float32, torch.bfloat16):
+        whole, mine = torch.tensor([1e30, 2.0] * size, dtype=dtype), torch.tensor([1e30, 2.0], dtype=dtype)
+        part = torch.empty(2, dtype=dtype)
+        dist.reduce_scatter_tensor(part, whole, group=group)
+        dist.all_reduce(mine, group=group)
+        assert mine[1] == part[1] == 2 * size
+        dist.all_reduce(mine)
+        assert mine[1] == 0  # over the switch
+    whole_numbers = given(dist.get_rank(), torch.int32)
+    dist.all_reduce(whole_numbers, group=group)
+    assert torch.equal(whole_numbers, total(torch.int32))
 
 
 def check_copies() -> None:

@@ -53,7 +53,17 @@ def jobs(system: System) -> list[str]:
 @pytest.mark.slow
 @over_networks("wide_system")
 def test_every_collective_of_every_dtype_is_right(wide_system: System, launch: Launch) -> None:
-    checks = "sums", "scattered_sums", "copies", "not_finite", "futures", "records", "subgroups", "compiled"
+    checks = (
+        "sums",
+        "scattered_sums",
+        "sums_of_floats_over_gloo",
+        "copies",
+        "not_finite",
+        "futures",
+        "records",
+        "subgroups",
+        "compiled",
+    )
     for output in launch(3, CHECKS, *checks, "hook=fp16", "hook=powersgd"):
         assert output.endswith("ok\n")
     assert jobs(wide_system) == []

@@ -19,7 +19,7 @@ FixedWire = Literal["float32", "16", "8"]
 Wire = FixedWire | Literal["auto"]
 Rounding = Literal["nearest", "stochastic"]
 WIRES: Final = ("float32", "16", "8", "auto")
-"""32 bits a number, as exact as float32; 16 bits; 8 bits; float32 or 16, as auto_wire.py decides."""
+"""32, 16 or 8 bits a number in fixed point; float32 or 16, as auto_wire.py decides."""
 ROUNDINGS: Final = ("nearest", "stochastic")
 
 

@@ -86,6 +86,7 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
             raise TypeError(f"pg_options is {options!r}; the backend {BACKEND} takes p4reduce.pytorch.backend.Options")
         super().__init__(group.group_rank, group.group_size)
         self._options = options or Options()
+        self._summed_types = sums.DTYPES if self._options.float_sums == "switch" else frozenset({torch.int32})
         gather_bytes = self._options.least_gather_bytes()
         self._gather_bytes = GATHER_BYTES if gather_bytes is None else max(1, gather_bytes)
         self._routes = Routes() if gather_bytes is None else None
@@ -346,7 +347,7 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
             return False
         elements = 0
         for tensor in tensors:
-            if tensor.dtype not in sums.DTYPES:
+            if tensor.dtype not in self._summed_types:
                 return False
             elements += tensor.numel()
         return elements > 0 and _are_plain(*tensors, *outputs)

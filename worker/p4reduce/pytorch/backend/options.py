@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 if TYPE_CHECKING:
     from p4reduce.codecs.wire import Wire
@@ -36,13 +36,18 @@ class Options:
     """From how many bytes on `broadcast` and `all_gather` take the switch; default: P4REDUCE_GATHER_BYTES, else from
     1 MiB on where that was faster than gloo in the group's first calls of about that size."""
     wire: Wire | None = None
-    """How sums of floats are sent: "float32", "16" or "8" bits a number, or "auto" (`Communicator.choose_wire`).
-    Default: float32 and complex64 as float32, float16 and bfloat16 in 16 bits."""
+    """How sums of floats are sent: "float32" (32 bits a number), "16" or "8" bits, or "auto"
+    (`Communicator.choose_wire`). Default: float32 and complex64 in 32 bits, float16 and bfloat16 in 16 bits."""
+    float_sums: Literal["switch", "gloo"] = "switch"
+    """"gloo" for tensors that need floating-point additions: over the switch a sum's error follows from the largest of
+    32 to 128 neighbouring numbers (docs/torch-backend.md). Sums of int32 always take the switch."""
 
     def __post_init__(self) -> None:
         from p4reduce.codecs.wire import check_wire  # not when torch is imported: the entry point imports this module
 
         check_wire(self.wire)
+        if self.float_sums not in ("switch", "gloo"):
+            raise ValueError(f'float_sums is {self.float_sums!r}; give "switch" or "gloo"')
         if self.slots is not None and self.slots < 1:
             raise ValueError(f"slots is {self.slots}; a job needs at least 1")
         if self.gather_bytes is not None and self.gather_bytes < 0:
