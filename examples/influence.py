@@ -30,7 +30,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import p4reduce
 from p4reduce.compressors import by_name
-from p4reduce_lab.study.data import mnist
+from p4reduce_lab.datasets import mnist
 from p4reduce_lab.study.models import mnist_mlp
 
 settings = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)

@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from p4reduce_lab import report, tables
+from p4reduce_lab import demo_report, report
 from p4reduce_lab.processes import Children, ProcessError, terminable
 from p4reduce_lab.system import System, running_system
 from p4reduce_lab.training import INSTALL, VARIANTS, WORLD_SIZE, Result, Training, missing_packages, train
@@ -37,7 +37,7 @@ def run_demo(
     """
     if missing := missing_packages():
         raise ProcessError(f"the demo needs {', '.join(missing)}; {INSTALL}")
-    console = console or tables.console(_WIDTH_OF_A_FILE)
+    console = console or report.console(_WIDTH_OF_A_FILE)
     logs = out / "logs"
     logs.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
@@ -69,7 +69,7 @@ def run_demo(
                 switches = [system.switch_of(rank, WORLD_SIZE) for rank in range(WORLD_SIZE)] if racks > 1 else []
                 results = train(children, plan, job, system.controller, show, switches)
             trunks = TrunkBytes.of(system, job, results) if racks > 1 else None
-    report.write(out, results, time.monotonic() - began, console, {"trunks": asdict(trunks)} if trunks else None)
+    demo_report.write(out, results, time.monotonic() - began, console, {"trunks": asdict(trunks)} if trunks else None)
     if trunks is not None:
         console.print(trunks.text, soft_wrap=True)
 

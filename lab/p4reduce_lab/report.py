@@ -1,77 +1,127 @@
-"""What demo and testbed write: a table, report.json and a picture."""
+"""The reports of demo, testbed, benchmark, study and trials: tables, pictures and files, and what was measured on."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import rich.table
 from rich.console import Console
 
-from p4reduce_lab.plot import draw
-from p4reduce_lab.results import of, ratio, ring_bytes, values
-from p4reduce_lab.tables import Table, machine, mean_and_deviation
-from p4reduce_lab.training import VARIANTS, Result
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+NOT_RUN = "None of these trainings has been run yet."
 
 
-def table(results: list[Result]) -> rich.table.Table:
-    """Return the table for a terminal."""
-    ring = ring_bytes(results)
-    first, seeds = results[0], len({result["seed"] for result in results})
-    headings = (
-        "run",
-        "test accuracy",
-        "up, B a worker\nand step",
-        "down, B a worker\nand step",
-        f"formula 2(N-1)/N·4·D\n= {ring:,.0f} B,\nover measured",
-        "training\nseconds",
-        "frames\nrepeated",
-    )
-    rows = []
-    for variant in VARIANTS:
-        if mine := of(results, variant.name):
-            times = ratio(mine, ring)
-            accuracies = [100 * share for share in values(mine, "test_accuracy")]
-            rows.append(
-                [
-                    variant.name,
-                    mean_and_deviation(accuracies, "{:.2f}".format) + " %",
-                    mean_and_deviation(values(mine, "up_bytes_per_step"), "{:,.0f}".format),
-                    mean_and_deviation(values(mine, "down_bytes_per_step"), "{:,.0f}".format),
-                    "not known" if times is None else f"{times:.2f}x",
-                    mean_and_deviation(values(mine, "seconds"), "{:.1f}".format),
-                    mean_and_deviation(values(mine, "retransmissions"), "{:.0f}".format),
-                ]
-            )
-    title = f"{first['world_size']} workers, {first['parameters']} parameters, {first['steps']} steps"
-    caption = (
-        "Bytes are measured on the wire, with all headers: p4reduce's by its workers, gloo's by the "
-        "kernel (TCP_INFO).\n"
-        "The formula is what a ring all-reduce of the dense gradient has to move, without headers."
-    )
-    return Table(headings, rows).terminal(
-        title + (f", mean ± standard deviation of {seeds} seeds" if seeds > 1 else ""), caption
-    )
+@dataclass(frozen=True)
+class Table:
+    """A table of text."""
+
+    headings: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+    def terminal(self, title: str, caption: str = "", *, left: Sequence[int] = (0,)) -> rich.table.Table:
+        """Return it for a console; all columns but those with the indices `left` are aligned on the right."""
+        shown = rich.table.Table(title=title, caption=caption or None, title_justify="left", caption_justify="left")
+        for number, heading in enumerate(self.headings):
+            at_right = number not in left
+            shown.add_column(heading, justify="right" if at_right else "left", no_wrap=at_right)
+        for row in self.rows:
+            shown.add_row(*row)
+        return shown
+
+    def markdown(self) -> str:
+        """Return it as Markdown; without rows, a sentence."""
+        if not self.rows:
+            return NOT_RUN
+        lines = [self.headings, ["---"] * len(self.headings), *self.rows]
+        return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
-def save(path: Path, results: list[Result], seconds: float, more: Mapping[str, object]) -> None:
-    """Write report.json. `seconds`: what all of it took; `more` goes into it too."""
-    document = {
-        "machine": machine(),
-        "demo_seconds": seconds,
-        "ring_bytes_formula": ring_bytes(results),
-        "runs": results,
-        **more,
+def console(width_of_a_file: int) -> Console:
+    """Return the terminal, or standard output as a file of that width."""
+    terminal = Console(highlight=False)
+    return terminal if terminal.is_terminal else Console(highlight=False, width=width_of_a_file)
+
+
+def mean_and_deviation(values: Sequence[float], show: Callable[[float], str]) -> str:
+    """Show the mean, and of several values the standard deviation; "not known" without values."""
+    if not values:
+        return "not known"
+    text = show(statistics.mean(values))
+    return f"{text} ± {show(statistics.stdev(values))}" if len(values) > 1 else text
+
+
+def mean_and_range(values: Sequence[float | None], digits: int) -> str:
+    """Show the mean of a value a seed, the least and the most, and how many seeds diverged (None)."""
+    known = [value for value in values if value is not None]
+    diverged = len(values) - len(known)
+    if not known:
+        return "diverged"
+    mean, least, most = (f"{value:.{digits}f}" for value in (statistics.mean(known), min(known), max(known)))
+    text = f"{mean} (1 seed)" if len(known) == 1 else f"{mean} ({least} to {most})"
+    return text + (f", {diverged} diverged" if diverged else "")
+
+
+@contextmanager
+def picture(path: Path, panels: int, *, width: float = 13.0, title: str = "") -> Iterator[list[Axes]]:
+    """Yield the axes of so many panels side by side; at the end of the block write the PNG.
+
+    `width`: of the whole in inches. Raises ImportError without matplotlib.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, 4.2))
+    FigureCanvasAgg(figure)
+    axes = list(figure.subplots(1, panels, squeeze=False)[0])
+    yield axes
+    for one in axes:
+        one.grid(alpha=0.3)
+    if title:
+        figure.suptitle(title)
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
+
+
+def write_json(path: Path, document: object) -> None:
+    """Write a results file."""
+    path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+
+
+def write_records(path: Path, records: Iterable[Mapping[str, object]]) -> None:
+    """Write a JSON list, one record a line."""
+    lines = ",\n".join(json.dumps(record, separators=(",", ":")) for record in records)
+    path.write_text(f"[\n{lines}\n]\n", encoding="utf-8")
+
+
+def machine() -> dict[str, str | int | None]:
+    """Return what numbers are measured on."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return {
+        "system": f"{platform.system()} {platform.release()}",
+        "processor": _processor(),
+        "cores": cores,
+        "python": platform.python_version(),
+        "torch": metadata.version("torch"),
+        "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
-    path.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
 
 
-def write(
-    out: Path, results: list[Result], seconds: float, console: Console, more: Mapping[str, object] | None = None
-) -> None:
-    """Write demo.png and report.json (`save`) to the folder `out`, and a table to the console."""
-    save(out / "report.json", results, seconds, more or {})
-    draw(out / "demo.png", results)
-    console.print(table(results))
-    console.print(f"{out / 'demo.png'} and {out / 'report.json'} written, {seconds:.0f} s in all")
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from p4reduce_lab import report, tables
+from p4reduce_lab import demo_report, report
 from p4reduce_lab.errors import MissingToolError
 from p4reduce_lab.training import (
     INSTALL,
@@ -39,7 +39,7 @@ def train_on_testbed(
 ) -> None:
     """Check the sums, train all variants on the topology's hosts, and report.
 
-    Writes what p4reduce_lab.report.write does, "testbed" in report.json with what it ran on, and a folder of logs to
+    Writes what demo_report.write does, "testbed" in report.json with what it ran on, and a folder of logs to
     `out`. Raises SetupError or ProcessError.
     """
     if missing := missing_packages():
@@ -62,7 +62,7 @@ def train_on_testbed(
         "pipeline": testbed.pipeline.name,
         "sums": sums,
     }
-    report.write(out, results, time.monotonic() - began, tables.console(_WIDTH_OF_A_FILE), {"testbed": about})
+    demo_report.write(out, results, time.monotonic() - began, report.console(_WIDTH_OF_A_FILE), {"testbed": about})
 
 
 def check_sums(testbed: Testbed, sums: int = SUMS) -> dict[str, Any]:

@@ -9,8 +9,8 @@ from rich.console import Console
 
 pytest.importorskip("matplotlib")
 
-from p4reduce_lab import report
-from p4reduce_lab.plot import draw
+from p4reduce_lab import demo_report as report
+from p4reduce_lab.demo_report import draw
 from p4reduce_lab.training import Result
 
 

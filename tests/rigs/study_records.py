@@ -6,35 +6,27 @@ import json
 from pathlib import Path
 from typing import Any
 
-from p4reduce_lab.study.grid import PLAYS_WORDS, TASKS, Run
-from p4reduce_lab.study.ring import RINGS
+from p4reduce_lab.study.grid import TASKS, Run
 
 Record = dict[str, Any]
 
 
-def record(
-    run: Run, result: float | None, *, down: float = 1000.0, rates: dict[str, float] | None = None, **others: Any
-) -> Record:
+def record(run: Run, result: float | None, *, down: float = 1000.0, **others: Any) -> Record:
     """What a run with this accuracy or loss leaves (None: it diverged); two of its steps took the switch."""
     task = TASKS[run.model]
     steps = [
         {"step": step, "bytes_up": down / 2, "bytes_down": down, "predicted_bytes_down": 1.1 * down, "frames_again": 0}
         for step in (60, 70)
     ]
-    if run.variant in RINGS:
-        others = {"ring": {"bytes_a_step": 250, "dense_bytes_a_step": 1000, "zeros": 0.5}, **others}
-    if run.model in PLAYS_WORDS:
-        counted = {"dense": [{"up": 600.0, "down": 900.0}], "steps": [{"up": 10.0, "down": 20.0}] * 2}
-        others = {"vocabulary": 5000, "rows_touched": 90.4, "bytes": {"embedding": counted, "rest": counted}, **others}
     return {
         "id": run.id,
         **vars(run),
-        "settings": dict(vars(task)),
+        "settings": task.settings,
         task.measure: result,
         "diverged_at": 3 if result is None else None,
         "train_loss": [[0, 4.0], [50, 3.0]],
         "residue_norm": [[0, 1.0], [50, 2.0], [100, 3.0]],
-        "rates": rates or {},
+        "rates": {},
         "switch": steps if run.seed == 0 else [],
         "seconds": 1.0,
         **others,

@@ -13,7 +13,7 @@ from p4reduce_lab.bench import thresholds
 from p4reduce_lab.bench.case import Case, Findings, Series, show
 from p4reduce_lab.bench.numbers import median
 from p4reduce_lab.bench.store import software
-from p4reduce_lab.tables import Table, machine
+from p4reduce_lab.report import Table, machine
 from p4reduce_lab.training import INSTALL
 
 

@@ -10,13 +10,13 @@ from pathlib import Path
 
 from rich.console import Console
 
-from p4reduce_lab import tables
 from p4reduce_lab.bench import report, thresholds
 from p4reduce_lab.bench.case import NETWORKS, Case, Findings
 from p4reduce_lab.bench.cases import BY_NAME, CASES
 from p4reduce_lab.bench.store import Store
 from p4reduce_lab.network import current_id
 from p4reduce_lab.processes import POLL_S, Child, Children, LogReader, ProcessError, terminable
+from p4reduce_lab.report import console as console_of
 
 _WIDTH_OF_A_FILE = 150
 _MODULE = "p4reduce_lab.bench.inside"
@@ -45,7 +45,7 @@ def run_bench(
     for a name that is no case's. Nothing that it started still runs when it returns or raises.
     """
     cases = select(names)
-    console = console or tables.console(_WIDTH_OF_A_FILE)
+    console = console or console_of(_WIDTH_OF_A_FILE)
     store = Store(out, quick)
     began = time.monotonic()
     console.print(_preamble(), style="dim")

@@ -8,12 +8,11 @@ from pathlib import Path
 
 import click
 
-from p4reduce_lab.study.data import DataError
+from p4reduce_lab.datasets import DataError
 from p4reduce_lab.study.grid import runs
 from p4reduce_lab.study.report import write_report
 from p4reduce_lab.study.results import read
 from p4reduce_lab.study.run import train_all
-from p4reduce_lab.study.transformer_report import keep_step_times
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -23,23 +22,19 @@ ROOT = Path(__file__).resolve().parents[3]
 @click.option("--jobs", type=click.IntRange(min=1), default=2, show_default=True, help="Trainings at a time.")
 @click.option("--only", default="*", show_default=True, help="Only the runs whose name matches, e.g. 'mnist-mlp-4-*'.")
 @click.option("--report-only", is_flag=True, help="Train nothing, write the report of what is there.")
-@click.option(
-    "--step-times",
-    type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    help="results.json of `p4reduce bench --only transformer`: take the transformer's seconds from it.",
-)
-def main(out: Path, jobs: int, only: str, report_only: bool, step_times: Path | None) -> None:
+def main(out: Path, jobs: int, only: str, report_only: bool) -> None:
     """Run the study. Finished runs, whose results are files in OUT/runs, are not repeated."""
+    wanted = [run for run in runs() if fnmatchcase(run.id, only)]
+    if not wanted:
+        raise click.ClickException(f"no run matches {only!r}; their names are like {next(runs()).id}")
     results = out / "runs"
     results.mkdir(parents=True, exist_ok=True)
     finished = {record["id"] for record in read(results)}
-    missing = [run for run in runs() if fnmatchcase(run.id, only) and run.id not in finished]
+    missing = [run for run in wanted if run.id not in finished]
     try:
         failed = train_all(missing, out, jobs) if missing and not report_only else 0
     except DataError as error:
         raise click.ClickException(str(error)) from error
-    if step_times is not None:
-        keep_step_times(step_times, ROOT / "docs")
     write_report(results, ROOT / "docs")
     if failed:
         sys.exit(f"{failed} runs failed; start the study again to try them once more")

@@ -8,90 +8,52 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-NAMES = ("mnist-mlp", "mnist-cnn", "shakespeare-lstm")
-"""Those of the main tables; beside them there are mnist-hdc, which is INCEPTIONN's, WordLSTM and Transformer."""
+from p4reduce_lab.study.grid import Task
 
 
-def make(name: str, alphabet_size: int = 0) -> nn.Module:
-    """Make the named model with torch's default initial weights; only shakespeare-lstm uses `alphabet_size`."""
-    if name == "mnist-mlp":
+def make(task: Task, symbols: int = 0) -> nn.Module:
+    """Make a task's model with new weights; `symbols`: characters or words that a language model knows."""
+    if task.model == "mnist-mlp":
         return mnist_mlp()
-    if name == "mnist-cnn":
-        return mnist_cnn()
-    if name == "shakespeare-lstm":
-        return ShakespeareLSTM(alphabet_size)
-    if name == "mnist-hdc":
-        return mnist_hdc()
-    raise ValueError(f"no model is called {name!r}; there are {', '.join(NAMES)}, mnist-hdc")
+    if task.model == "mnist-hdc":  # INCEPTIONN's net for handwritten digits (unverified)
+        return _perceptron(784, 500, 500, 500, 500, 10)
+    if task.model == "mnist-cnn":
+        return _mnist_cnn()
+    if task.model == "shakespeare-transformer":
+        return Transformer(symbols, layers=task.layers, width=task.width, heads=task.heads, context=task.context)
+    return LSTM(symbols, {"shakespeare-lstm": 128, "plays-words": 64}[task.model])
 
 
 def mnist_mlp() -> nn.Module:
     """Make linear layers 784-300-100-10: float32 [batch, 1, 28, 28] to logits [batch, 10]; 266,610 parameters."""
-    return nn.Sequential(
-        nn.Flatten(),
-        nn.Linear(784, 300),
-        nn.ReLU(),
-        nn.Linear(300, 100),
-        nn.ReLU(),
-        nn.Linear(100, 10),
-    )
+    return _perceptron(784, 300, 100, 10)
 
 
-def mnist_hdc() -> nn.Module:
-    """Make linear layers 784-500-500-500-500-10: float32 [batch, 1, 28, 28] to logits [batch, 10].
-
-    INCEPTIONN's net for handwritten digits (unverified); 1,149,010 parameters.
-    """
-    widths = (784, 500, 500, 500, 500)
-    hidden = [layer for pair in pairwise(widths) for layer in (nn.Linear(*pair), nn.ReLU())]
-    return nn.Sequential(nn.Flatten(), *hidden, nn.Linear(widths[-1], 10))
+def _perceptron(*widths: int) -> nn.Module:
+    layers = [layer for pair in pairwise(widths) for layer in (nn.Linear(*pair), nn.ReLU())]
+    return nn.Sequential(nn.Flatten(), *layers[:-1])
 
 
-def mnist_cnn() -> nn.Module:
+def _mnist_cnn() -> nn.Module:
     """Make 2 convolutions, 2 linear layers: float32 [batch, 1, 28, 28] to logits [batch, 10]; 54,314 parameters."""
     return nn.Sequential(
-        nn.Conv2d(1, 8, 5, padding=2),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Conv2d(8, 16, 5, padding=2),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Flatten(),
-        nn.Linear(784, 64),
-        nn.ReLU(),
-        nn.Linear(64, 10),
+        *(nn.Conv2d(1, 8, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2)),
+        *(nn.Conv2d(8, 16, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2)),
+        *(nn.Flatten(), nn.Linear(784, 64), nn.ReLU(), nn.Linear(64, 10)),
     )
 
 
-class WordLSTM(nn.Module):
-    """One LSTM layer of 64 over word embeddings of 64: 33,280 + 129 x `vocabulary_size` parameters."""
+class LSTM(nn.Module):
+    """One LSTM layer over embeddings of 64."""
 
-    def __init__(self, vocabulary_size: int) -> None:
+    def __init__(self, symbols: int, width: int) -> None:
         super().__init__()
-        self.embedding = nn.Embedding(vocabulary_size, 64)
-        self.lstm = nn.LSTM(64, 64, batch_first=True)
-        self.output = nn.Linear(64, vocabulary_size)
-
-    def forward(self, words: torch.Tensor) -> torch.Tensor:
-        """Map int64 [batch, time] to the next word's logits [batch * time, vocabulary]; the state starts at zero."""
-        states, _ = self.lstm(self.embedding(words))
-        logits: torch.Tensor = self.output(states).flatten(0, 1)
-        return logits
-
-
-class ShakespeareLSTM(nn.Module):
-    """One LSTM layer of 128 over embeddings of 64: 99,328 + 193 x `alphabet_size` parameters."""
-
-    def __init__(self, alphabet_size: int) -> None:
-        if alphabet_size < 1:
-            raise ValueError(f"shakespeare-lstm needs the alphabet's size, 1 or more, not {alphabet_size}")
-        super().__init__()
-        self.embedding = nn.Embedding(alphabet_size, 64)
-        self.lstm = nn.LSTM(64, 128, batch_first=True)
-        self.output = nn.Linear(128, alphabet_size)
+        self.embedding = nn.Embedding(symbols, 64)
+        self.lstm = nn.LSTM(64, width, batch_first=True)
+        self.output = nn.Linear(width, symbols)
 
     def forward(self, signs: torch.Tensor) -> torch.Tensor:
-        """Map int64 [batch, time] to the next sign's logits [batch * time, alphabet]; the state starts at zero."""
+        """Map int64 [batch, time] to the next sign's logits [batch * time, symbols]; the state starts at zero."""
         states, _ = self.lstm(self.embedding(signs))
         logits: torch.Tensor = self.output(states).flatten(0, 1)
         return logits
@@ -103,13 +65,13 @@ class Transformer(nn.Module):
     12 x `layers` x `width`^2 parameters, besides embeddings, norms and the output layer.
     """
 
-    def __init__(self, alphabet_size: int, *, layers: int, width: int, heads: int, context: int) -> None:
+    def __init__(self, symbols: int, *, layers: int, width: int, heads: int, context: int) -> None:
         super().__init__()
-        self.embedding = nn.Embedding(alphabet_size, width)
+        self.embedding = nn.Embedding(symbols, width)
         self.position = nn.Embedding(context, width)
         self.blocks = nn.ModuleList(_Block(width, heads) for _ in range(layers))
         self.norm = nn.LayerNorm(width)
-        self.output = nn.Linear(width, alphabet_size, bias=False)
+        self.output = nn.Linear(width, symbols, bias=False)
         for embedding in (self.embedding, self.position):
             nn.init.normal_(embedding.weight, std=0.1)
         for name, layer in self.named_modules():
@@ -118,7 +80,7 @@ class Transformer(nn.Module):
                 nn.init.normal_(layer.weight, std=(layer.in_features * (2 * layers if last else 1)) ** -0.5)
 
     def forward(self, signs: torch.Tensor) -> torch.Tensor:
-        """Map int64 [batch, time], time at most `context`, to the next sign's logits [batch * time, alphabet]."""
+        """Map int64 [batch, time], time at most `context`, to the next sign's logits [batch * time, symbols]."""
         hidden = self.embedding(signs) + self.position.weight[: signs.shape[1]]
         for block in self.blocks:
             hidden = block(hidden)

@@ -2,57 +2,43 @@
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from statistics import mean
+from statistics import mean, median
+from typing import Final
 
-from p4reduce_lab.study import transformer_report
-from p4reduce_lab.study.grid import (
-    BASELINES,
-    BATCHES,
-    BINS,
-    LONGER_LSTM,
-    LSTM_WITH_ADAM,
-    MAIN_VARIANTS,
-    MANY_WORKERS,
-    OPTIMIZERS,
-    PLAYS_WORDS,
-    RING_PASSES,
-    SINGLE_FORM_VARIANTS,
-    TASKS,
-    TRANSFORMER,
-    VARIANTS,
-    runs,
-)
-from p4reduce_lab.study.plot import draw
+from p4reduce_lab.report import Table, picture, write_records
+from p4reduce_lab.study.grid import GROUPS, TASKS, TRANSFORMER, VARIANTS, runs
 from p4reduce_lab.study.results import Group, Record, read, select
-from p4reduce_lab.study.ring import RINGS
-from p4reduce_lab.study.rounded import ROUNDED
-from p4reduce_lab.tables import Table, write_records
 
-MODELS = {"mnist-mlp": "MNIST MLP", "mnist-cnn": "MNIST CNN", "shakespeare-lstm": "Shakespeare LSTM"}
-
-
-TITLES = {
-    **MODELS,
-    "workers": "Two, four and eight workers",
-    "adam": "Adam",
-    "novograd": "NovoGrad",
-    "batches": "Larger batches",
-    "many-workers": "Sixteen and thirty-two workers",
-    "rounded": "Whole gradients in 16 and 8 bits",
-    "baselines": "1-bit SGD and top-k",
-    "ring": "Ring of hosts",
-    "sparsity": "Sparse embedding gradients",
-    "rates": "AdaComp: effective rate by kind of layer",
-    "bins": "AdaComp: bins and steps",
-    "transformer": "Transformer with AdamW",
-    "transformer-progress": "Transformer: loss against steps",
-    "transformer-tried": "Transformer: what was tried for AdaComp",
+PAGE: Final = "study-tables.md"
+STEP_TIMES: Final = "study-step-times.json"
+"""Of the transformer, as a case of the benchmark measured them that is there no more."""
+LINKS: Final = ("100 Mbit/s", "1 Gbit/s")
+MODELS: Final = {"mnist-mlp": "MNIST MLP", "mnist-cnn": "MNIST CNN", "shakespeare-lstm": "Shakespeare LSTM"}
+MAIN, COMPARED, OWN = GROUPS["main"], GROUPS["main"][1:], [*GROUPS["forms"], *GROUPS["blocks"]]
+PICTURED: Final = (
+    *("dense", "adacomp-gather", "adacomp-shared", "scalecom", "block-top-k", "gloo-powersgd", "adacomp-beta1-0"),
+    "adacomp-momentum",
+)
+PEERS: Final = {
+    "dense": "p4reduce dense",
+    "adacomp-gather": "p4reduce AdaComp",
+    "scalecom": "p4reduce ScaleCom",
+    "block-top-k": "p4reduce BlockTopK",
+    "wire-16": "p4reduce 16",
+    "wire-8-feedback": "p4reduce 8",
+    "gloo-dense": "gloo dense",
+    "gloo-fp16": "gloo fp16",
+    "gloo-powersgd": "gloo PowerSGD",
 }
-"""The headings of the page of tables, in order."""
-PAGE = "study-tables.md"
+"""The names of variants in the step times; adacomp-gather is what AdaComp chooses there."""
+
+Records = Sequence[Record]
+Steps = dict[str, dict[str, float]]
+"""Seconds of a step by link and peer."""
 
 
 def write_report(results: Path, docs: Path) -> None:
@@ -61,354 +47,370 @@ def write_report(results: Path, docs: Path) -> None:
     if not records:
         return
     write_records(docs / "study.json", records)
-    draw(records, docs)
+    _draw_bytes(records, docs / "study-bytes.png")
+    _draw_residues(records, docs / "study-residues.png")
     if select(records, model=TRANSFORMER):
-        transformer_report.draw(records, docs)
-    (docs / PAGE).write_text(page(records, transformer_report.step_times(docs)), encoding="utf-8")
+        _draw_transformer(records, docs / "study-transformer.png")
+    (docs / PAGE).write_text(page(records, step_times(docs)), encoding="utf-8")
 
 
-def page(records: Sequence[Record], step_times: transformer_report.Steps) -> str:
-    """Return the page of tables of the records; `step_times`: of the transformer, from the benchmark."""
-    made = f"{len(records)} of {len(list(runs()))} trainings of the grid (`lab/p4reduce_lab/study/grid.py`)."
+def page(records: Records, times: Steps) -> str:
+    """Return the page of tables of the records; `times`: of the transformer's steps."""
+    made = f"{len(records)} of {len(list(runs()))} trainings of the grid (`lab/p4reduce_lab/study/grid.toml`)."
     parts = [
         "<!-- Generated from study.json by `python -m p4reduce_lab.study --report-only`. -->\n",
         f"# Tables of the study\n\n[The study](study.md) explains settings and columns. {made}\n",
     ]
-    tables = _tables(records, step_times)
-    parts += [f"## {title}\n\n{tables[name].markdown()}\n" for name, title in TITLES.items()]
+    parts += [f"## {title}\n\n{table.markdown()}\n" for title, table in tables(records, times).items()]
     return "\n".join(parts)
 
 
-def _tables(records: Sequence[Record], step_times: transformer_report.Steps) -> dict[str, Table]:
+def tables(records: Records, times: Steps) -> dict[str, Table]:
+    """Return all tables by title, in order."""
     return {
-        **{model: _model(records, model) for model in MODELS},
-        "workers": _workers(records),
-        "adam": _adam(records),
-        "ring": _ring(records),
-        "sparsity": _sparsity(records),
-        "novograd": _novograd(records),
-        "batches": _batches(records),
-        "many-workers": _many_workers(records),
-        "rounded": _rounded(records),
-        "baselines": _baselines(records),
-        "bins": _bins(records),
-        "rates": _rates(records),
-        "transformer": transformer_report.results_table(records, step_times),
-        "transformer-progress": transformer_report.progress_table(records),
-        "transformer-tried": transformer_report.tried_table(records),
+        **{title: _model(records, model) for model, title in MODELS.items()},
+        "Two, four and eight workers": _workers(records),
+        "Adam": _adam(records),
+        "NovoGrad": _novograd(records),
+        "Larger batches": _batches(records),
+        "Sixteen and thirty-two workers": _many_workers(records),
+        "Whole gradients in 16 and 8 bits": _rounded(records),
+        "1-bit SGD and top-k": Table(
+            ["variant", "accuracy %", *_heads("against rate")],
+            _beside(records, "result against rate", ["dense", "adacomp-auto", *GROUPS["baselines"]], "mnist-cnn"),
+        ),
+        "Ring of hosts": _ring(records),
+        "Sparse embedding gradients": _sparsity(records),
+        "AdaComp: effective rate by kind of layer": _rates(records),
+        "AdaComp: bins and steps": _bins(records),
+        "Transformer with AdamW": transformer_table(records, times),
+        "Transformer: loss against steps": progress_table(records),
+        "Transformer: what was tried for AdaComp": tried_table(records),
     }
 
 
-def _model(records: Sequence[Record], model: str) -> Table:
-    """Write the table of every variant with 4 workers and SGD."""
-    at = {"model": model, "workers": 4, "optimizer": "sgd"}
-    dense = select(records, **at, variant="dense")
-    digits = 2 if TASKS[model].measure == "accuracy" else 4
-    rows = []
-    for variant in VARIANTS:
-        group = select(records, **at, variant=variant)
-        if not group:
-            continue
-        steady = dense.least_bytes_down() if variant == "dense" else group.bytes_a_step("bytes_down", after_warmup=True)
-        rows.append(
-            [
-                variant,
-                group.text(digits),
-                "" if variant == "dense" else _against(group, dense, model),
-                _number(group.rate("all"), "{:.0f}x"),
-                _number(group.bytes_a_step("bytes_up", after_warmup=True), "{:,.0f}"),
-                _number(steady, "{:,.0f}"),
-                _ratio(dense.least_bytes_down(), steady),
-                _number(group.off_by(), "{:.0%}"),
-                " / ".join(_number(group.residue(part), "{:.1f}") for part in (0.1, 0.5, 1)),
-            ]
-        )
-    measure = "accuracy %" if TASKS[model].measure == "accuracy" else "loss, nats"
-    heads = ["variant", measure, "against dense", "effective rate", "B up", "B down", "down, dense / this"]
-    return Table([*heads, "predicted, off by", "residue"], rows)
+def step_times(docs: Path) -> Steps:
+    """Read the seconds of the transformer's steps; empty where there are none."""
+    path = docs / STEP_TIMES
+    found: Steps = {link: {} for link in LINKS}
+    for series in json.loads(path.read_text(encoding="utf-8")) if path.exists() else []:
+        for link in LINKS:
+            if series["link"].startswith(link):
+                found[link][series["peer"]] = median(series["values"]) / 1000
+    return found
 
 
-def _workers(records: Sequence[Record]) -> Table:
-    rows = []
-    for model, title in MODELS.items():
-        digits = 2 if TASKS[model].measure == "accuracy" else 4
-        for workers in (2, 4, 8):
-            at = {"model": model, "workers": workers, "optimizer": "sgd"}
-            dense = select(records, **at, variant="dense")
-            groups = {
-                variant: select(records, **at, variant=variant) for variant in (*MAIN_VARIANTS, *SINGLE_FORM_VARIANTS)
-            }
-            if not dense:
-                continue
-            down = {variant: group.bytes_a_step("bytes_down", after_warmup=True) for variant, group in groups.items()}
-            rows.append(
-                [
-                    title,
-                    str(workers),
-                    *(groups[variant].text(digits) if groups[variant] else "" for variant in MAIN_VARIANTS),
-                    _number(dense.least_bytes_down(), "{:,.0f}"),
-                    *(
-                        _ratio(dense.least_bytes_down(), down[variant])
-                        for variant in (*SINGLE_FORM_VARIANTS, *MAIN_VARIANTS[1:])
-                    ),
-                ]
-            )
-    down_heads = [f"{variant}, down" for variant in (*SINGLE_FORM_VARIANTS, *MAIN_VARIANTS[1:])]
-    return Table(["model", "workers", *MAIN_VARIANTS, "dense, B down", *down_heads], rows)
-
-
-def _adam(records: Sequence[Record]) -> Table:
-    rows = []
-    with_adam = {**MODELS, LSTM_WITH_ADAM: f"Shakespeare LSTM, {TASKS[LSTM_WITH_ADAM].steps:,} steps"}
-    for model, title in with_adam.items():
-        at = {"model": model, "workers": 4, "optimizer": "adam"}
-        dense = select(records, **at, variant="dense")
-        digits = 2 if TASKS[model].measure == "accuracy" else 4
-        for variant in MAIN_VARIANTS:
-            group = select(records, **at, variant=variant)
-            if group and dense:
-                steady = group.bytes_a_step("bytes_down", after_warmup=True)
-                rows.append(
-                    [
-                        title,
-                        variant,
-                        group.text(digits),
-                        "" if variant == "dense" else _against(group, dense, model),
-                        _number(group.rate("all"), "{:.0f}x"),
-                        _ratio(dense.least_bytes_down(), steady),
-                    ]
-                )
-    return Table(["model", "variant", "result", "against dense", "effective rate", "down, dense / this"], rows)
-
-
-def _novograd(records: Sequence[Record]) -> Table:
-    """Write the table of NovoGrad beside SGD and Adam at a large batch, and alone at the usual one."""
-    rows = []
-    for model, optimizers in (("mnist-mlp-4096", OPTIMIZERS), ("mnist-mlp", ("novograd",))):
-        for optimizer in optimizers:
-            at = {"model": model, "workers": 4, "optimizer": optimizer}
-            dense, adacomp = (select(records, **at, variant=variant) for variant in ("dense", "adacomp-auto"))
-            if dense:
-                batch, state = TASKS[model].batch, dense.records[0].get("state_per_parameter")
-                results = dense.text(2), adacomp.text(2), _against(adacomp, dense, model)
-                rows.append(
-                    [
-                        f"{batch:,}",
-                        optimizer,
-                        _number(state, "{:.2f}"),
-                        *results,
-                        _number(adacomp.rate("all"), "{:.0f}x"),
-                    ]
-                )
-    heads = ["batch", "optimizer", "state a parameter", "dense %", "adacomp-auto %", "against dense", "effective rate"]
-    return Table(heads, rows)
-
-
-def _batches(records: Sequence[Record]) -> Table:
-    """Write the table of the MLP at several batches: what each variant costs, and how alike the workers are."""
-    rows = []
-    for model in ("mnist-mlp", *BATCHES):
-        at = {"model": model, "workers": 4, "optimizer": "sgd"}
-        dense, adacomp, scalecom = (select(records, **at, variant=variant) for variant in MAIN_VARIANTS)
-        if dense:
-            task = TASKS[model]
-            rows.append(
-                [
-                    f"{task.batch:,}",
-                    f"{task.steps:,}",
-                    dense.text(2),
-                    *(text for group in (adacomp, scalecom) for text in _result(group, dense, model)),
-                    _number(dense.similarity(with_residues=False), "{:.2f}"),
-                    _number(scalecom.similarity(with_residues=True), "{:.2f}"),
-                ]
-            )
-    variants = [text for variant in MAIN_VARIANTS[1:] for text in (f"{variant} %", "against dense", "effective rate")]
-    return Table(["batch", "steps", "dense %", *variants, "cosine, gradients", "cosine, with residues"], rows)
-
-
-def _many_workers(records: Sequence[Record]) -> Table:
-    """Write the table of one model and batch, shared out among ever more workers."""
-    rows = []
-    for workers in (4, 16, 32):
-        at = {"model": MANY_WORKERS, "workers": workers, "optimizer": "sgd"}
-        dense, *others = (select(records, **at, variant=variant) for variant in MAIN_VARIANTS)
-        if dense:
-            whole, scalecom = dense.least_bytes_down(), others[-1]
-            rows.append(
-                [
-                    str(workers),
-                    dense.text(2),
-                    *(text for group in others for text in _result(group, dense, MANY_WORKERS)),
-                    *(_ratio(whole, group.bytes_a_step("bytes_down", after_warmup=True)) for group in others),
-                    _number(dense.similarity(with_residues=False), "{:.2f}"),
-                    _number(scalecom.similarity(with_residues=True), "{:.2f}"),
-                ]
-            )
-    variants = [text for variant in MAIN_VARIANTS[1:] for text in (f"{variant} %", "against dense", "effective rate")]
-    down = [f"{variant}, down" for variant in MAIN_VARIANTS[1:]]
-    return Table(["workers", "dense %", *variants, *down, "cosine, gradients", "cosine, with residues"], rows)
-
-
-def _rounded(records: Sequence[Record]) -> Table:
-    """Write the table of whole gradients in fewer bits, with and without error feedback."""
-    rows = []
-    for model, title in MODELS.items():
-        at = {"model": model, "workers": 4, "optimizer": "sgd"}
-        dense = select(records, **at, variant="dense")
-        digits = 2 if TASKS[model].measure == "accuracy" else 4
-        groups = {variant: select(records, **at, variant=variant) for variant in ("dense", *ROUNDED)}
-        if not any(groups[variant] for variant in ROUNDED):
-            continue
-        for variant, group in groups.items():
-            if group and dense:
-                down = group.least_bytes_down()
-                rows.append(
-                    [
-                        title,
-                        variant,
-                        group.text(digits),
-                        "" if variant == "dense" else _against(group, dense, model),
-                        _number(down, "{:,.0f}"),
-                        _ratio(dense.least_bytes_down(), down),
-                        " / ".join(_number(group.residue(part), "{:.4f}") for part in (0.1, 0.5, 1))
-                        if variant.endswith("feedback")
-                        else "",
-                    ]
-                )
-    heads = ["model", "variant", "result", "against dense", "B down", "down, dense / this", "residue"]
-    return Table(heads, rows)
-
-
-def _baselines(records: Sequence[Record]) -> Table:
-    """Write the table of the older variants beside AdaComp, on the model with convolutions."""
-    rows = _beside_dense(records, "mnist-cnn", ("dense", "adacomp-auto", *BASELINES))
-    return Table(["variant", "accuracy %", "against dense", "effective rate"], rows)
-
-
-def _bins(records: Sequence[Record]) -> Table:
-    """Write the table of AdaComp on the LSTM with bins of other lengths, and with more steps."""
-    rows = [
-        [f"{TASKS[model].steps:,}", *row]
-        for model in ("shakespeare-lstm", LONGER_LSTM)
-        for row in _beside_dense(records, model, ("dense", "adacomp-gather", *BINS))
-    ]
-    return Table(["steps", "variant", "loss, nats", "against dense", "effective rate"], rows)
-
-
-def _beside_dense(records: Sequence[Record], model: str, variants: Sequence[str]) -> list[list[str]]:
-    at = {"model": model, "workers": 4, "optimizer": "sgd"}
-    groups = {variant: select(records, **at, variant=variant) for variant in variants}
-    dense = groups["dense"]
-    digits = 2 if TASKS[model].measure == "accuracy" else 4
-    return [
-        [variant, group.text(digits), *(["", ""] if variant == "dense" else _result(group, dense, model)[1:])]
-        for variant, group in groups.items()
-        if group and dense
-    ]
-
-
-def _result(group: Group, dense: Group, model: str) -> list[str]:
-    """Show a group's result, how it compares with the dense one, and its effective rate; blank where it was not run."""
-    if not group:
-        return ["", "", ""]
-    digits = 2 if TASKS[model].measure == "accuracy" else 4
-    return [group.text(digits), _against(group, dense, model), _number(group.rate("all"), "{:.0f}x")]
-
-
-def _rates(records: Sequence[Record]) -> Table:
-    """Write the table of AdaComp's effective compression rate by kind of layer."""
-    rows = []
-    for model, title in MODELS.items():
-        group = select(records, model=model, workers=4, optimizer="sgd", variant="adacomp-gather")
-        for kind in ("conv", "linear", "recurrent", "embedding"):
-            rate = group.rate(kind) if group else None
-            if rate is not None:
-                rows.append([title, kind, "50" if kind == "conv" else "500", f"{rate:.0f}x"])
-    return Table(["model", "layers", "L_T", "effective rate"], rows)
-
-
-def _ring(records: Sequence[Record]) -> Table:
-    """Write the table of the ring's variants, each beside the dense ring of one pass."""
-    dense = select(records, model=RING_PASSES[0], variant="ring-dense")
-    rows = []
-    for passes, model in enumerate(RING_PASSES, 1):
-        for variant in RINGS:
-            group = select(records, model=model, variant=variant)
-            if group and dense:
-                sent, whole, zeros = (
-                    mean(record["ring"][what] for record in group.records)
-                    for what in ("bytes_a_step", "dense_bytes_a_step", "zeros")
-                )
-                same = group.records[0]["id"] == dense.records[0]["id"]
-                against = "" if same else _against(group, dense, model)
-                rows.append(
-                    [
-                        variant,
-                        str(passes),
-                        group.text(2),
-                        against,
-                        f"{sent:,.0f}",
-                        f"{whole / sent:.2f}x",
-                        f"{zeros:.2%}",
-                    ]
-                )
-    heads = ["variant", "passes", "accuracy %", "against dense, 1 pass", "B a worker and step", "float32 / this"]
-    return Table([*heads, "zeros in the mean"], rows)
-
-
-def _sparsity(records: Sequence[Record]) -> Table:
-    """Write the table of what the switch saves by zeros alone: of the embedding, of the rest, and of both."""
-    rows = []
-    for model in PLAYS_WORDS:
-        group = select(records, model=model, variant="dense")
-        for title, parts in (("embedding", ("embedding",)), ("the rest", ("rest",)), ("all", ("embedding", "rest"))):
-            if group:
-                dense, found = _part_bytes(group, parts, "dense"), _part_bytes(group, parts, "steps")
-                touched = mean(record["rows_touched"] for record in group.records)
-                rows.append(
-                    [
-                        str(TASKS[model].batch // 4),
-                        f"{touched:,.0f} of {group.records[0]['vocabulary']:,}",
-                        title,
-                        *(f"{dense[direction]:,.0f}" for direction in ("up", "down")),
-                        *(f"{found[direction]:,.0f}" for direction in ("up", "down")),
-                        *(_ratio(dense[direction], found[direction]) for direction in ("up", "down")),
-                    ]
-                )
-    heads = [
-        "pieces a worker",
-        "rows a worker touches",
-        "gradients of",
-        "dense, B up",
-        "dense, B down",
-        "B up",
-        "B down",
-    ]
-    return Table([*heads, "up, dense / this", "down, dense / this"], rows)
-
-
-def _part_bytes(group: Group, parts: Sequence[str], what: str) -> dict[str, float]:
-    """Return a worker's bytes up and down, of these parts together; the mean over steps and seeds."""
-
-    def of_record(record: Record, direction: str) -> float:
-        return float(sum(mean(step[direction] for step in record["bytes"][part][what]) for part in parts))
-
-    return {direction: mean(of_record(record, direction) for record in group.records) for direction in ("up", "down")}
-
-
-def _against(group: Group, dense: Group, model: str) -> str:
-    """Show points of accuracy, or per cent of loss; better is positive in the first, negative in the second."""
-    ours, theirs = group.mean(), dense.mean()
-    if math.isnan(ours) or math.isnan(theirs):  # diverged, or not run
-        return ""
-    if TASKS[model].measure == "accuracy":
-        return f"{ours - theirs:+.2f} points"
-    return f"{ours / theirs - 1:+.2%}"
+def _show(value: float | None, form: str) -> str:
+    return "" if value is None else form.format(value)
 
 
 def _ratio(whole: float | None, part: float | None) -> str:
     return "" if whole is None or part is None else f"{whole / part:.1f}x"
 
 
-def _number(value: float | None, form: str) -> str:
-    return "" if value is None else form.format(value)
+def _against(group: Group, dense: Group) -> str:
+    """Show points of accuracy, or per cent of loss; better is positive in the first, negative in the second."""
+    ours, theirs = group.mean(), dense.mean()
+    if group.records == dense.records or math.isnan(ours) or math.isnan(theirs):  # itself; diverged, or not run
+        return ""
+    return f"{ours - theirs:+.2f} points" if group.task.measure == "accuracy" else f"{ours / theirs - 1:+.2%}"
+
+
+def _residues(group: Group, form: str) -> str:
+    return " / ".join(_show(group.residue(part), form) for part in (0.1, 0.5, 1))
+
+
+_COLUMNS: Final[dict[str, tuple[str, Callable[[Group, Group], str]]]] = {
+    "result": ("result", lambda group, dense: group.text()),
+    "against": ("against dense", _against),
+    "rate": ("effective rate", lambda group, dense: _show(group.rate(), "{:.0f}x")),
+    "up": ("B up", lambda group, dense: _show(group.bytes_a_step("bytes_up"), "{:,.0f}")),
+    "down": ("B down", lambda group, dense: _show(group.bytes_down(), "{:,.0f}")),
+    "ratio": ("down, dense / this", lambda group, dense: _ratio(dense.bytes_down(), group.bytes_down())),
+    "off": ("predicted, off by", lambda group, dense: _show(group.off_by(), "{:.0%}")),
+    "residues": ("residue", lambda group, dense: _residues(group, "{:.1f}")),
+    "feedback": ("residue", lambda group, dense: _residues(group, "{:.4f}") if group.variant.feedback else ""),
+    "state": ("", lambda group, dense: _show(group.records[0].get("state_per_parameter"), "{:.2f}")),
+    "alike": ("", lambda group, dense: _show(group.similarity(with_residues=False), "{:.2f}")),
+    "alike-totals": ("", lambda group, dense: _show(group.similarity(with_residues=True), "{:.2f}")),
+}
+"""Of a group and its dense counterpart: the heading, and what is shown."""
+_RESULT: Final = "result against rate"
+
+
+def _heads(columns: str) -> list[str]:
+    return [_COLUMNS[name][0] for name in columns.split()]
+
+
+def _cells(columns: str, group: Group, dense: Group) -> list[str]:
+    """Show a group; blank where it was not run."""
+    return [_COLUMNS[name][1](group, dense) if group else "" for name in columns.split()]
+
+
+def _group(records: Records, model: str, variant: str, workers: int = 4, optimizer: str = "sgd") -> Group:
+    return select(records, model=model, workers=workers, optimizer=optimizer, variant=variant)
+
+
+def _beside(
+    records: Records, columns: str, variants: Sequence[str], model: str, optimizer: str = "sgd"
+) -> list[list[str]]:
+    """Return a row for each variant that was run with 4 workers, beside dense."""
+    dense = _group(records, model, "dense", optimizer=optimizer)
+    rows = ((variant, _group(records, model, variant, optimizer=optimizer)) for variant in variants)
+    return [[variant, *_cells(columns, group, dense)] for variant, group in rows if group and dense]
+
+
+def _across(
+    records: Records, cells: Sequence[tuple[str, str]], model: str, workers: int = 4, optimizer: str = "sgd"
+) -> list[list[str]]:
+    """Return a row with the columns of several variants; none without the dense one. `cells`: variants, and columns."""
+    dense = _group(records, model, "dense", workers, optimizer)
+    shown = ((_group(records, model, variant, workers, optimizer), columns) for variant, columns in cells)
+    return [[cell for group, columns in shown for cell in _cells(columns, group, dense)]] if dense else []
+
+
+def _model(records: Records, model: str) -> Table:
+    columns = "against rate up down ratio off residues"
+    measure = "accuracy %" if TASKS[model].measure == "accuracy" else "loss, nats"
+    return Table(["variant", measure, *_heads(columns)], _beside(records, f"result {columns}", OWN, model))
+
+
+def _workers(records: Records) -> Table:
+    others = [*GROUPS["single-form"], *COMPARED]
+    cells = [*((one, "result") for one in MAIN), ("dense", "down"), *((one, "ratio") for one in others)]
+    rows = [
+        [title, str(workers), *row]
+        for model, title in MODELS.items()
+        for workers in (2, 4, 8)
+        for row in _across(records, cells, model, workers)
+    ]
+    return Table(["model", "workers", *MAIN, "dense, B down", *(f"{variant}, down" for variant in others)], rows)
+
+
+def _adam(records: Records) -> Table:
+    columns, short = "result against rate ratio", "shakespeare-lstm-3000"
+    titles = {**MODELS, short: f"Shakespeare LSTM, {TASKS[short].steps:,} steps"}
+    rows = [[title, *row] for model, title in titles.items() for row in _beside(records, columns, MAIN, model, "adam")]
+    return Table(["model", "variant", *_heads(columns)], rows)
+
+
+def _novograd(records: Records) -> Table:
+    """NovoGrad beside SGD and Adam at a large batch, and alone at the usual one."""
+    large, usual = "mnist-mlp-4096", "mnist-mlp"
+    cells = [("dense", "state result"), ("adacomp-auto", _RESULT)]
+    rows = [
+        [f"{TASKS[model].batch:,}", optimizer, *row]
+        for model, optimizer in ((large, "sgd"), (large, "adam"), (large, "novograd"), (usual, "novograd"))
+        for row in _across(records, cells, model, optimizer=optimizer)
+    ]
+    heads = ["batch", "optimizer", "state a parameter", "dense %", "adacomp-auto %", *_heads("against rate")]
+    return Table(heads, rows)
+
+
+_ALIKE: Final = [("dense", "alike"), ("scalecom", "alike-totals")]
+_COMPARED_HEADS: Final = [head for one in COMPARED for head in (f"{one} %", *_heads("against rate"))]
+_ALIKE_HEADS: Final = ["cosine, gradients", "cosine, with residues"]
+
+
+def _batches(records: Records) -> Table:
+    """The MLP at several batches: what each variant costs, and how alike the workers are."""
+    cells = [("dense", "result"), *((one, _RESULT) for one in COMPARED), *_ALIKE]
+    rows = [
+        [f"{TASKS[model].batch:,}", f"{TASKS[model].steps:,}", *row]
+        for model in ("mnist-mlp", *(f"mnist-mlp-{how}" for how in ("512x468", "2048x117", "128x468", "128x117")))
+        for row in _across(records, cells, model)
+    ]
+    return Table(["batch", "steps", "dense %", *_COMPARED_HEADS, *_ALIKE_HEADS], rows)
+
+
+def _many_workers(records: Records) -> Table:
+    """One model and batch, shared out among ever more workers."""
+    compared = [(one, _RESULT) for one in COMPARED], [(one, "ratio") for one in COMPARED]
+    cells = [("dense", "result"), *compared[0], *compared[1], *_ALIKE]
+    rows = [[str(count), *row] for count in (4, 16, 32) for row in _across(records, cells, "mnist-mlp-512x468", count)]
+    down_heads = [f"{variant}, down" for variant in COMPARED]
+    return Table(["workers", "dense %", *_COMPARED_HEADS, *down_heads, *_ALIKE_HEADS], rows)
+
+
+def _rounded(records: Records) -> Table:
+    columns, variants = "result against down ratio feedback", ["dense", *GROUPS["rounded"]]
+    beside = {title: _beside(records, columns, variants, model) for model, title in MODELS.items()}
+    rows = [[title, *row] for title, found in beside.items() if len(found) > 1 for row in found]
+    return Table(["model", "variant", *_heads(columns)], rows)
+
+
+def _bins(records: Records) -> Table:
+    variants = ["dense", "adacomp-gather", *GROUPS["bins"]]
+    rows = [
+        [f"{TASKS[model].steps:,}", *row]
+        for model in ("shakespeare-lstm", "shakespeare-lstm-20000")
+        for row in _beside(records, _RESULT, variants, model)
+    ]
+    return Table(["steps", "variant", "loss, nats", *_heads("against rate")], rows)
+
+
+def _rates(records: Records) -> Table:
+    lengths = {"conv": "50", "linear": "500", "recurrent": "500", "embedding": "500"}
+    rows = [
+        [title, kind, length, f"{rate:.0f}x"]
+        for model, title in MODELS.items()
+        for kind, length in lengths.items()
+        if (rate := _group(records, model, "adacomp-gather").rate(kind)) is not None
+    ]
+    return Table(["model", "layers", "L_T", "effective rate"], rows)
+
+
+def _ring(records: Records) -> Table:
+    """The ring's variants, each beside the dense ring of one pass."""
+    rows = []
+    dense = _group(records, "mnist-hdc-1", "ring-dense")
+    for passes, variant in ((passes, variant) for passes in "12" for variant in GROUPS["rings"]):
+        if (group := _group(records, f"mnist-hdc-{passes}", variant)) and dense:
+            names = ("bytes_a_step", "dense_bytes_a_step", "zeros")
+            sent, whole, zeros = (mean(record["ring"][name] for record in group.records) for name in names)
+            counted = [f"{sent:,.0f}", f"{whole / sent:.2f}x", f"{zeros:.2%}"]
+            rows.append([variant, passes, *_cells("result against", group, dense), *counted])
+    heads = ["variant", "passes", "accuracy %", "against dense, 1 pass", "B a worker and step", "float32 / this"]
+    return Table([*heads, "zeros in the mean"], rows)
+
+
+def _sparsity(records: Records) -> Table:
+    """What the switch saves by zeros alone: of the embedding, of the rest, and of both."""
+    rows = []
+    for group in (select(records, model=model) for model in ("plays-words-16", "plays-words-64")):
+        for title, parts in (("embedding", ["embedding"]), ("the rest", ["rest"]), ("all", ["embedding", "rest"])):
+            if group:
+                dense, found = _part_bytes(group, parts, "dense"), _part_bytes(group, parts, "steps")
+                touched = mean(record["rows_touched"] for record in group.records)
+                about = [str(group.task.batch // 4), f"{touched:,.0f} of {group.records[0]['vocabulary']:,}", title]
+                sizes = [f"{size:,.0f}" for size in (*dense, *found)]
+                rows.append([*about, *sizes, *(_ratio(*pair) for pair in zip(dense, found, strict=True))])
+    heads = ["pieces a worker", "rows a worker touches", "gradients of", "dense, B up", "dense, B down", "B up"]
+    return Table([*heads, "B down", "up, dense / this", "down, dense / this"], rows)
+
+
+def _part_bytes(group: Group, parts: Sequence[str], what: str) -> list[float]:
+    """Return a worker's bytes up and down, of these parts together; the mean over steps and seeds."""
+    return [
+        mean(
+            sum(mean(step[direction] for step in record["bytes"][part][what]) for part in parts)
+            for record in group.records
+        )
+        for direction in ("up", "down")
+    ]
+
+
+def _transformer(records: Records, variant: str, optimizer: str = "adamw") -> Group:
+    return _group(records, TRANSFORMER, variant, optimizer=optimizer)
+
+
+def more_than(group: Group, counterpart: Group) -> str:
+    """Return by which share a group's loss is larger than its counterpart's, of the seeds of both; "" without one."""
+    seeds = {record["seed"] for record in group.records} & {record["seed"] for record in counterpart.records}
+    own, other = (Group([record for record in one.records if record["seed"] in seeds]) for one in (group, counterpart))
+    return f"{own.mean() / other.mean() - 1:+.1%}" if seeds else ""
+
+
+def transformer_table(records: Records, times: Steps) -> Table:
+    """Return the table of every method: loss, bytes and seconds."""
+    dense = _transformer(records, "dense")
+    rows = []
+    for variant in GROUPS["transformer"]:
+        group = _transformer(records, variant)
+        if group and dense:
+            down = group.bytes_down_with_warmup()
+            seconds = [times[link].get(PEERS.get(variant, "")) for link in LINKS]
+            rows.append(
+                [
+                    *(variant, group.text(), "" if variant == "dense" else more_than(group, dense)),
+                    *(_show(group.rate(), "{:.0f}x"), _show(down, "{:,.0f}")),
+                    _ratio(dense.bytes_down_with_warmup(), down),
+                    *(_show(second and 1000 * second, "{:,.0f}") for second in seconds),
+                    *(_show(second and group.task.steps * second, "{:,.0f}") for second in seconds),
+                ]
+            )
+    heads = ["variant", "loss, nats", "against dense", "effective rate", "B down", "down, dense / this"]
+    heads += [f"ms a step, {link}" for link in LINKS] + [f"s in all, {link}" for link in LINKS]
+    return Table(heads, rows)
+
+
+def progress_table(records: Records) -> Table:
+    """Return the table of test losses during the training, of the first seed's runs."""
+    points: list[int] = []
+    rows = []
+    for variant in (*GROUPS["transformer"], *GROUPS["tried"]):
+        for record in _transformer(records, variant).records[:1]:
+            if tests := record.get("test_loss"):
+                points = [step + 1 for step, _ in tests]
+                rows.append([variant, *(f"{loss:.3f}" for _, loss in tests), f"{record['loss']:.3f}"])
+    return Table(["variant", *(f"step {step}" for step in [*points, TASKS[TRANSFORMER].steps])], rows)
+
+
+def tried_table(records: Records) -> Table:
+    """Return the table of what was tried for AdaComp, each beside its dense counterpart or, without one, dense."""
+    dense = _transformer(records, "dense")
+    rows = []
+    tried = [("adamw", variant) for variant in ("dense", "adacomp-gather", *GROUPS["tried"])]
+    for optimizer, variant in (*tried, ("sgd", "dense"), ("sgd", "adacomp-gather")):
+        group, beside = _transformer(records, variant, optimizer), counterpart_of(variant)
+        if not (counterpart := _transformer(records, beside, optimizer)):
+            beside, counterpart = "dense", _transformer(records, "dense", optimizer)
+        if group:
+            against = variant != beside and counterpart
+            down = _ratio(dense.bytes_down_with_warmup() if dense else None, group.bytes_down_with_warmup())
+            compared = [more_than(group, counterpart), beside] if against else ["", ""]
+            sizes = [_show(group.rate(), "{:.0f}x"), down, _show(group.residue(1.0), "{:.1f}")]
+            rows.append([optimizer, variant, group.text(), *compared, *sizes])
+    heads = ["optimizer", "variant", "loss, nats", "against", "what", "effective rate"]
+    return Table([*heads, "down, dense / this", "residue at the end"], rows)
+
+
+def counterpart_of(variant: str) -> str:
+    """Return the dense variant with the same changes to the optimizer."""
+    second_moment = VARIANTS[variant].second_moment
+    return "dense" if second_moment == "element" or variant.startswith("dense") else f"dense-{second_moment}"
+
+
+def _draw_bytes(records: Records, path: Path) -> None:
+    """Draw the loss of quality against dense over the ratio of bytes down; 4 workers, SGD."""
+    with picture(path, len(MODELS)) as panels:
+        for axes, model in zip(panels, MODELS, strict=True):
+            accuracy = TASKS[model].measure == "accuracy"
+            dense = _group(records, model, "dense")
+            for variant in OWN:
+                group = _group(records, model, variant)
+                down, whole = group.bytes_a_step("bytes_down"), dense.least_bytes_down()
+                if down is not None and whole is not None:
+                    lost = dense.mean() - group.mean()
+                    at = whole / down, lost if accuracy else 100 * -lost / dense.mean()
+                    axes.plot(*at, "o")
+                    axes.annotate(variant, at, fontsize=7, xytext=(4, 3), textcoords="offset points")
+            axes.set(xscale="log", title=model, xlabel="bytes down, dense / this")
+            axes.set_ylabel("points of accuracy lost" if accuracy else "% more loss")
+
+
+def _draw_residues(records: Records, path: Path) -> None:
+    """Draw the norm of the residues over the steps; 4 workers, SGD, seed 0, mean of the workers."""
+    with picture(path, len(MODELS)) as panels:
+        for axes, model in zip(panels, MODELS, strict=True):
+            for variant in OWN[1:]:
+                for record in select(_group(records, model, variant).records, seed=0).records:
+                    axes.plot(*zip(*record["residue_norm"], strict=True), label=variant)
+            axes.set(yscale="log", title=model, xlabel="step", ylabel="L2 norm of the residues")
+        if panels[0].lines:
+            panels[0].legend(fontsize=6)
+
+
+def _draw_transformer(records: Records, path: Path) -> None:
+    """Draw the training loss over steps, and over bytes down; the first seed's runs."""
+    with picture(path, 2) as panels:
+        for variant in PICTURED:
+            if group := _transformer(records, variant):
+                steps, losses = zip(*group.records[0]["train_loss"], strict=True)
+                panels[0].plot(steps, losses, label=variant)
+                if (down := group.bytes_down_with_warmup()) is not None:
+                    panels[1].plot([(step + 1) * down / 1e6 for step in steps], losses, label=variant)
+        panels[0].set(xlabel="step", ylabel="training loss, nats")
+        panels[1].set(xlabel="MB down a worker, at the training's mean", ylabel="training loss, nats", xscale="log")
+        if panels[0].lines:
+            panels[0].legend(fontsize=7)

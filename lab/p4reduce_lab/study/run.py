@@ -1,4 +1,4 @@
-"""Train everything in grid.py that has no result yet, two at a time, beside one switch and controller for all."""
+"""Train everything in grid.toml that has no result yet, two at a time, beside one switch and controller for all."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ import click
 import torch
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
+from p4reduce_lab import datasets
 from p4reduce_lab.processes import Children, terminable
-from p4reduce_lab.study import data, hooks, sparsity, transformer
-from p4reduce_lab.study.grid import PLAYS_WORDS, SEEDS, TRANSFORMER, Run
+from p4reduce_lab.study import hooks, sparsity
+from p4reduce_lab.study.grid import SEEDS, TASKS, VARIANTS, Run
 from p4reduce_lab.study.train import train
 from p4reduce_lab.system import running_system
 
@@ -40,22 +41,19 @@ def _run(run: Run, cache: Path, controller: str) -> dict[str, Any]:
         assert _progress is not None
         _progress.put((run.id, step, steps))
 
-    if run.model in PLAYS_WORDS:
+    if TASKS[run.model].model == "plays-words":
         return sparsity.train(run, cache, controller, progress)
-    switch = controller if run.seed == SEEDS[0] else None
-    if run.model == TRANSFORMER:
-        return (
-            hooks.train(run, cache) if run.variant in hooks.HOOKS else transformer.train(run, cache, switch, progress)
-        )
-    return train(run, cache, switch, progress)
+    if VARIANTS[run.variant].hook:
+        return hooks.train(run, cache)
+    return train(run, cache, controller if run.seed == SEEDS[0] else None, progress)
 
 
 def train_all(missing: list[Run], out: Path, jobs: int) -> int:
     """Train, and write results to OUT/runs, a file a run, logs and data beside it. Return how many runs failed."""
     cache = out / "data"
     click.echo("loading MNIST and Shakespeare's plays")
-    data.mnist(cache)
-    data.shakespeare(cache)
+    datasets.mnist(cache)
+    datasets.shakespeare(cache)
     context = multiprocessing.get_context("spawn")
     steps: Steps = context.Queue()
     failed = 0

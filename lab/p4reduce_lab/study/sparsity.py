@@ -7,80 +7,67 @@ which are not sent; the output layer's gradient has none.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from p4reduce.compressors import NoCompression
-from p4reduce_lab.study import data
-from p4reduce_lab.study.grid import MOMENTUM, TASKS, Run
-from p4reduce_lab.study.models import WordLSTM
-from p4reduce_lab.study.on_switch import OnSwitch
-from p4reduce_lab.study.train import gradients_of, pieces
+from p4reduce_lab import datasets
+from p4reduce_lab.study import models
+from p4reduce_lab.study.grid import TASKS, VARIANTS, Run
+from p4reduce_lab.study.optimizers import make_optimizer
+from p4reduce_lab.study.sums import Compressed, Gradients, Means, OnSwitch
+from p4reduce_lab.study.train import Progress, gradients_of, pieces, record_of
 
-EMBEDDING = ("embedding.weight",)
-
-Gradients = Sequence[Mapping[str, torch.Tensor]]
+EMBEDDING = "embedding.weight"
 
 
-def train(run: Run, cache: Path, controller: str, progress: Callable[[int, int], None]) -> dict[str, Any]:
+def train(run: Run, cache: Path, controller: str, progress: Progress) -> dict[str, Any]:
     """Train a few steps, all of them through a running switch; return the bytes of the embedding and of the rest."""
     started = time.monotonic()
     torch.manual_seed(run.seed)
-    task = TASKS[run.model]
-    text = data.words(cache)
-    model = WordLSTM(len(text.vocabulary))
+    task, variant = TASKS[run.model], VARIANTS[run.variant]
+    text = datasets.words(cache)
+    model = models.make(task, len(text.vocabulary))
     parameters = dict(model.named_parameters())
-    parts = {"embedding": EMBEDDING, "rest": tuple(name for name in parameters if name not in EMBEDDING)}
-    compressors = [NoCompression() for _ in range(run.workers)]
-    for compressor in compressors:
-        compressor.bind(model)
-    optimizer = torch.optim.SGD(model.parameters(), lr=task.sgd_lr, momentum=MOMENTUM)
+    parts = {"embedding": [EMBEDDING], "rest": [name for name in parameters if name != EMBEDDING]}
+    sums = Compressed(model, NoCompression, run.workers)
+    optimizer = make_optimizer(run, task, variant, model)
     batches = pieces(text.train, task, run.workers, torch.Generator().manual_seed(1000 + run.seed))
     losses: list[tuple[int, float]] = []
-    counted: dict[str, list[dict[str, float]]] = {part: [] for part in parts}
+    touched: list[int] = []
+    counted: dict[str, dict[str, list[dict[str, float]]]] = {part: {"dense": [], "steps": []} for part in parts}
     with OnSwitch(controller, run.id, run.workers) as switch:
 
-        def exchange(part: str, gradients: Gradients) -> dict[str, Any]:
-            """The means of this part's parameters, and a worker's bytes."""
-            own = [{name: of_rank[name] for name in parts[part]} for of_rank in gradients]
-            outcomes, reports, _ = switch.exchange(compressors, own)
-            up, down = (
-                sum(getattr(report, f"bytes_{direction}") for report in reports) for direction in ("up", "down")
-            )
-            return {"means": outcomes[0].means, "bytes": {"up": up / run.workers, "down": down / run.workers}}
+        def exchange(what: str, gradients: Gradients) -> Means:
+            """Exchange the parts one after the other, and note a worker's bytes."""
+            means: dict[str, torch.Tensor] = {}
+            for part, names in parts.items():
+                found, cost = sums.over(switch, [{name: of_rank[name] for name in names} for of_rank in gradients])
+                counted[part][what].append({"up": cost["bytes_up"], "down": cost["bytes_down"]})
+                means |= found
+            return means
 
-        full = [{name: torch.randn_like(own) for name, own in parameters.items()} for _ in range(run.workers)]
-        dense = {part: exchange(part, full)["bytes"] for part in parts}
-        touched = []
+        exchange(
+            "dense", [{name: torch.randn_like(own) for name, own in parameters.items()} for _ in range(run.workers)]
+        )
         for step in range(task.steps):
             gradients, loss = gradients_of(model, parameters, next(batches))
             with torch.no_grad():
-                for part in parts:
-                    found = exchange(part, gradients)
-                    counted[part].append(found["bytes"])
-                    for name, mean in found["means"].items():
-                        parameters[name].grad = mean
-            touched.append(rows_touched(gradients[0][EMBEDDING[0]]))
+                for name, mean in exchange("steps", gradients).items():
+                    parameters[name].grad = mean
+            touched.append(rows_touched(gradients[0][EMBEDDING]))
             optimizer.step()
             losses.append((step, round(loss, 4)))
             progress(step, task.steps)
     return {
-        "id": run.id,
-        **vars(run),
-        "settings": vars(task),
-        "parameters": sum(own.numel() for own in parameters.values()),
+        **record_of(run, model),
         task.measure: losses[-1][1],
-        "diverged_at": None,
         "train_loss": losses,
-        "residue_norm": [],
-        "rates": {},
-        "switch": [],
         "vocabulary": len(text.vocabulary),
         "rows_touched": round(sum(touched) / len(touched), 1),
-        "bytes": {part: {"dense": [dense[part]], "steps": counted[part]} for part in parts},
+        "bytes": counted,
         "seconds": round(time.monotonic() - started, 1),
     }
 

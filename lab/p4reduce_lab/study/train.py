@@ -8,67 +8,57 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 
 from p4reduce.compressors import Compressor
-from p4reduce_lab.study import data, models
-from p4reduce_lab.study.grid import (
-    BASELINES,
-    CHARACTERS,
-    MOMENTUM,
-    NOVOGRAD_LR,
-    OTHER_VARIANTS,
-    TASKS,
-    VARIANTS,
-    Run,
-    Task,
-)
-from p4reduce_lab.study.means import Means
-from p4reduce_lab.study.on_switch import OnSwitch
-from p4reduce_lab.study.ring import RINGS, Ring
-from p4reduce_lab.study.rounded import ROUNDED
-from p4reduce_lab.study.similarity import leading_cosine
+from p4reduce_lab import datasets
+from p4reduce_lab.study import models
+from p4reduce_lab.study.grid import GROUPS, TASKS, VARIANTS, Run, Task
+from p4reduce_lab.study.optimizers import make_optimizer, make_schedule
+from p4reduce_lab.study.sums import Gradients, OnSwitch, Ring, make_sums
 
-SWITCH_STEPS = dict.fromkeys(("dense", *ROUNDED), 6)
-OTHER_SWITCH_STEPS = 40
+OTHER_SWITCH_STEPS: Final = 40
+SWITCH_STEPS: Final = dict.fromkeys(("dense", *GROUPS["rounded"]), 6)
 """How many steps, spread evenly over the training, go through the switch; its sums are bit for bit the same."""
-LOSS_POINTS = 40
-RESIDUE_POINTS = 20
-SIMILARITY_VARIANTS = ("dense", "scalecom")
-TEST_CHARACTERS = 100_000
-PIECE = 100
-"""Characters of test text read in one go, from a state of zeros."""
+TRANSFORMER_SWITCH_STEPS: Final = 10
+LOSS_POINTS: Final = 40
+RESIDUE_POINTS: Final = 20
+TEST_POINTS: Final = 5
+"""Of the transformer's test loss; all but the last of fewer characters."""
+TEST_CHARACTERS, EARLIER_TEST_CHARACTERS = 100_000, 12_800
+TRANSFORMER_TEST_CHARACTERS = 64_000
+LEADING: Final = 0.01
+"""The share of elements, the largest in magnitude, that count as leading."""
+_CHARACTERS, _TEST_CHARACTERS = 32, 100
+"""Of the LSTM's pieces of text in training and in the test, from a state of zeros."""
 
 Batch = tuple[torch.Tensor, torch.Tensor]
+Progress = Callable[[int, int], None]
 
 
-def train(run: Run, cache: Path, controller: str | None, progress: Callable[[int, int], None]) -> dict[str, Any]:
+def train(run: Run, cache: Path, controller: str | None, progress: Progress) -> dict[str, Any]:
     """Train once; return the results as plain numbers. `controller`: of a running switch, for the bytes."""
     started = time.monotonic()
     torch.manual_seed(run.seed)
-    task = TASKS[run.model]
-    batches, test, alphabet = _data(task, run, cache)
-    model = models.make(task.model, alphabet)
+    task, variant = TASKS[run.model], VARIANTS[run.variant]
+    batches, test, alphabet = data_of(task, run, cache)
+    model = models.make(task, alphabet)
     parameters = dict(model.named_parameters())
-    ring = Ring(RINGS[run.variant], run.workers) if run.variant in RINGS else None
-    if ring is not None:
-        controller = None  # there is no switch
-    variants = VARIANTS | OTHER_VARIANTS
-    sent = Means(model, run.variant, run.workers, lambda: variants[run.variant].make(task)) if ring is None else None
-    compressors = [] if sent is None else sent.compressors
-    optimizer = _optimizer(run, task, model)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, task.steps)
-    if run.variant in BASELINES:  # not encoded for the wire, so the switch's bytes would be those of plain floats
+    sums = make_sums(variant, task, model, run.workers)
+    optimizer = make_optimizer(run, task, variant, model)
+    schedule = make_schedule(optimizer, task)
+    if isinstance(sums, Ring) or run.variant in GROUPS["baselines"]:  # whose bytes on a switch would be plain floats'
         controller = None
-    switch_steps = spread(SWITCH_STEPS.get(run.variant, OTHER_SWITCH_STEPS), task.steps) if controller else set()
+    usual = TRANSFORMER_SWITCH_STEPS if task.context else SWITCH_STEPS.get(run.variant, OTHER_SWITCH_STEPS)
+    switch_steps = spread(usual, task.steps) if controller else set()
     loss_steps, residue_steps = spread(LOSS_POINTS, task.steps), spread(RESIDUE_POINTS, task.steps)
-    losses: list[tuple[int, float]] = []
-    residues: list[tuple[int, float]] = []
-    similarities: list[tuple[int, float, float]] = []
+    test_steps = {round((part + 1) * task.steps / TEST_POINTS) - 1 for part in range(TEST_POINTS - 1)}
+    found: dict[str, list[Any]] = {name: [] for name in ("train_loss", "residue_norm", "similarity", "switch")}
+    found |= {"test_loss": [], "norms": []} if task.context else {}
     diverged_at: int | None = None
     with contextlib.ExitStack() as stack:
         switch = stack.enter_context(OnSwitch(controller, run.id, run.workers)) if controller else None
@@ -78,60 +68,62 @@ def train(run: Run, cache: Path, controller: str | None, progress: Callable[[int
                 diverged_at = step
                 break
             with torch.no_grad():
-                if step in residue_steps and run.variant in SIMILARITY_VARIANTS:
-                    similarities.append((step, *_similarities(compressors, gradients)))
-                if sent is not None:
-                    means = sent.of(gradients, step, switch if step in switch_steps else None)
-                elif ring is not None:
-                    means = ring.mean(gradients)
+                if step in residue_steps and run.variant in ("dense", "scalecom") and not task.context:
+                    found["similarity"].append((step, *_similarities(sums.compressors, gradients)))
+                exact = norm_of([torch.stack([of_rank[name] for of_rank in gradients]).mean(0) for name in parameters])
+                if variant.clip == "ranks":
+                    for of_rank in gradients:
+                        limit_norm(list(of_rank.values()), task.clip)
+                if switch is not None and step in switch_steps and not isinstance(sums, Ring):
+                    means, cost = sums.over(switch, gradients)
+                    found["switch"].append({"step": step, **cost})
+                else:
+                    means = sums.here(gradients)
                 for name, parameter in parameters.items():
-                    parameter.grad = means[name]
+                    parameter.grad = means[name].clone()
+                if variant.clip == "mean" and task.clip:
+                    nn.utils.clip_grad_norm_(model.parameters(), task.clip)
             optimizer.step()
-            if ring is not None:
-                with torch.no_grad():
-                    ring.after_step(parameters)
             schedule.step()
+            if isinstance(sums, Ring):
+                with torch.no_grad():
+                    sums.after_step(parameters)
             if step in loss_steps:
-                losses.append((step, round(loss, 4)))
+                found["train_loss"].append((step, round(loss, 4)))
+                if task.context:
+                    sent = norm_of([means[name] for name in parameters])
+                    found["norms"].append((step, round(exact, 4), round(sent, 4)))
+            if task.context and step in test_steps:
+                found["test_loss"].append((step, test(model, EARLIER_TEST_CHARACTERS)))
             if step in residue_steps:
-                residues.append((step, round(sent.residue_norm(), 4) if sent else 0.0))
+                found["residue_norm"].append((step, round(sums.residue_norm(), 4)))
             if step % 20 == 0:
                 progress(step, task.steps)
     return {
-        "id": run.id,
-        **vars(run),
-        "settings": vars(task),
-        "parameters": sum(p.numel() for p in parameters.values()),
-        task.measure: test(model) if diverged_at is None else None,
+        **record_of(run, model),
+        task.measure: test(model, None) if diverged_at is None else None,
         "diverged_at": diverged_at,
-        "train_loss": losses,
-        "residue_norm": residues,
-        "similarity": similarities,
+        **found,
         "state_per_parameter": _state_per_parameter(optimizer, parameters),
-        "rates": rates_by_kind(compressors[0], parameters) if compressors else {},
-        "switch": sent.measured if sent else [],
-        **({"ring": ring.counted()} if ring is not None else {}),
+        "rates": rates_by_kind(sums.compressors[0], parameters) if sums.compressors else {},
+        **({"ring": sums.counted()} if isinstance(sums, Ring) else {}),
         "weights": hashlib.sha256(b"".join(p.detach().numpy().tobytes() for p in parameters.values())).hexdigest(),
         "seconds": round(time.monotonic() - started, 1),
     }
 
 
-def _optimizer(run: Run, task: Task, model: nn.Module) -> torch.optim.Optimizer:
-    if run.optimizer == "adam":
-        return torch.optim.Adam(model.parameters(), lr=task.adam_lr)
-    if run.optimizer == "novograd":
-        try:
-            from pytorch_optimizer import NovoGrad
-        except ImportError as error:
-            raise ImportError("NovoGrad is in an optional package; in the checkout: pip install '.[study]'") from error
-        return NovoGrad(model.parameters(), lr=NOVOGRAD_LR[run.model])
-    return torch.optim.SGD(model.parameters(), lr=task.sgd_lr, momentum=MOMENTUM)
-
-
-def _state_per_parameter(optimizer: torch.optim.Optimizer, parameters: Mapping[str, torch.Tensor]) -> float:
-    """Return how many numbers the optimizer keeps for each parameter."""
-    kept = (value.numel() for state in optimizer.state.values() for value in state.values() if torch.is_tensor(value))
-    return round(sum(kept) / sum(parameter.numel() for parameter in parameters.values()), 2)
+def record_of(run: Run, model: nn.Module) -> dict[str, Any]:
+    """Return what every record begins with, and what a training may have nothing of."""
+    return {
+        "id": run.id,
+        **vars(run),
+        "settings": TASKS[run.model].settings,
+        "parameters": sum(own.numel() for own in model.parameters()),
+        "diverged_at": None,
+        "residue_norm": [],
+        "rates": {},
+        "switch": [],
+    }
 
 
 def spread(points: int, steps: int) -> set[int]:
@@ -152,17 +144,48 @@ def gradients_of(
     return gradients, total / len(batches)
 
 
-def _similarities(
-    compressors: Sequence[Compressor], gradients: Sequence[Mapping[str, torch.Tensor]]
-) -> tuple[float, float]:
+def norm_of(tensors: Sequence[torch.Tensor]) -> float:
+    """Return the L2 norm of several tensors together."""
+    return float(torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(own) for own in tensors])))
+
+
+def limit_norm(tensors: Sequence[torch.Tensor], limit: float) -> None:
+    """Scale tensors in place so that their L2 norm together is at most `limit`."""
+    norm = norm_of(tensors)
+    if norm > limit:
+        for own in tensors:
+            own.mul_(limit / norm)
+
+
+def _similarities(compressors: Sequence[Compressor], gradients: Gradients) -> tuple[float, float]:
     """Return the leading cosine of the ranks' gradients, and that of gradients and residues together."""
+    alone = [torch.cat([own.flatten() for own in found.values()]) for found in gradients]
     totals = []
     for compressor, found in zip(compressors, gradients, strict=True):
         kept = {name: compressor.residue(name) for name in found}
-        parts = (g.flatten() if (r := kept[name]) is None else g.flatten() + r for name, g in found.items())
+        parts = (own.flatten() if (r := kept[name]) is None else own.flatten() + r for name, own in found.items())
         totals.append(torch.cat(list(parts)))
-    alone = [torch.cat([gradient.flatten() for gradient in found.values()]) for found in gradients]
     return round(leading_cosine(alone), 4), round(leading_cosine(totals), 4)
+
+
+def leading_cosine(learners: Sequence[torch.Tensor]) -> float:
+    """Return the mean cosine between a leader and another learner at the leader's leading elements.
+
+    `learners`: float32 [elements] of each rank. Every rank leads once, against every other. ScaleCom's choice by one
+    leader relies on it.
+    """
+    cosines = []
+    for leader in learners:
+        places = leader.abs().topk(max(1, round(LEADING * leader.numel()))).indices
+        ours = leader[places]
+        cosines += [torch.cosine_similarity(ours, other[places], dim=0) for other in learners if other is not leader]
+    return float(torch.stack(cosines).mean())
+
+
+def _state_per_parameter(optimizer: torch.optim.Optimizer, parameters: Mapping[str, torch.Tensor]) -> float:
+    """Return how many numbers the optimizer keeps for each parameter."""
+    kept = (value.numel() for state in optimizer.state.values() for value in state.values() if torch.is_tensor(value))
+    return round(sum(kept) / sum(parameter.numel() for parameter in parameters.values()), 2)
 
 
 def rates_by_kind(compressor: Compressor, parameters: Mapping[str, torch.Tensor]) -> dict[str, float]:
@@ -173,32 +196,29 @@ def rates_by_kind(compressor: Compressor, parameters: Mapping[str, torch.Tensor]
             kinds.setdefault(str(compressor.policy.kind(name, parameter.shape)), []).append(name)
     if not kinds:
         return {}
-    rates = {kind: compressor.rate_of(*names) for kind, names in kinds.items()}
-    rates = {"all": compressor.rate_of(), **rates}
+    rates = {"all": compressor.rate_of(), **{kind: compressor.rate_of(*names) for kind, names in kinds.items()}}
     return {key: round(rate, 2) for key, rate in rates.items() if not math.isnan(rate)}  # NaN: dense so far
 
 
-def _data(task: Task, run: Run, cache: Path) -> tuple[Iterator[list[Batch]], Callable[[nn.Module], float], int]:
-    """Return each step's batch of every worker, the test, and the size of the alphabet."""
+def data_of(
+    task: Task, run: Run, cache: Path
+) -> tuple[Iterator[list[Batch]], Callable[[nn.Module, int | None], float], int]:
+    """Return each step's batch of every worker, the test (of some characters, None: all), and the alphabet's size."""
     generator = torch.Generator().manual_seed(1000 + run.seed)
     if task.measure == "loss":
-        text = data.shakespeare(cache)
+        text = datasets.shakespeare(cache)
+        most = TRANSFORMER_TEST_CHARACTERS if task.context else TEST_CHARACTERS
         return (
             pieces(text.train, task, run.workers, generator),
-            lambda model: _test_loss(model, text.test[:TEST_CHARACTERS]),
+            lambda model, characters: test_loss(model, text.test[: characters or most], task),
             len(text.alphabet),
         )
-    images = data.mnist(cache)
-    return (
-        _images(images.x_train, images.y_train, task, run.workers, generator),
-        lambda model: _accuracy(model, images.x_test, images.y_test),
-        0,
-    )
+    images = datasets.mnist(cache)
+    return _images(images, task, run.workers, generator), lambda model, _: datasets.accuracy(model, images), 0
 
 
-def _images(
-    x: torch.Tensor, y: torch.Tensor, task: Task, workers: int, generator: torch.Generator
-) -> Iterator[list[Batch]]:
+def _images(images: datasets.Images, task: Task, workers: int, generator: torch.Generator) -> Iterator[list[Batch]]:
+    x, y = images.x_train, images.y_train
     while True:
         order = torch.randperm(len(y), generator=generator)
         for start in range(0, len(y) - task.batch + 1, task.batch):
@@ -206,10 +226,9 @@ def _images(
             yield [(x[indexes], y[indexes]) for indexes in chosen]
 
 
-def pieces(
-    text: torch.Tensor, task: Task, workers: int, generator: torch.Generator, characters: int = CHARACTERS
-) -> Iterator[list[Batch]]:
+def pieces(text: torch.Tensor, task: Task, workers: int, generator: torch.Generator) -> Iterator[list[Batch]]:
     """Yield each step's batch of every worker: pieces of text, and the character after each of theirs."""
+    characters = task.context or _CHARACTERS
     while True:
         starts = torch.randint(0, len(text) - characters - 1, (task.batch, 1), generator=generator)
         rows = text[starts + torch.arange(characters + 1)].long().view(workers, -1, characters + 1)
@@ -217,17 +236,13 @@ def pieces(
 
 
 @torch.no_grad()
-def _accuracy(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> float:
-    """Return the accuracy on the test images, in %."""
-    parts = zip(torch.split(x, 1000), torch.split(y, 1000), strict=True)
-    right = sum(int((model(part).argmax(1) == labels).sum()) for part, labels in parts)
-    return round(100 * right / len(y), 2)
-
-
-@torch.no_grad()
-def _test_loss(model: nn.Module, text: torch.Tensor) -> float:
+def test_loss(model: nn.Module, text: torch.Tensor, task: Task) -> float:
     """Return the cross-entropy in nats a character."""
-    count = (len(text) - 1) // PIECE
-    x = text[: count * PIECE].long().view(count, PIECE)
-    y = text[1 : count * PIECE + 1].long().view(count, PIECE)
-    return round(float(F.cross_entropy(model(x), y.flatten())), 4)
+    characters = task.context or _TEST_CHARACTERS
+    count = (len(text) - 1) // characters
+    x, y = (
+        part.long().view(count, characters) for part in (text[: count * characters], text[1 : count * characters + 1])
+    )
+    pairs = zip(torch.split(x, 100), torch.split(y, 100), strict=True)
+    total = sum(float(F.cross_entropy(model(one), other.flatten(), reduction="sum")) for one, other in pairs)
+    return round(total / (count * characters), 4)

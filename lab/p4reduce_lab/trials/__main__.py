@@ -9,13 +9,13 @@ from typing import Any
 import click
 import torch
 
-from p4reduce_lab.study import data
+from p4reduce_lab import datasets
 from p4reduce_lab.trials import layer_parallel, lgc
 from p4reduce_lab.trials.report import Record, keep, read, write_tables
 
 ROOT = Path(__file__).resolve().parents[3]
 SEEDS = (0, 1, 2)
-TRIALS: dict[str, Callable[[int, data.Images], Iterator[Record]]] = {
+TRIALS: dict[str, Callable[[int, datasets.Images], Iterator[Record]]] = {
     "lgc": lgc.run,
     "layer-parallel": layer_parallel.run,
 }
@@ -44,10 +44,10 @@ def main(cache: Path, only: str | None, report_only: bool) -> None:
     write_tables(records, ROOT / "docs")
 
 
-def _mnist(cache: Path) -> data.Images:
+def _mnist(cache: Path) -> datasets.Images:
     try:
-        return data.mnist(cache)
-    except data.DataError as error:
+        return datasets.mnist(cache)
+    except datasets.DataError as error:
         raise click.ClickException(str(error)) from error
 
 

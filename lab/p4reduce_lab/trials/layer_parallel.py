@@ -23,8 +23,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from p4reduce_lab.study.data import Images
-from p4reduce_lab.trials.images import accuracy
+from p4reduce_lab.datasets import Images, accuracy
 
 SERIAL, PARALLEL = "s", "p"
 

@@ -25,9 +25,8 @@ from torch import nn
 from torch.nn import functional as F
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-from p4reduce_lab.study.data import Images
+from p4reduce_lab.datasets import Images, accuracy
 from p4reduce_lab.study.models import mnist_mlp
-from p4reduce_lab.trials.images import accuracy, batches
 
 
 @dataclass(frozen=True)
@@ -217,6 +216,17 @@ class Training:
         self.update(mean)
         wanted = values.mean(0)
         return values, float((sent.mean - wanted).norm() / wanted.norm().clamp(min=1e-30))
+
+
+def batches(images: Images, batch: int, steps: int, seed: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Yield images and labels of each step, in a new order each pass; a last part of a batch is left out."""
+    generator = torch.Generator().manual_seed(1000 + seed)
+    left = steps
+    while left:
+        order = torch.randperm(len(images.y_train), generator=generator)
+        for indexes in torch.split(order, batch)[: min(left, len(order) // batch)]:
+            yield images.x_train[indexes], images.y_train[indexes]
+            left -= 1
 
 
 def train_autoencoder(coder: Autoencoder, optimizer: torch.optim.Optimizer, values: torch.Tensor, leader: int,

@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from p4reduce_lab.tables import Table, mean_and_range, write_records
+from p4reduce_lab.report import Table, mean_and_range, write_records
 from p4reduce_lab.trials import layer_parallel, lgc
 
 Record = dict[str, Any]

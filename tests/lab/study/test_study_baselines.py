@@ -7,8 +7,8 @@ import torch
 
 from p4reduce.compressors import Compressor
 from p4reduce.testing.in_process import exchange_all, groups
-from p4reduce_lab.study.baselines import OneBit, TopK, to_one_bit
-from p4reduce_lab.study.similarity import leading_cosine
+from p4reduce_lab.study.compressors import OneBit, TopK, to_one_bit
+from p4reduce_lab.study.train import leading_cosine
 
 
 def means(compressors: list[Compressor], *gradients: torch.Tensor) -> list[torch.Tensor]:

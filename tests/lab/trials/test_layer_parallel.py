@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from p4reduce_lab.study.data import Images
+from p4reduce_lab.datasets import Images
 from p4reduce_lab.trials import layer_parallel
 from p4reduce_lab.trials.layer_parallel import VARIANTS, Settings, Training, Variant, make_stages
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from p4reduce_lab.study.data import Images
+from p4reduce_lab.datasets import Images
 from p4reduce_lab.trials import lgc
 from p4reduce_lab.trials.lgc import VARIANTS, Autoencoder, Settings, Training
 

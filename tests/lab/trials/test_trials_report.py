@@ -10,7 +10,7 @@ import torch
 from click.testing import CliRunner
 
 import p4reduce_lab.trials.__main__ as command
-from p4reduce_lab.study.data import Images
+from p4reduce_lab.datasets import Images
 from p4reduce_lab.trials import report
 
 PAGE = Path(__file__).parents[3] / "docs" / report.PAGE
@@ -84,7 +84,7 @@ def test_only_missing_seeds_are_trained(tmp_path: Path, docs: Path, monkeypatch:
     nothing = torch.zeros(1)
     monkeypatch.setattr(command, "ROOT", tmp_path)
     monkeypatch.setattr(command, "TRIALS", {"lgc": run})
-    monkeypatch.setattr(command.data, "mnist", lambda cache: Images(nothing, nothing, nothing, nothing))
+    monkeypatch.setattr(command.datasets, "mnist", lambda cache: Images(nothing, nothing, nothing, nothing))
     monkeypatch.setattr(torch, "set_num_threads", lambda threads: None)
     report.keep([record("lgc", "dense", 1, 96.0)], docs)
     assert CliRunner().invoke(command.main, ["--report-only"], catch_exceptions=False).exit_code == 0

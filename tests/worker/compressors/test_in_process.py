@@ -9,15 +9,12 @@ import torch
 
 from p4reduce.compressors import AdaComp, Compressor
 from p4reduce.group import Group
-from p4reduce.testing.in_process import exchange_all, groups, sum_segment
-from p4reduce.testing.local_group import LocalGroup
+from p4reduce.testing.in_process import exchange_all, groups
 from p4reduce_contracts.wire import DEFAULT, SMALL
-from p4reduce_lab.study.rounded import ROUNDED, Rounded
-from rigs.kernels import bits
 from rigs.pipeline import GROUP, PipelineRig, payload_of, rank_ip, rank_mac, rank_port, rank_udp_port, udp_frame
 from rigs.pipeline import SWITCH_IP as IP
 from rigs.pipeline import SWITCH_MAC as MAC
-from rigs.ranks import MAKERS, ODD, make, odd, over_switch
+from rigs.ranks import MAKERS, make, odd, over_switch
 
 pytestmark = pytest.mark.slow
 
@@ -111,26 +108,6 @@ def test_over_the_executed_program(name: str) -> None:
     same(switched, played, places, few, 3, geometry=SMALL, slots=PipelineSwitch.SLOTS, switch=switch)
     counter = switch.rig.program.counters["MainIngress.results"]
     assert counter.read(PipelineSwitch.JOB)[0] > 3
-
-
-@pytest.mark.parametrize("variant", ROUNDED)
-def test_whole_gradients_in_fewer_bits(variant: str) -> None:
-    """The means and the residues are those of a switch, over some steps."""
-    world_size, places = 3, groups(3)
-    shapes = {name: torch.zeros(shape) for name, shape in ODD.items()}
-    switched, played = (Rounded(ROUNDED[variant], shapes, world_size) for _ in range(2))
-    with LocalGroup(world_size) as group:
-        for step in range(4):
-            given = [odd(rank, step) for rank in range(world_size)]
-            segments = switched.segments(given)
-            found = group.run(lambda comm, segments=segments: comm.all_reduce_segments([segments[comm.rank]])[0])
-            totals = sum_segment(played.segments(given), places[0])
-            assert bits(found) == bits(totals) == bits([totals[0]] * world_size)
-            assert {name: mean.shape for name, mean in played.split(totals[0]).items()} == {
-                name: tensor.shape for name, tensor in given[0].items()
-            }
-            assert switched.residue_norm() == played.residue_norm()
-            assert (played.residue_norm() > 0) == variant.endswith("feedback")
 
 
 def test_ranks_with_different_calls_are_an_error() -> None:

@@ -1,8 +1,7 @@
-"""Compressors of the study only: two older ones with which AdaComp's authors compare theirs, one bit an element and
-plain top-k, and BlockAdaComp (ours).
+"""The compressors of the variants, and those of the study only: one bit an element, plain top-k, and BlockAdaComp.
 
-A switch cannot add the older ones' messages more cheaply than whole floats. So their sums are sent as floats, and only
-their own encodings' bits are counted.
+AdaComp's authors compare theirs with the first two. A switch cannot add their messages more cheaply than whole floats,
+so their sums are sent as floats, and only their own encodings' bits are counted.
 
 OneBit follows Seide et al., "1-bit stochastic gradient descent and its application to data-parallel distributed
 training of speech DNNs", Interspeech 2014, as others describe it (unverified): every element becomes one bit, above
@@ -13,14 +12,28 @@ goes back; and both times the error is added to the next gradient. That paper's 
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Callable
+from typing import ClassVar, Final
 
 import torch
 
-from p4reduce.compressors import Answer, BlockSparsifier, Compressed, Compressor, Decompressed, Form, Step
+from p4reduce.compressors import (
+    AdaComp,
+    Answer,
+    BlockSparsifier,
+    Compressed,
+    Compressor,
+    Decompressed,
+    Form,
+    NoCompression,
+    OmniReduce,
+    Policy,
+    ScaleCom,
+    Step,
+)
 from p4reduce.compressors.forms.sum import Values
-from p4reduce.compressors.policy import Policy
 from p4reduce.compressors.step import FLOAT_BITS
+from p4reduce_lab.study.grid import Task, Variant
 
 
 class OneBit(Compressor):
@@ -110,3 +123,24 @@ class BlockAdaComp(BlockSparsifier):
         most = bins.amax(dim=1).repeat_interleave(20)[: len(norms)]
         chosen: torch.Tensor = ((total + 0.1 * gradient).norm(dim=1) >= most) & (most > 0)
         return chosen
+
+
+_MAKERS: Final[dict[str, Callable[..., Compressor]]] = {
+    "": NoCompression,
+    "adacomp": AdaComp,
+    "scalecom": ScaleCom,
+    "block-adacomp": BlockAdaComp,
+    "omnireduce": OmniReduce,
+    "one-bit": OneBit,
+    "top-k": TopK,
+}
+
+
+def make_compressor(variant: Variant, task: Task) -> Compressor:
+    """Make a rank's compressor."""
+    options = dict(variant.options)
+    if variant.lengths:
+        options["policy"] = Policy(**variant.lengths)
+    if options.get("select") == "threshold":
+        options["threshold"] = task.block_threshold
+    return _MAKERS[variant.compressor](**options)

