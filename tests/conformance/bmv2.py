@@ -20,11 +20,11 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from conformance.case import Outputs
 from p4reduce_runtime.streams import received
+from rigs.limits import LIMIT_S
 
 SWITCH = shutil.which("simple_switch_grpc")
 CPU_PORT = 510
 DEVICE_ID = 1
-DEADLINE_S = 10.0
 PACKET_OUT_QUIET_S = 0.2
 PORT_QUIET_S = 0.3
 ENDING_S = 2.0
@@ -63,7 +63,7 @@ def _dataplane_messages() -> tuple[Any, Any, Any, Any]:
 def build() -> str:
     """Return what `simple_switch_grpc --version` says: a version and its build's commit, "1.15.5-693e69e6"."""
     assert SWITCH is not None
-    answer = subprocess.run([SWITCH, "--version"], capture_output=True, text=True, timeout=DEADLINE_S, check=True)
+    answer = subprocess.run([SWITCH, "--version"], capture_output=True, text=True, timeout=LIMIT_S, check=True)
     return answer.stdout.strip()
 
 
@@ -120,10 +120,10 @@ class Bmv2Target:
 
     def pipeline_set(self) -> None:
         """Without a program the dataplane service says "not ready"."""
-        deadline = time.monotonic() + DEADLINE_S
+        deadline = time.monotonic() + LIMIT_S
         while True:
             try:
-                list(received(self._stream(iter(()), timeout=DEADLINE_S, wait_for_ready=True)))
+                list(received(self._stream(iter(()), timeout=LIMIT_S, wait_for_ready=True)))
                 return
             except grpc.RpcError as error:
                 if time.monotonic() > deadline or self._process.poll() is not None:
@@ -135,14 +135,14 @@ class Bmv2Target:
             raise ValueError("BMv2's dataplane service ignores empty frames")
         request = self._request(device_id=DEVICE_ID, port=port, packet=frame)
         try:
-            return tuple((r.port, r.packet) for r in received(self._stream(iter((request,)), timeout=DEADLINE_S)))
+            return tuple((r.port, r.packet) for r in received(self._stream(iter((request,)), timeout=LIMIT_S)))
         except grpc.RpcError as error:
             raise Bmv2Error(f"BMv2 {self._state()} over the frame {frame.hex()}") from error
 
     def packet_out(self, send: Callable[[], None]) -> Outputs:
         """A packet-out goes another way, so here only the clock tells that it is through."""
         held: queue.SimpleQueue[None] = queue.SimpleQueue()
-        stream = self._stream(iter(held.get, None), timeout=DEADLINE_S)
+        stream = self._stream(iter(held.get, None), timeout=LIMIT_S)
         time.sleep(PACKET_OUT_QUIET_S)
         send()
         time.sleep(PACKET_OUT_QUIET_S)
@@ -156,7 +156,7 @@ class Bmv2Target:
         """BMv2 tells its P4Runtime server later: here only the clock tells that it is through."""
         request = self._status(device_id=DEVICE_ID, port=port, oper_status=2 if up else 1)
         try:
-            self._set_status(request, timeout=DEADLINE_S)
+            self._set_status(request, timeout=LIMIT_S)
         except grpc.RpcError as error:
             raise Bmv2Error(f"BMv2 {self._state()} over the state of port {port}") from error
         time.sleep(PORT_QUIET_S)
@@ -169,5 +169,5 @@ class Bmv2Target:
         try:
             status = self._process.wait(ENDING_S)
         except subprocess.TimeoutExpired:
-            return f"did not answer within {DEADLINE_S} s"
+            return f"did not answer within {LIMIT_S} s"
         return f"ended with status {status}"

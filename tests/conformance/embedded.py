@@ -10,6 +10,7 @@ from conformance.case import Outputs
 from p4reduce_switch.p4runtime import Server
 from p4reduce_switch.ports import Receiver
 from p4reduce_switch.switch import Switch
+from rigs.limits import LIMIT_S
 
 
 class RememberingPorts:
@@ -88,7 +89,7 @@ class EmbeddedTarget:
 
     def packet_out(self, send: Callable[[], None]) -> Outputs:
         send()
-        if not self._packet_out_done.acquire(timeout=5):
+        if not self._packet_out_done.acquire(timeout=LIMIT_S):
             raise TimeoutError("the packet-out did not reach the switch within 5 s")
         return self._taken()
 

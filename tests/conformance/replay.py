@@ -15,8 +15,8 @@ from p4reduce_contracts.p4runtime.errors import WriteError
 from p4reduce_contracts.p4runtime.schema import CounterInfo
 from p4reduce_controller.p4rt.client import Client
 from rigs.entity_text import entity
+from rigs.limits import LIMIT_S
 
-DEADLINE_S = 10.0
 MAX_DIFFERENCES = 5
 
 
@@ -48,7 +48,7 @@ class Controller:
         self._changed = threading.Condition()
         self.packet_ins: list[tuple[dict[str, int], bytes]] = []
         self.digests: dict[tuple[str, tuple[int, ...]], None] = {}
-        self.client = Client(address, timeout_s=DEADLINE_S)
+        self.client = Client(address, timeout_s=LIMIT_S)
         self.client.on_packet_in = self._packet_in
         self.client.on_digest = self._digest
 
@@ -66,16 +66,16 @@ class Controller:
         """Wait until that many have come; TimeoutError says how many did."""
         with self._changed:
             if not self._changed.wait_for(
-                lambda: len(self.packet_ins) >= packet_ins and len(self.digests) >= digests, DEADLINE_S
+                lambda: len(self.packet_ins) >= packet_ins and len(self.digests) >= digests, LIMIT_S
             ):
                 raise TimeoutError(
                     f"{len(self.packet_ins)} of {packet_ins} packet-ins and {len(self.digests)} of {digests} "
-                    f"digests came within {DEADLINE_S} s"
+                    f"digests came within {LIMIT_S} s"
                 )
 
     def wait_until_quiet(self, quiet_s: float = 0.3) -> None:
         """Wait until nothing has come for a while."""
-        deadline = time.monotonic() + DEADLINE_S
+        deadline = time.monotonic() + LIMIT_S
         with self._changed:
             while self._changed.wait(quiet_s) and time.monotonic() < deadline:
                 pass

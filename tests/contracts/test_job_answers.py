@@ -13,6 +13,7 @@ from p4reduce_contracts.jobs import jobs_pb2, jobs_pb2_grpc
 from p4reduce_contracts.jobs.answers import Count, DropStats, JobStats, Stats
 from p4reduce_contracts.jobs.client import JobClient
 from p4reduce_contracts.jobs.lease import Level
+from rigs.limits import LIMIT_S
 
 TREE = [
     jobs_pb2.Level(switch="leaf1", children=[jobs_pb2.Child(ranks=[0]), jobs_pb2.Child(ranks=[1])], parent="root"),
@@ -45,7 +46,7 @@ def client() -> Iterator[JobClient]:
         with JobClient(f"127.0.0.1:{port}") as client:
             yield client
     finally:
-        server.stop(None).wait(10)
+        server.stop(None).wait(LIMIT_S)
 
 
 def test_counts_that_are_left_out_are_0(client: JobClient) -> None:

@@ -16,6 +16,7 @@ from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_contracts.p4runtime import bytestrings
 from p4reduce_contracts.p4runtime.schema import parse_p4info
 from p4reduce_contracts.queues import queues_pb2
+from rigs.limits import LIMIT_S
 
 CONTRACTS = Path(__file__).parents[2] / "contracts"
 
@@ -45,7 +46,7 @@ def test_the_generated_code_is_that_of_the_proto_file(root: str, module: object,
     out = tmp_path / "descriptors"
     name = module.DESCRIPTOR.name  # type: ignore[attr-defined]
     command = [sys.executable, "-m", "grpc_tools.protoc", f"-I{CONTRACTS / root}", f"-I{google}"]
-    subprocess.run([*command, f"--descriptor_set_out={out}", name], check=True, timeout=300)
+    subprocess.run([*command, f"--descriptor_set_out={out}", name], check=True, timeout=LIMIT_S)
     compiled = descriptor_pb2.FileDescriptorSet.FromString(out.read_bytes()).file[0]
     checked_in = descriptor_pb2.FileDescriptorProto()
     module.DESCRIPTOR.CopyToProto(checked_in)  # type: ignore[attr-defined]

@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from p4reduce_contracts import cli
+from rigs.limits import LIMIT_S
 
 
 def p4reduce(*arguments: str) -> Result:
@@ -84,5 +85,5 @@ def test_a_command_imports_its_own_package_alone() -> None:
     script = "import sys\nfrom p4reduce_contracts.cli import main\n"
     script += "try:\n    main(['job', 'list', '--help'])\nfinally:\n"
     script += "    print([name for name in ('p4reduce_lab', 'p4reduce_switch', 'torch') if name in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300, check=True)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=LIMIT_S, check=True)
     assert done.stdout.splitlines()[-1] == "[]"

@@ -19,6 +19,7 @@ from p4reduce_controller.p4names import V1MODEL
 from p4reduce_runtime import metrics
 from p4reduce_runtime.settings import ConfigError
 from rigs.fake_switch_client import RACKS, Running, form, form_at, make_config, serving, with_tree
+from rigs.limits import LIMIT_S
 
 NETWORKS = {"one_switch": ({ONLY_SWITCH: ""}, [ONLY_SWITCH] * 2), "tree": (RACKS, ["leaf1", "leaf2"])}
 """Switches with their parents, and those of two ranks."""
@@ -43,7 +44,7 @@ def client(running: Running) -> Iterator[JobClient]:
 def scrape(running: Running) -> Scraped:
     """Return every value by the metric's name and its labels' values; what was read from the switch is fresh."""
     running.clock.now += KEPT_S
-    with urllib.request.urlopen(f"http://{running.controller.metrics_address}/", timeout=10) as answer:
+    with urllib.request.urlopen(f"http://{running.controller.metrics_address}/", timeout=LIMIT_S) as answer:
         text = answer.read().decode()
     return {
         (sample.name, tuple(sample.labels.values())): sample.value
@@ -98,7 +99,7 @@ def test_a_private_job_has_a_number_instead_of_its_name(running: Running, client
     assert {name for name, *_ in labels} == {"open", f"private:{made.id}"}
     assert found["p4reduce_job_members", (f"private:{made.id}",)] == 1
     assert lease.private, "so that the rank's own metrics have the same label"
-    with urllib.request.urlopen(f"http://{running.controller.metrics_address}/", timeout=10) as answer:
+    with urllib.request.urlopen(f"http://{running.controller.metrics_address}/", timeout=LIMIT_S) as answer:
         assert b"confidential" not in answer.read()
 
 

@@ -13,6 +13,8 @@ import pytest
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
+from rigs.limits import LIMIT_S
+
 ROOT = Path(__file__).resolve().parents[2]
 OUTSIDE = sorted(
     path
@@ -25,7 +27,9 @@ OUTSIDE = sorted(
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
     environment = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=LIMIT_S, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "p4reduce.DDPState" in (tmp_path / "api/p4reduce.html").read_text(encoding="utf-8")
 

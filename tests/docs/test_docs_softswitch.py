@@ -14,6 +14,7 @@ import pytest
 from conformance import recording
 from conformance.case import PROGRAMS
 from p4reduce_contracts.p4runtime.schema import parse_p4info
+from rigs.limits import LIMIT_S
 from rigs.p4rt import served
 
 ROOT = Path(__file__).parents[2]
@@ -48,9 +49,9 @@ def test_the_example_balances_load() -> None:
     with served() as switch:
         switch.server.set_pipeline(p4info, stem.with_suffix(".json").read_bytes())
         command = [SHELL, "-c", PRELUDE + example + "teardown()\n", switch.address]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
         assert done.returncode == 0, done.stderr
         for flow in range(200):
             switch.switch.receive(1, bytes((0x10, 0, flow, flow * 7 % 256)))
-        ports = Counter(switch.ports.sent.get(timeout=10)[0] for _ in range(200))
+        ports = Counter(switch.ports.sent.get(timeout=LIMIT_S)[0] for _ in range(200))
     assert set(ports) == {1, 2} and 120 < ports[1] < 180

@@ -17,6 +17,7 @@ import pytest
 from p4reduce_switch.bmv2 import cli
 from p4reduce_switch.p4runtime import Server
 from p4reduce_switch.switch import Switch
+from rigs.limits import LIMIT_S
 from rigs.p4rt import MemoryPorts
 
 ROOT = Path(__file__).parents[2]
@@ -24,7 +25,6 @@ PAGE = (ROOT / "docs" / "v1model.md").read_text()
 EXAMPLE = ROOT / "examples" / "l3_switch"
 SHELL = ROOT / ".venv" / "shell" / "bin" / "python"
 MININET_PYTHON = "/usr/bin/python3"
-LIMIT_S = 300.0
 
 needs_shell = pytest.mark.skipif(not SHELL.exists(), reason="p4runtime-shell is not installed: run `make test`")
 

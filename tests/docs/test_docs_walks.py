@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from rigs import system as rigs_system
+from rigs.limits import LIMIT_S
 from rigs.system import start_controller, start_switch
 
 ROOT = Path(__file__).parents[2]
 RIGS = ROOT / "tests" / "rigs"
-LIMIT_S = 600
 WALKS = {
     "Path of a gradient": "worker/p4reduce/",
     "Path of a frame": "softswitch/p4reduce_switch/",

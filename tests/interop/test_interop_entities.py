@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
+from rigs.limits import LIMIT_S
 from rigs.p4rt import bmv2, served
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = Path(__file__).with_name("every_entity")
 CLIENTS = {"finsy": ROOT / ".venv/interop/bin/python", "shell": ROOT / ".venv/shell/bin/python"}
-LIMIT_S = 300.0
 
 FIRST, SECOND = [1, 2, 3, 4], [2, 3, 4, 5]
 SEEN: dict[str, dict[str, Any]] = {

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from rigs.limits import LIMIT_S
 from rigs.p4rt import bmv2, served
 
 ROOT = Path(__file__).parents[2]
 PYTHON = ROOT / ".venv/interop/bin/python"
-LIMIT_S = 300.0
 
 pytestmark = pytest.mark.skipif(not PYTHON.exists(), reason="finsy is not installed: run `make test`")
 

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from rigs.limits import LIMIT_S
+
 ROOT = Path(__file__).parents[2]
 SUITE = Path(__file__).with_name("ptf_l3_switch")
 PTF = ROOT / ".venv" / "shell" / "bin" / "ptf"
-LIMIT_S = 300.0
 SCRIPT = """
 set -e
 ip link set lo up

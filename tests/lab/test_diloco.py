@@ -10,10 +10,10 @@ import pytest
 
 from p4reduce_lab.training import find_script
 from rigs.fork_server import ForkServer
+from rigs.limits import LIMIT_S
 from rigs.script_runs import environment
 from rigs.system import System
 
-LIMIT_S = 240.0
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(importlib.util.find_spec("sklearn") is None, reason="not installed: sklearn"),

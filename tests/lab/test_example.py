@@ -8,8 +8,8 @@ import pytest
 
 from p4reduce_lab.training import find_script
 from rigs.fork_server import ForkServer
+from rigs.limits import LIMIT_S
 
-LIMIT_S = 120.0
 MISSING = [name for name in ("torch", "sklearn") if importlib.util.find_spec(name) is None]
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(MISSING), reason=f"not installed: {', '.join(MISSING)}")]
 

@@ -14,6 +14,7 @@ import pytest
 from p4reduce_lab import processes as children_module
 from p4reduce_lab import reaper
 from p4reduce_lab.processes import Children, ProcessError, terminable
+from rigs.limits import LIMIT_S
 
 SLEEPER = [sys.executable, "-u", "-c", "print('here'); import time; time.sleep(600)"]
 IGNORES_SIGTERM = [
@@ -34,7 +35,7 @@ def running(pid: int) -> bool:
 
 def all_ended(*pids: int) -> bool:
     """Return whether all of them end now: a killed process takes a moment to go."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + LIMIT_S
     while any(map(running, pids)) and time.monotonic() < deadline:
         time.sleep(0.01)
     return not any(map(running, pids))
@@ -45,7 +46,7 @@ def test_an_early_end_is_an_error_with_the_end_of_the_log(tmp_path: Path) -> Non
     with Children(tmp_path) as children:
         child = children.start("some worker", [sys.executable, "-c", script])
         with pytest.raises(ProcessError) as caught:
-            child.wait_ready(lambda: False, 30)
+            child.wait_ready(lambda: False, LIMIT_S)
     message = caught.value.message
     assert "some worker ended with status 3" in message and str(tmp_path / "some-worker.log") in message
     assert "| line 49" in message and "| line 30" not in message
@@ -74,7 +75,7 @@ def test_a_child_that_ignores_sigterm_is_killed_with_its_descendants(
     monkeypatch.setattr(children_module, "GRACE_S", 1.0)
     with Children(tmp_path) as children:
         child = children.start("child", IGNORES_SIGTERM)
-        child.wait_ready(lambda: child.log.read_text().endswith("\n"), 30)
+        child.wait_ready(lambda: child.log.read_text().endswith("\n"), LIMIT_S)
         below = int(child.log.read_text())
         assert running(below)
     assert all_ended(child.pid, below)
@@ -83,9 +84,9 @@ def test_a_child_that_ignores_sigterm_is_killed_with_its_descendants(
 def test_descendants_of_a_child_that_was_killed_end_with_the_block(tmp_path: Path) -> None:
     with Children(tmp_path) as children:
         child = children.start("child", IGNORES_SIGTERM)
-        child.wait_ready(lambda: child.log.read_text().endswith("\n"), 30)
+        child.wait_ready(lambda: child.log.read_text().endswith("\n"), LIMIT_S)
         os.kill(child.pid, signal.SIGKILL)
-        child.wait(30)
+        child.wait(LIMIT_S)
         below = int(child.log.read_text())
         assert running(below)
     assert all_ended(below)
@@ -98,7 +99,7 @@ from p4reduce_lab.processes import Children
 with Children(Path(sys.argv[1])) as children:
     child = children.start("child", {IGNORES_SIGTERM!r})
     sleeper = children.start("sleeper", {SLEEPER!r})
-    child.wait_ready(lambda: child.log.read_text().endswith("\\n"), 30)
+    child.wait_ready(lambda: child.log.read_text().endswith("\\n"), 600)
     spawned = multiprocessing.get_context("spawn").Process(target=time.sleep, args=(600,))
     spawned.start()
     print(children.mark, child.pid, sleeper.pid, spawned.pid, child.log.read_text(), flush=True)
@@ -113,7 +114,7 @@ def test_no_child_remains_after_a_killed_program(tmp_path: Path) -> None:
             assert program.stdout is not None
             mark, *pids = program.stdout.readline().split()
             assert len(pids) == 4
-            deadline = time.monotonic() + 30
+            deadline = time.monotonic() + LIMIT_S
             while not set(map(int, pids)) <= set(reaper.processes(mark)):
                 assert time.monotonic() < deadline
                 time.sleep(0.01)
@@ -142,7 +143,7 @@ def test_the_end_of_another_child_is_an_error(tmp_path: Path) -> None:
         workers = children.start("workers", SLEEPER)
         switch = children.start("switch", [sys.executable, "-c", "raise SystemExit('out of ports')"])
         children.check_others(but=switch)
-        switch.wait(30)
+        switch.wait(LIMIT_S)
         with pytest.raises(ProcessError, match="switch ended with status 1"):
             children.check_others(but=workers)
 
@@ -154,6 +155,6 @@ def test_a_signal_ends_the_children_too(tmp_path: Path, number: signal.Signals) 
     with pytest.raises(KeyboardInterrupt), terminable(), Children(tmp_path) as children:
         child = children.start("switch", SLEEPER)
         os.kill(os.getpid(), number)
-        child.wait(30)  # interrupted
+        child.wait(LIMIT_S)  # interrupted
     assert not running(child.pid)
     assert signal.getsignal(number) is before

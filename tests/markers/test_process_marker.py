@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from rigs.limits import LIMIT_S
 from rigs.process_marker import FILES, TESTS
 
 STARTS = "subprocess.run(['true'], check=True)"
@@ -31,7 +32,7 @@ def test_a_test_without_it_that_starts_a_process_or_opens_a_socket_fails(
     )
     command = [sys.executable, "-m", "pytest", "-q", "-p", "rigs.process_marker", "-p", "no:cacheprovider", "-rA"]
     environment = {**os.environ, "PYTHONPATH": str(TESTS)}
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=LIMIT_S)
     assert done.returncode == 1, done.stdout + done.stderr
     assert f"this test has no marker `processes`, but caused {event}" in done.stdout
     assert (

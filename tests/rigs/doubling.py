@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from rigs.fork_server import ForkServer
+from rigs.limits import LIMIT_S
 
 MODULE = '''
 from p4reduce_runtime.kernels import kernel
@@ -61,11 +62,13 @@ def users(server: ForkServer, folder: Path) -> Use:
     def use(environment: dict[str, str], program: str = USE, before: tuple[str, ...] = ()) -> Outcome:
         if before:
             command = [*before, sys.executable, "-c", program]
-            ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+            ended = subprocess.run(
+                command, env=environment, capture_output=True, text=True, timeout=LIMIT_S, check=False
+            )
             status, output, errors = ended.returncode, ended.stdout, ended.stderr
         else:
             script.write_text(program, encoding="utf-8")
-            status, output, errors = server.run(str(script), environment=environment, timeout_s=60)
+            status, output, errors = server.run(str(script), environment=environment, timeout_s=LIMIT_S)
         assert status == 0, errors
         return Outcome(output.split(), errors.splitlines())
 

@@ -54,7 +54,8 @@ PROGRAMS = (
 """What is imported for workers without torch, switches and controllers."""
 NUMBA = ("ready_numba",)
 """What is imported for kernels; nothing of ours, for its state is what is tested."""
-READY_S = 120.0
+LIMIT_S = 600.0
+"""As in rigs/limits.py: the server, which runs this file as a script, has no package rigs."""
 
 
 class Forked:
@@ -63,7 +64,7 @@ class Forked:
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
         self._answers = b""
-        self.pid = self._answer(READY_S)
+        self.pid = self._answer(LIMIT_S)
         self._status: int | None = None
 
     def wait(self, timeout_s: float) -> int:
@@ -87,7 +88,7 @@ class Forked:
     def close(self) -> None:
         """Kill it if it runs."""
         self.send_signal(signal.SIGKILL)
-        self.wait(READY_S)
+        self.wait(LIMIT_S)
 
     def _answer(self, timeout_s: float) -> int:
         self._connection.settimeout(timeout_s)
@@ -139,7 +140,7 @@ class ForkServer:
     ) -> Forked:
         """Run `python *command` with these files as its stdout and stderr."""
         connection = socket.socket(socket.AF_UNIX)
-        connection.settimeout(READY_S)
+        connection.settimeout(LIMIT_S)
         connection.connect(self._address)
         request = {"command": command, "environment": dict(environment), "folder": str(folder or Path.cwd())}
         socket.send_fds(connection, [b"\n"], [output.fileno(), errors.fileno()])
@@ -192,7 +193,7 @@ def fork_server(folder: Path, preloaded: Sequence[str]) -> Iterator[ForkServer]:
             yield ForkServer(address)
         finally:
             process.stdin.close()
-            process.wait(READY_S)
+            process.wait(LIMIT_S)
 
 
 @functools.cache

@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 
+from rigs.limits import LIMIT_S
+
 TESTS = Path(__file__).parents[1]
 
 
@@ -17,7 +19,7 @@ def interpreted(*command: str) -> str:
     """Run a Python command without compiled kernels, warnings as errors; return what it prints."""
     environment = {**os.environ, "P4REDUCE_KERNELS": "off", "PYTHONPATH": str(TESTS)}
     command = (sys.executable, "-W", "error", *command)
-    done = subprocess.run(command, env=environment, cwd=TESTS, capture_output=True, text=True, timeout=500)
+    done = subprocess.run(command, env=environment, cwd=TESTS, capture_output=True, text=True, timeout=LIMIT_S)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     return done.stdout
 

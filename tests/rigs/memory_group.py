@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rigs.limits import LIMIT_S
+
 
 class MemoryGroups:
     """`of(rank)` is that rank's side of the group."""
@@ -35,7 +37,7 @@ class MemoryGroups:
 class MemoryGroup:
     def __init__(self, groups: MemoryGroups, rank: int) -> None:
         self._groups, self._rank = groups, rank
-        self.patience_s = 60.0
+        self.patience_s = LIMIT_S
 
     def gather(self, record: bytes) -> list[bytes]:
         return self._groups.share(self._rank, record, self.patience_s)

@@ -10,7 +10,7 @@ import p4reduce
 
 dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
 model = DistributedDataParallel(torch.nn.Linear(100, 200))
-with p4reduce.join(timeout_s=60) as comm:
+with p4reduce.join(timeout_s=600) as comm:
     state = p4reduce.DDPState(comm, p4reduce.AdaComp(), module=model)
     model.register_comm_hook(state, p4reduce.ddp_hook)
     for _ in range(2):

@@ -19,16 +19,16 @@ from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_contracts.p4.v1 import p4runtime_pb2_grpc
 from p4reduce_contracts.p4runtime.schema import Schema, parse_p4info
 from p4reduce_lab import targets
-from p4reduce_lab.addresses import free_address
 from p4reduce_runtime.streams import received
 from p4reduce_switch.p4runtime import Server
 from p4reduce_switch.switch import Switch
+from rigs.limits import LIMIT_S
+from rigs.ports import own_address
 
 _PROGRAM = Path(__file__).parents[1] / "softswitch" / "p4runtime" / "every_kind"
 P4INFO = parse_p4info(_PROGRAM.with_suffix(".p4info.txtpb").read_text())
 DEVICE_CONFIG = _PROGRAM.with_suffix(".json").read_bytes()
 SCHEMA = Schema.from_p4info(P4INFO)
-LIMIT_S = 60.0
 
 
 class MemoryPorts:
@@ -87,7 +87,7 @@ def bmv2(*interfaces: str) -> Iterator[str]:
     """simple_switch_grpc without a program; its P4Runtime address."""
     if shutil.which("simple_switch_grpc") is None:
         pytest.skip("needs simple_switch_grpc on PATH")
-    address = free_address()
+    address = own_address()
     command = targets.command("bmv2", interfaces, address)
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         try:

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from rigs.limits import LIMIT_S
 from rigs.ports import own_port
 from rigs.system import System
 
 SCRIPTS = Path(__file__).parents[1] / "worker/frameworks"
-LIMIT_S = 400.0
 PYTHON = (sys.executable,)
 TORCHRUN = (*PYTHON, "-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1")
 Weights = list[dict[str, list[float]]]

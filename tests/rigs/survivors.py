@@ -11,9 +11,9 @@ import numpy as np
 import p4reduce
 from p4reduce.pytorch.fallback import Fallback
 from p4reduce.rejoin import Rejoin
+from rigs.limits import LIMIT_S
 from rigs.memory_group import MemoryGroups
 
-LIMIT_S = 300.0
 RANKS = 2
 
 

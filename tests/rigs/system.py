@@ -15,9 +15,9 @@ from socket import SOCK_DGRAM
 from p4reduce_contracts.jobs.lease import ONLY_SWITCH
 from p4reduce_contracts.wire import UPLINK_PORT
 from rigs.fork_server import program_server
+from rigs.limits import LIMIT_S
 from rigs.ports import own_address
 
-READY_S = 120.0
 ROOT = "root"
 COMMAND = ("-m", "p4reduce_contracts")
 
@@ -32,7 +32,7 @@ class Process:
         with log.open("a") as errors, open(writing, "w") as output:
             variables = {**os.environ, **(environment or {})}
             self.process = program_server().spawn(output, errors, *COMMAND, *arguments, environment=variables)
-        readable, _, _ = select.select([self._output], [], [], READY_S)
+        readable, _, _ = select.select([self._output], [], [], LIMIT_S)
         self.first_line = self._output.readline() if readable else ""
         if not self.first_line:
             self.end(signal.SIGKILL)
@@ -45,7 +45,7 @@ class Process:
 
     def end(self, number: int = signal.SIGTERM) -> int:
         self.process.send_signal(number)
-        status = self.process.wait(READY_S)
+        status = self.process.wait(LIMIT_S)
         self._output.close()
         return status
 

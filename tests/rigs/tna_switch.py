@@ -17,6 +17,7 @@ from p4reduce_contracts.artifacts import GEOMETRY, P4INFO, TOFINO_BINARY, TOFINO
 from p4reduce_switch.p4runtime import Server
 from p4reduce_switch.ports.udp import UdpUnderlay
 from p4reduce_switch.switch import Switch
+from rigs.limits import LIMIT_S
 from rigs.ports import own_address
 from rigs.system import Process
 from rigs.tna_program import TnaPipeline
@@ -64,7 +65,7 @@ class TnaSwitch:
 
     def close(self) -> None:
         self._switch.stop()
-        self._frames.join(60.0)
+        self._frames.join(LIMIT_S)
         self._server.stop()
         self._switch.close()
 

@@ -10,8 +10,7 @@ from p4reduce_contracts.jobs.client import JobClient, JoinTicket, Lease
 from p4reduce_contracts.wire import CONTRIBUTE, RESULT
 from p4reduce_contracts.wire.check import check_of
 from p4reduce_contracts.wire.geometry import Geometry
-
-LIMIT_S = 60.0
+from rigs.limits import LIMIT_S
 
 
 class Worker:

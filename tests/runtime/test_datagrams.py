@@ -15,6 +15,7 @@ import pytest
 
 from p4reduce_runtime import datagrams, kernels
 from p4reduce_runtime.datagrams import ENCAP_BYTES
+from rigs.limits import LIMIT_S
 
 SPLIT = [
     [1000] * 64,
@@ -66,7 +67,7 @@ def send(compiled: Any, opened: socket.socket, to: Any, payloads: Sequence[bytes
 def plain(opened: socket.socket) -> list[bytes]:
     """What a receiver that knows of no runs gets."""
     found = []
-    while select.select([opened], [], [], 0 if found else 10)[0]:
+    while select.select([opened], [], [], 0 if found else LIMIT_S)[0]:
         found.append(opened.recv(70000))
     return found
 
@@ -74,7 +75,7 @@ def plain(opened: socket.socket) -> list[bytes]:
 def received(compiled: Any, opened: socket.socket) -> list[tuple[bytes, int, int]]:
     """(Payload, sender's address, sender's port) of each datagram, from runs."""
     io, ring = datagrams.socket_state(opened.fileno()), np.zeros(datagrams.RECEIVE_BYTES, np.uint8)
-    assert select.select([opened], [], [], 10)[0]
+    assert select.select([opened], [], [], LIMIT_S)[0]
     found = []
     while (got := compiled.receive(io, ring, 0)) >= 0:
         step = max(int(io["segment"][0]), 1)
@@ -143,7 +144,7 @@ def test_a_refused_connection_does_not_disable_gso(compiled: Any, ends: Any) -> 
     there.close()
     to = datagrams.destination()
     _, io = send(compiled, here, to, [b"no answer"])
-    select.select([here], [], [], 10)  # for the ICMP answer that the port is closed
+    select.select([here], [], [], LIMIT_S)  # for the ICMP answer that the port is closed
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as there:
         there.bind(("127.0.0.1", port))
         tried, io = send(compiled, here, to, [b"first", b"other"])

@@ -19,6 +19,7 @@ from p4reduce_runtime import kernels
 from p4reduce_runtime.settings import ConfigError
 from p4reduce_runtime.warm import warm
 from rigs.doubling import COMPILED, LOADED, MODULE, USE, Use, environment_in
+from rigs.limits import LIMIT_S
 
 
 @pytest.fixture
@@ -31,7 +32,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
 def test_one_of_several_processes_that_start_together_compiles(environment: dict[str, str]) -> None:
     command = [sys.executable, "-c", USE]
     started = [subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) for _ in range(3)]
-    answers = [process.communicate(timeout=60)[0].split() for process in started]
+    answers = [process.communicate(timeout=LIMIT_S)[0].split() for process in started]
     assert sorted(answers) == [LOADED, LOADED, COMPILED]
 
 

@@ -13,6 +13,7 @@ from p4reduce_runtime import metrics, metrics_server
 from p4reduce_runtime.metrics import Sample
 from p4reduce_runtime.metrics_server import MetricsServer
 from p4reduce_runtime.settings import ConfigError
+from rigs.limits import LIMIT_S
 
 DECLARED = list(metrics.declared())
 
@@ -31,7 +32,7 @@ def test_no_name_is_declared_twice() -> None:
 
 
 def get(address: str) -> str:
-    with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as answer:
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=LIMIT_S) as answer:
         return str(answer.read().decode())
 
 
@@ -66,7 +67,7 @@ def test_silent_clients_block_no_other_request_and_keep_no_thread(monkeypatch: p
     monkeypatch.setattr(metrics_server, "REQUEST_LIMIT_S", 2.0)
     server = MetricsServer("127.0.0.1:0", lambda: [Sample(metrics.PRIMARY, 1)], insecure=False)
     host, _, port = server.address.rpartition(":")
-    silent = [socket.create_connection((host, int(port)), timeout=60) for _ in range(20)]
+    silent = [socket.create_connection((host, int(port)), timeout=LIMIT_S) for _ in range(20)]
     try:
         assert "p4reduce_switch_primary 1.0" in get(server.address)
         assert [connection.recv(1) for connection in silent] == [b""] * 20, "the server ends them"

@@ -13,10 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from rigs.limits import LIMIT_S
+
 
 def wait_for_link(interface: str) -> None:
     """Return when the kernel has noticed that both ends are up: what is sent before is dropped."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + LIMIT_S
     while Path(f"/sys/class/net/{interface}/operstate").read_text().strip() != "up":
         assert time.monotonic() < deadline, f"{interface} does not come up"
         time.sleep(0.01)

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from p4reduce_switch.fair_lock import FairLock
-
-LIMIT_S = 60.0
+from rigs.limits import LIMIT_S
 
 
 def until(lock: FairLock, waiting: int) -> None:

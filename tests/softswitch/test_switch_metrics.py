@@ -16,7 +16,8 @@ from p4reduce_switch.ports.ethernet import EthernetPorts, InterfaceCounters
 from p4reduce_switch.ports.udp import UdpUnderlay
 from p4reduce_switch.program import Program, QueueSetting
 from p4reduce_switch.switch import Switch
-from rigs.p4rt import LIMIT_S, Raw, served
+from rigs.limits import LIMIT_S
+from rigs.p4rt import Raw, served
 from rigs.system import Process
 
 IN_FRAMES = 'p4reduce_switch_in_frames_total{kind="udp",port=""} 1.0'

@@ -14,7 +14,8 @@ from p4reduce_switch.output import OUTPUT_FRAMES, OutputBuffers
 from p4reduce_switch.ports import PortFullError
 from p4reduce_switch.program import EgressQueues, Program, QueueSetting, QueueSettings
 from p4reduce_switch.switch import Switch
-from rigs.p4rt import LIMIT_S, MemoryPorts
+from rigs.limits import LIMIT_S
+from rigs.p4rt import MemoryPorts
 
 PROGRAMS = Path(__file__).parents[1] / "conformance" / "programs"
 QUEUES = (PROGRAMS / "timed" / "queues.json").read_bytes()

@@ -55,7 +55,7 @@ PEACE_S: Final = 480.0
 """For the last launches to end: nothing is killed any more."""
 LOG_CHARACTERS: Final = 20_000
 """Of a program's output, in the report of a failure."""
-AFTERMATH_S: Final = 30.0
+AFTERMATH_S: Final = 300.0
 """An error so long after a kill is one of its consequences."""
 NEEDS_DAMAGE: Final = {"CorruptSumError", "CollectiveMismatchError"}
 """Errors that a kill does not explain, but a damaged frame does."""

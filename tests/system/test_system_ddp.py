@@ -23,10 +23,10 @@ from p4reduce.pytorch.ddp import DDPState, ddp_hook
 from p4reduce_lab.processes import Children
 from p4reduce_lab.system import System, running_system
 from rigs.fork_server import ForkServer
+from rigs.limits import LIMIT_S
 from rigs.networks import over_networks, racks_of
 
 STEPS = 6
-DEADLINE_S = 300.0
 TESTS = Path(__file__).parents[1]
 
 
@@ -44,7 +44,7 @@ def launch(server: ForkServer, logs: Path, system: System, job: str, ranks: int,
     of_test = {"GLOO_SOCKET_IFNAME": "lo", "P4REDUCE_CONTROLLER": system.controller, "PYTHONPATH": str(TESTS)}
     variables = {**os.environ, **of_test}
     command, switch_of = (__file__, job, what), system.switch_of
-    return server.launch(logs, ranks, *command, environment=variables, timeout_s=DEADLINE_S, switch_of=switch_of)
+    return server.launch(logs, ranks, *command, environment=variables, timeout_s=LIMIT_S, switch_of=switch_of)
 
 
 @pytest.mark.slow

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -163,21 +162,12 @@ def test_the_pending_frame_of_the_pipeline_names_an_absent_rank(switch: Pipeline
     assert caught.value.missing_ranks == (2,)
 
 
-@pytest.mark.fault("soak: 1 % loss, 1 % duplicates, 2 % late, 3 ranks, 20 s: all retransmitted")
+@pytest.mark.fault("jobs one after the other with 1 % loss, 1 % duplicates, 2 % late, 3 ranks: all retransmitted")
 @pytest.mark.slow
-def test_a_soak_of_20_s_with_loss_duplicates_and_reordering(switch: PipelineSwitch) -> None:
-    """Job after job, 1 % lost, 1 % doubled, 2 % late: every sum of every rank is right."""
-    conditions, began, jobs, collectives = (
-        NetworkConditions(drop=0.01, duplicate=0.01, late=0.02),
-        time.monotonic(),
-        0,
-        0,
-    )
-    while time.monotonic() - began < 20.0:
+def test_jobs_one_after_the_other_with_loss_duplicates_and_reordering(switch: PipelineSwitch) -> None:
+    conditions = NetworkConditions(drop=0.01, duplicate=0.01, late=0.02)
+    for job in range(20):
         switch.epoch += 1
-        scenario = build(jobs, 3, SMALL, 6, largest=400, epoch=switch.epoch, collectives=10)
+        scenario = build(job, 3, SMALL, 6, largest=400, epoch=switch.epoch, collectives=10)
         switch.lease(switch.epoch, 3, SLOTS - 6, 6)
-        scenario.check(TerribleNetwork(switch, scenario.members, conditions, jobs).run())
-        jobs, collectives = jobs + 1, collectives + 10
-    print(f"{collectives} collectives a rank in {jobs} jobs")
-    assert jobs > 1
+        scenario.check(TerribleNetwork(switch, scenario.members, conditions, job).run())

@@ -14,9 +14,9 @@ import pytest
 import p4reduce
 from p4reduce_contracts.jobs import lease
 from p4reduce_contracts.jobs.client import JobClient
+from rigs.limits import LIMIT_S
 from rigs.system import System, start_controller, start_switch
 
-LIMIT_S = 60.0
 STOPPED_S = 3.0
 
 
@@ -68,7 +68,6 @@ def test_a_collective_ends_after_controller_and_switch_are_killed(
     system: System, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With the default timeout of collectives; nothing is left that could reset the job."""
-    monkeypatch.setattr(lease, "DEAD_AFTER_S", 1.0)
     address = system.controller.address("jobs on")
     with JobClient(address) as client:
         client.create_job("job0", 2, slots=8)
@@ -83,6 +82,7 @@ def test_a_collective_ends_after_controller_and_switch_are_killed(
             time.sleep(0.01)
         for process in (system.controller, system.switch):
             process.end(signal.SIGKILL)
+        monkeypatch.setattr(lease, "DEAD_AFTER_S", 1.0)
         with pytest.raises(p4reduce.errors.ControllerLostError):
             waiting.result(LIMIT_S)
         for comm in (first, second):

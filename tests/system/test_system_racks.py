@@ -15,8 +15,8 @@ import pytest
 import p4reduce
 from p4reduce_contracts.jobs.answers import JobStats, SwitchInfo
 from p4reduce_contracts.jobs.client import JobClient
+from rigs.limits import LIMIT_S
 from rigs.networks import RACKS
-from rigs.survivors import LIMIT_S
 from rigs.system import ROOT, System, running_system
 from rigs.udp_relay import PathConditions, UdpRelay
 

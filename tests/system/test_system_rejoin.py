@@ -19,9 +19,10 @@ from p4reduce_contracts.jobs.lease import DEAD_AFTER_S
 from p4reduce_lab.training import find_script
 from rigs.elastic_runs import begun
 from rigs.fork_server import ForkServer
+from rigs.limits import LIMIT_S
 from rigs.memory_group import MemoryGroups
 from rigs.networks import KILLED, over_killed_switches
-from rigs.survivors import LIMIT_S, RANKS, Steps, train
+from rigs.survivors import RANKS, Steps, train
 from rigs.system import System, running_system
 
 SCRIPT = find_script().with_name("elastic.py")

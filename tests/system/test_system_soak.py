@@ -12,10 +12,10 @@ import pytest
 pytest.importorskip("torch")
 
 from rigs.fork_server import ForkServer
+from rigs.limits import LIMIT_S
 from rigs.udp_relay import PathConditions, UdpRelay
 from system.soak import JOBS, Soak, soak
 
-LIMIT_S = 60.0
 SEED = 25788
 """A leg that loses, copies, delays and damages frames, and begins with the kill of a leaf and of the root."""
 

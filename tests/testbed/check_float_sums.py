@@ -13,11 +13,11 @@ import torch
 
 import p4reduce
 from rigs.float_sums import by_numpy
+from rigs.limits import LIMIT_S
 
 SIZES = (1, 63, 500, 4097)
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 WIRES = ("float32", "16", "8")
-LIMIT_S = 30.0
 
 
 def given(size: int, dtype: torch.dtype, rank: int) -> torch.Tensor:

@@ -25,8 +25,8 @@ import pytest
 from p4reduce_lab.errors import MissingToolError
 from p4reduce_testbed import errors
 from p4reduce_testbed.mininet_network import import_mininet
+from rigs.limits import LIMIT_S
 
-DEADLINE_S = 300.0
 OFFLOADS = (
     "rx-checksumming",
     "tx-checksumming",
@@ -136,7 +136,7 @@ class Started:
 
     def finish(self, given: str | None = None) -> tuple[int, str, str]:
         """Wait for its end: status, stdout, stderr."""
-        out, err = self.process.communicate(given, timeout=DEADLINE_S)
+        out, err = self.process.communicate(given, timeout=LIMIT_S)
         return self.process.returncode, out, err.replace(MININET_LIMITS, "")
 
 
@@ -145,7 +145,7 @@ def found_as_left(machine: Machine) -> Iterator[str]:
     """A trace for one testbed; afterwards the machine has to be as it was, with nothing running."""
     before, trace = machine.links(), uuid.uuid4().hex
     yield trace
-    deadline = time.monotonic() + DEADLINE_S
+    deadline = time.monotonic() + LIMIT_S
     while (left := (processes(trace), machine.links())) != ([], before) and time.monotonic() < deadline:
         time.sleep(POLL_S)  # after SIGKILL the kernel removes links a moment after their namespaces' processes
     assert left == ([], before)
@@ -186,7 +186,7 @@ def start(machine: Machine, found_as_left: str, tmp_path: Path) -> Iterator[Any]
     for process in started:
         if process.poll() is None:  # the test has failed
             process.terminate()
-        process.communicate(timeout=DEADLINE_S)
+        process.communicate(timeout=LIMIT_S)
 
 
 def a_topology(commands: tuple[str, ...] = (), tail: tuple[Any, ...] = ()) -> dict[str, Any]:
@@ -309,7 +309,7 @@ def train(machine: Machine, trace: str, out: Path, *options: str) -> dict[str, A
         pytest.importorskip(module)
     command = [*machine.within, *CLI, "train", "--epochs", "1", "--out", str(out), *options]
     environment = {**os.environ, TRACE: trace}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=900, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=LIMIT_S, check=False)
     assert done.returncode == 0, done.stderr
     report: dict[str, Any] = json.loads((out / "report.json").read_text())
     assert [run["name"] for run in report["runs"]] == ["gloo-dense", "p4reduce-dense", "p4reduce-adacomp"]

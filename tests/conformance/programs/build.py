@@ -10,6 +10,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from rigs.limits import LIMIT_S
+
 HERE = Path(__file__).resolve().parent
 SHARED = "construct.p4"
 
@@ -28,7 +30,7 @@ def compile_p4(source: Path) -> tuple[str, str]:
     with tempfile.TemporaryDirectory() as folder:
         target, p4info = Path(folder) / "out.json", Path(folder) / "out.txtpb"
         command = ["p4c-bm2-ss", "-o", str(target), "--p4runtime-files", str(p4info), source.name]
-        done = subprocess.run(command, cwd=source.parent, capture_output=True, text=True, timeout=120)
+        done = subprocess.run(command, cwd=source.parent, capture_output=True, text=True, timeout=LIMIT_S)
         if done.returncode != 0 or not target.exists():
             raise RuntimeError(f"{source.name} does not compile:\n{done.stderr}")
         program = without_places(json.loads(target.read_text()))

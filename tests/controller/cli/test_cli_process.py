@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from rigs.fake_switch_client import make_config
+from rigs.limits import LIMIT_S
 
 COMMAND = [sys.executable, "-m", "p4reduce_contracts"]
 
@@ -24,7 +25,7 @@ def test_a_controller_without_a_switch_ends_with_one_line(tmp_path: Path) -> Non
         env={**os.environ, "NO_COLOR": "1"},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=LIMIT_S,
         check=False,
     )
     assert done.returncode == 1

@@ -9,7 +9,8 @@ import pytest
 
 from p4reduce_contracts.jobs.client import JobClient
 from p4reduce_controller.config import Config
-from rigs.fake_switch_client import LIMIT_S, Running, make_config, serving
+from rigs.fake_switch_client import Running, make_config, serving
+from rigs.limits import LIMIT_S
 
 
 @pytest.fixture

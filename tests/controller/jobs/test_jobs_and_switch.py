@@ -32,6 +32,7 @@ from p4reduce_controller.jobs.slots import SlotRange
 from p4reduce_controller.jobs.store import FILE
 from p4reduce_controller.service import ControllerError
 from rigs.fake_switch_client import OWN_TABLES, FakeSwitchClient, Running, form, join_all, serving
+from rigs.limits import LIMIT_S
 
 
 def test_the_entries_of_an_active_job(running: Running, client: JobClient) -> None:
@@ -286,11 +287,11 @@ def test_a_member_that_leaves_while_the_entries_are_written(running: Running, cl
 
     def hold(operation: str, entry: Entry) -> None:
         writing.set()
-        assert go_on.wait(20.0)
+        assert go_on.wait(LIMIT_S)
 
     running.client.before_write = hold
     tickets = join_all(running, client, "train", 2)
-    assert writing.wait(20.0)
+    assert writing.wait(LIMIT_S)
     client.leave(tickets[1].nonce)
     running.client.before_write = lambda operation, entry: None
     go_on.set()

@@ -29,10 +29,10 @@ from p4reduce_controller.jobs import pipeline as pipelines
 from p4reduce_controller.jobs.entry_writer import EntryWriter
 from p4reduce_controller.p4names import V1MODEL
 from p4reduce_controller.p4rt.client import Client
+from rigs.limits import LIMIT_S
 from rigs.pipeline import SWITCH_IP, udp_frame
 from rigs.system import System, start_switch
 
-LIMIT_S = 60.0
 RATE = next(index for index, reason in DROP_REASONS.items() if reason == "RATE")
 SLOW = MeterConfig(1, 5, 1, 5)
 

@@ -31,11 +31,11 @@ from p4reduce_controller.jobs.model import Grant, rank_children
 from p4reduce_controller.jobs.slots import SlotRange
 from p4reduce_controller.p4names import TOFINO
 from p4reduce_controller.p4rt.client import Client
+from rigs.limits import LIMIT_S
 from rigs.system import Process
 from rigs.tna_switch import CHIPS, TnaSwitch, pipeline_folder, start_controller, tna_switch
 from rigs.udp_workers import close, form, sum_one_round
 
-LIMIT_S = 60.0
 GEOMETRIES = {"tofino1-4x8": Geometry(4, 8), "tofino2-4x16": Geometry(4, 16)}
 
 

@@ -16,7 +16,8 @@ from p4reduce_contracts.artifacts import SwitchGeometry
 from p4reduce_contracts.jobs.client import InvalidRequestError, JobClient, QuotaExceededError
 from p4reduce_controller.config import Config, QuotaConfig
 from p4reduce_controller.jobs.registry import Registry
-from rigs.fake_switch_client import LIMIT_S, serving
+from rigs.fake_switch_client import serving
+from rigs.limits import LIMIT_S
 from rigs.memory_job_store import MemoryJobStore
 
 

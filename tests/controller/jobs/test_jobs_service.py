@@ -25,7 +25,8 @@ from p4reduce_contracts.jobs.client import (
 )
 from p4reduce_contracts.jobs.errors import rounded
 from p4reduce_controller.config import Config
-from rigs.fake_switch_client import LIMIT_S, OWN_TABLES, Running, form, make_config, serving
+from rigs.fake_switch_client import OWN_TABLES, Running, form, make_config, serving
+from rigs.limits import LIMIT_S
 
 
 def test_a_job_from_create_to_remove(running: Running, client: JobClient) -> None:
@@ -104,6 +105,7 @@ def test_a_rank_of_another_launch_gets_an_error_that_names_both(running: Running
         client.join("train", 1, 2, "b restart 0")
 
 
+@pytest.mark.fault('a member sends no heartbeats, its connection open: reset, "rank 1 sent no heartbeat for 10 s"')
 def test_a_member_without_heartbeats_resets_the_job(running: Running, client: JobClient) -> None:
     client.create_job("train", 2)
     tickets, _ = form(running, client, "train", 2)
@@ -112,6 +114,25 @@ def test_a_member_without_heartbeats_resets_the_job(running: Running, client: Jo
     running.pass_time(6.0)
     assert client.heartbeat(tickets[0].nonce) == (True, "rank 1 sent no heartbeat for 10 s")
     assert client.get_job("train").state == "FORMING"
+
+
+@pytest.mark.fault("the controller is paused for longer than a member may be silent: members have their timeout anew")
+def test_members_stay_over_a_pause_of_the_controller(
+    running: Running, client: JobClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    client.create_job("train", 2)
+    tickets, _ = form(running, client, "train", 2)
+
+    def wake() -> None:
+        running.clock.now += 60.0
+        running.controller._awake_at -= 60.0
+        running.controller.sweep()
+
+    running.call(wake)
+    assert "controller was paused" in caplog.messages
+    assert [client.heartbeat(ticket.nonce) for ticket in tickets] == [(False, "")] * 2
+    running.pass_time(11.0)
+    assert client.heartbeat(tickets[0].nonce)[0], "one that stays silent is dropped all the same"
 
 
 def test_the_error_at_the_deadline_names_the_missing_ranks(running: Running, client: JobClient) -> None:
@@ -148,7 +169,7 @@ def test_many_waiting_calls_do_not_delay_others(tmp_path: Path) -> None:
             assert client.heartbeat(tickets[5].nonce) == (False, "")
             for ticket in tickets:
                 running.hello(ticket.job_id, ticket.nonce, ticket.rank)
-            leases = [one.result(20.0) for one in waiting]
+            leases = [one.result(LIMIT_S) for one in waiting]
         assert [lease.rank for lease in leases] == list(range(32))
         assert {lease.epoch for lease in leases} == {1}
         assert running.client.read_table("MainIngress.admission.admit")[31].params["full"] == 0xFFFFFFFF
@@ -164,7 +185,7 @@ def test_a_cancelled_call_ends_the_wait(running: Running, client: JobClient) -> 
         running.wait_for_waiters(members, 1)
         dying.close()
         with pytest.raises(JobServiceError):
-            waiting.result(20.0)
+            waiting.result(LIMIT_S)
     running.wait_for_waiters(members, 0)
     assert members[0].address is None, "its HELLO counts no longer"
 
@@ -179,7 +200,7 @@ def test_a_worker_that_joins_again_ends_its_former_wait(running: Running, client
             client.join("train", 0, 2)
         client.join("train", 0, 2, former=old.nonce)
         with pytest.raises(MemberResetError, match="rank 0 joined again"):
-            waiting.result(20.0)
+            waiting.result(LIMIT_S)
 
 
 def test_an_unknown_nonce_gets_an_error_that_says_to_join_again(client: JobClient) -> None:
@@ -200,7 +221,7 @@ def test_waiting_calls_get_an_error_when_the_controller_stops(config: Config) ->
         running.wait_for_waiters(running.controller.registry.get("train").members, 1)
         running.loop.call_soon_threadsafe(running.controller.stop)
         with pytest.raises(ControllerUnreachableError, match="the controller was stopped"):
-            waiting.result(20.0)
+            waiting.result(LIMIT_S)
 
 
 def test_stats_are_by_job_and_begin_with_the_job(running: Running, client: JobClient) -> None:

@@ -25,6 +25,7 @@ from p4reduce_controller.jobs.hello import Address, Hello
 from p4reduce_controller.jobs.registry import Registry
 from p4reduce_controller.jobs.slots import SlotRange
 from p4reduce_controller.jobs.store import FILE, LAST_EPOCH, Store
+from rigs.limits import LIMIT_S
 from rigs.memory_job_store import MemoryJobStore
 
 SLOTS = SlotRange(0, 4)
@@ -88,7 +89,7 @@ def test_an_epoch_that_was_given_is_on_disk_when_the_process_is_killed(tmp_path:
         "store = Store(Path(sys.argv[1])); store.open(); store.draw_epoch(SlotRange(0, 1), ()); os.kill(os.getpid(), 9)"
     )
     for _ in range(2):
-        assert subprocess.run([sys.executable, "-c", program, str(tmp_path)], timeout=300).returncode == -9
+        assert subprocess.run([sys.executable, "-c", program, str(tmp_path)], timeout=LIMIT_S).returncode == -9
     store = Store(tmp_path)
     store.open()
     assert store.given_epochs() == {1, 2}

@@ -12,7 +12,8 @@ from p4reduce_contracts.jobs.client import JobClient, SwitchAwayError
 from p4reduce_contracts.p4runtime.errors import ReadError, SwitchUnreachableError
 from p4reduce_controller.config import Config
 from p4reduce_controller.jobs import reconciler
-from rigs.fake_switch_client import LIMIT_S, Running, form, serving
+from rigs.fake_switch_client import Running, form, serving
+from rigs.limits import LIMIT_S
 
 CONTRIBUTIONS = "MainIngress.contributions"
 
@@ -163,7 +164,7 @@ def test_a_connection_is_lost_after_a_number_of_failed_probes(
 
     with serving(config) as running:
         running.client.capabilities = capabilities  # type: ignore[method-assign]
-        deadline = time.monotonic() + 20.0
+        deadline = time.monotonic() + LIMIT_S
         while (failures or running.client.connections < 1 + lost) and time.monotonic() < deadline:
             time.sleep(0.01)
         running.call(lambda: None)

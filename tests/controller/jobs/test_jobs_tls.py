@@ -23,7 +23,7 @@ from p4reduce_runtime.security import Security
 from p4reduce_runtime.settings import ConfigError
 from rigs.certificates import Bench
 from rigs.fake_switch_client import FakeSwitchClient, Running, serving
-from rigs.p4rt import LIMIT_S
+from rigs.limits import LIMIT_S
 from rigs.system import COMMAND, Process
 
 
@@ -172,7 +172,7 @@ def test_switch_controller_and_workers_over_tls(bench: Bench, tmp_path: Path, mo
             [sys.executable, *COMMAND, "--controller", address, "job", "create", "train", "--world-size", "1"],
             capture_output=True,
             text=True,
-            timeout=300,
+            timeout=LIMIT_S,
         )
         assert made.returncode == 0, made.stderr
         with pytest.raises(JoinError, match="job train is private: to join it takes its token"):

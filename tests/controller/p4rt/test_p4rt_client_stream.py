@@ -14,7 +14,8 @@ import pytest
 from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_controller.p4rt import Client, DigestConfig, P4RuntimeError, SwitchUnreachableError, TableEntry
 from p4reduce_controller.p4rt.dispatcher import Dispatcher
-from rigs.p4rt import DEVICE_CONFIG, LIMIT_S, P4INFO, Served, served
+from rigs.limits import LIMIT_S
+from rigs.p4rt import DEVICE_CONFIG, P4INFO, Served, served
 
 SAMPLE = (5).to_bytes(6, "big") + bytes(9)
 

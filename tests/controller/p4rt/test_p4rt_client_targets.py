@@ -28,9 +28,10 @@ from p4reduce_controller.p4rt import (
     WriteError,
     elections,
 )
-from p4reduce_lab.addresses import free_address
 from rigs import entity_text
-from rigs.p4rt import DEVICE_CONFIG, LIMIT_S, P4INFO, SCHEMA, bmv2, served
+from rigs.limits import LIMIT_S
+from rigs.p4rt import DEVICE_CONFIG, P4INFO, SCHEMA, bmv2, served
+from rigs.ports import own_address
 
 I = "SampleIngress."  # noqa: E741
 FORWARD = TableEntry(I + "exact_table", {"h.sample.id": 5, "s.ingress_port": 2}, I + "forward", {"port": 1})
@@ -254,7 +255,7 @@ def _until(connect: Callable[[], None]) -> None:
 @pytest.mark.processes
 def test_an_unreachable_switch_is_an_error_within_the_deadline() -> None:
     with pytest.raises(SwitchUnreachableError, match="is the switch running"):
-        Client(free_address(), timeout_s=0.2).connect()
+        Client(own_address(), timeout_s=0.2).connect()
 
 
 def test_calls_without_a_connection_are_errors() -> None:

@@ -23,14 +23,14 @@ from p4reduce_contracts.p4runtime.errors import P4RuntimeError
 from p4reduce_controller.p4rt import Client
 from p4reduce_lab.addresses import answers
 from rigs.certificates import Bench
-from rigs.p4rt import DEVICE_CONFIG, LIMIT_S, P4INFO
+from rigs.limits import LIMIT_S
+from rigs.p4rt import DEVICE_CONFIG, P4INFO
 from rigs.ports import own_address
 
 LOG_PROGRAM = Path(__file__).parents[2] / "conformance" / "programs" / "digest_and_log.json"
 """Sends each frame to port 1, and says "b is" and its second byte."""
 QUEUES = LOG_PROGRAM.parent / "timed" / "queues.json"
 """Sends each frame to the port of its first byte, with the priority of its second."""
-START_S = 60.0
 
 
 class Started:
@@ -95,7 +95,7 @@ def test_a_packet_out_without_a_cpu_port_is_refused_by_name(start: Callable[...,
     with grpc.insecure_channel(address) as channel:
         stub = p4runtime_pb2_grpc.P4RuntimeStub(channel)
         requests: SimpleQueue[p4r.StreamMessageRequest] = SimpleQueue()
-        answers = stub.StreamChannel(iter(requests.get, None), timeout=START_S)
+        answers = stub.StreamChannel(iter(requests.get, None), timeout=LIMIT_S)
         arbitration = p4r.StreamMessageRequest()
         arbitration.arbitration.election_id.low = 1
         requests.put(arbitration)
@@ -103,7 +103,7 @@ def test_a_packet_out_without_a_cpu_port_is_refused_by_name(start: Callable[...,
         config = p4r.SetForwardingPipelineConfigRequest(action="VERIFY_AND_COMMIT", election_id={"low": 1})
         config.config.p4info.CopyFrom(P4INFO)
         config.config.p4_device_config = DEVICE_CONFIG
-        stub.SetForwardingPipelineConfig(config, timeout=START_S)
+        stub.SetForwardingPipelineConfig(config, timeout=LIMIT_S)
         requests.put(p4r.StreamMessageRequest(packet=p4r.PacketOut(payload=b"\0" * 14)))
         found = next(answer.error.message for answer in answers if answer.HasField("error"))
         assert "--cpu-port" in found
@@ -137,7 +137,7 @@ def test_the_error_names_a_program_that_cannot_be_loaded(tmp_path: Path, content
         "--grpc-server-addr",
         f"unix:{tmp_path}/p",
     ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=START_S, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     assert done.returncode == 1
     assert str(path) in done.stderr
     assert "Traceback" not in done.stderr
@@ -155,7 +155,7 @@ def test_a_switch_whose_stdout_nobody_reads_any_more_runs_on(closed: str) -> Non
             if closed == "while it runs":
                 assert process.stdout.readline() == f"Server listening on {address}\n"
             process.stdout.close()
-            deadline = time.monotonic() + START_S
+            deadline = time.monotonic() + LIMIT_S
             while not answers(address):
                 assert process.poll() is None and time.monotonic() < deadline, process.stderr.read()
                 time.sleep(0.1)
@@ -200,7 +200,7 @@ def test_a_depth_is_set_while_frames_pass_and_the_log_has_what_was_dropped(
     (inner, outer), address = pair, own_address()
     switch = start(address, f"-i 1@{inner} --log-console {QUEUES}", "--priority-queues 2")
     cli = [sys.executable, "-m", "p4reduce_switch.bmv2.runtime_cli", "--grpc-addr", address]
-    done = subprocess.run(cli, input="set_queue_depth 0 1 0\n", text=True, timeout=START_S, check=False)
+    done = subprocess.run(cli, input="set_queue_depth 0 1 0\n", text=True, timeout=LIMIT_S, check=False)
     assert done.returncode == 0
     with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3)) as host:
         host.bind((outer, 3))

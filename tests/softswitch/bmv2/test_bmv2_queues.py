@@ -16,11 +16,12 @@ from pathlib import Path
 
 import pytest
 
-from p4reduce_lab.addresses import answers, free_address
+from p4reduce_lab.addresses import answers
+from rigs.limits import LIMIT_S
+from rigs.ports import own_address
 
 PROGRAM = Path(__file__).parents[2] / "conformance" / "programs" / "timed" / "queues.json"
 FRAME_BYTES, FRAMES_PER_S, SECONDS, LINK = 1000, 200, 6, "500kbit"
-START_S = 60.0
 COMMANDS = {
     "bmv2": ["simple_switch_grpc"],
     "embedded": [sys.executable, "-m", "p4reduce_switch.bmv2"],
@@ -49,12 +50,12 @@ class Seen:
 @contextmanager
 def running(command: list[str], slow: str, other: str) -> Iterator[None]:
     """A switch with interfaces as its ports 1 and 2."""
-    address = free_address()
+    address = own_address()
     options = ["-i", f"1@{slow}", "-i", f"2@{other}", str(PROGRAM), "--log-level", "off"]
     options += ["--", "--grpc-server-addr", address]
     with subprocess.Popen([*command, *options], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         try:
-            deadline = time.monotonic() + START_S
+            deadline = time.monotonic() + LIMIT_S
             while not answers(address):
                 assert time.monotonic() < deadline and process.poll() is None, f"{command} does not start"
                 time.sleep(0.1)

@@ -12,7 +12,8 @@ import pytest
 
 from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_switch.p4runtime import server
-from rigs.p4rt import LIMIT_S, Raw, Served, code_of, config, entry, served
+from rigs.limits import LIMIT_S
+from rigs.p4rt import Raw, Served, code_of, config, entry, served
 
 OK, NOT_FOUND, ALREADY_EXISTS = 0, 5, 6
 DROP = ("INSERT", entry("prefix_table", "", "drop"))

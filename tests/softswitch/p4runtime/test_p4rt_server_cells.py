@@ -13,6 +13,7 @@ from p4reduce_contracts.p4.config.v1 import p4info_pb2 as p4i
 from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_contracts.p4runtime.schema import Schema, parse_p4info
 from rigs.entity_text import entity, exact, octets
+from rigs.limits import LIMIT_S
 from rigs.p4rt import DEVICE_CONFIG, P4INFO, SCHEMA, Raw, Served, code_of, config
 
 SETS_P4INFO = parse_p4info((PROGRAMS / "value_set.p4info.txtpb").read_text())
@@ -119,9 +120,9 @@ def test_value_sets_are_written_and_read(parsing: Raw, switch: Served) -> None:
     assert parsing.read(p4r.Entity(value_set_entry={})) == [kinds, pairs]
     for kind, way in ((9, 3), (8, 0)):
         switch.switch.receive(1, bytes((kind, *bytes(13))))
-        assert switch.ports.sent.get(timeout=10)[1][-1] == way
+        assert switch.ports.sent.get(timeout=LIMIT_S)[1][-1] == way
     switch.switch.receive(1, bytes((5, 0x12, 0x99, 4, 0xFF, *bytes(9))))
-    assert switch.ports.sent.get(timeout=10)[1][-1] == 0x80
+    assert switch.ports.sent.get(timeout=LIMIT_S)[1][-1] == 0x80
     assert parsing.write(("MODIFY", members(8))) == ["OK"]
     assert parsing.read(members()) == [members(8)], "all members at once"
     parsing.set_config("RECONCILE_AND_COMMIT", config((PROGRAMS / "value_set.json").read_bytes(), p4info=SETS_P4INFO))

@@ -13,6 +13,7 @@ from p4reduce_contracts.p4runtime.entries import MatchValue, TableEntry
 from p4reduce_contracts.p4runtime.errors import SchemaError, WriteError
 from p4reduce_contracts.p4runtime.schema import parse_p4info
 from p4reduce_controller.p4rt.client import Client
+from rigs.limits import LIMIT_S
 from rigs.p4rt import Raw, Served, config, served
 
 
@@ -34,7 +35,7 @@ def row(table: str, key: MatchValue, value: int, priority: int = 0) -> TableEntr
 def answer(switch: Served, key: int) -> int:
     """The byte that the program writes behind a key."""
     switch.switch.receive(1, bytes((key, 0)))
-    return switch.ports.sent.get(timeout=5)[1][1]
+    return switch.ports.sent.get(timeout=LIMIT_S)[1][1]
 
 
 def refusal(client: Client, *updates: tuple[str, TableEntry]) -> list[str]:
@@ -110,7 +111,7 @@ def test_translated_types_are_numbers_and_strings_are_refused(switch: Served) ->
         found = client.read_table("MainIngress.wides")
         assert sorted(found, key=lambda entry: str(entry.match)) == [wide(2), wide(4, "answer")]
         switch.switch.receive(1, bytes((0, 0, 2, 0)))
-        assert switch.ports.sent.get(timeout=5)[1] == bytes((0, 9, 3, 0))
+        assert switch.ports.sent.get(timeout=LIMIT_S)[1] == bytes((0, 9, 3, 0))
         assert refusal(client, ("insert", wide(0x102)), ("insert", wide(5, value=0x105))) == ["OUT_OF_RANGE"] * 2
         named = TableEntry("MainIngress.names", {"hdr.h.name": 2}, "MainIngress.answer", {"value": 3})
         with pytest.raises(SchemaError, match="translates the type of hdr.h.name to strings"):

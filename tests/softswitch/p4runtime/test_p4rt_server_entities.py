@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
+from rigs.limits import LIMIT_S
 from rigs.p4rt import SCHEMA, Raw, Served, code_of, entry
 
 SEEN = SCHEMA.counters["seen"].id
@@ -122,7 +123,7 @@ def test_a_multicast_group_replicates_frames(raw: Raw, switch: Served) -> None:
     flood.table_entry.is_default_action = True
     assert raw.write(("INSERT", group(3, (1, 0), (2, 0))), ("MODIFY", flood)) == ["OK"] * 2
     switch.switch.receive(5, bytes(15))
-    assert [switch.ports.sent.get(timeout=10)[0] for _ in range(2)] == [1, 2]
+    assert [switch.ports.sent.get(timeout=LIMIT_S)[0] for _ in range(2)] == [1, 2]
 
 
 def test_unsupported_entities_are_unimplemented(raw: Raw) -> None:

@@ -10,7 +10,8 @@ import grpc
 import pytest
 
 from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
-from rigs.p4rt import LIMIT_S, Raw, Served, config
+from rigs.limits import LIMIT_S
+from rigs.p4rt import Raw, Served, config
 
 
 def events(caplog: pytest.LogCaptureFixture, name: str) -> list[dict[str, Any]]:

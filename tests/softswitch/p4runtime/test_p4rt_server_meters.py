@@ -12,6 +12,7 @@ from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_contracts.p4runtime import codec
 from p4reduce_contracts.p4runtime.entries import Entry, MeterConfig, MeterEntry, TableEntry
 from p4reduce_contracts.p4runtime.schema import Schema, parse_p4info
+from rigs.limits import LIMIT_S
 from rigs.p4rt import SCHEMA, Raw, Served, code_of, config
 
 I = "SampleIngress."  # noqa: E741
@@ -209,7 +210,7 @@ class Colours:
         """The colours of so many frames of 9 bytes."""
         for _ in range(frames):
             self._switch.switch.receive(1, bytes((operation, index, 0, 0, 0, 0, 0, 9)) + b"!")
-        return [self._switch.ports.sent.get(timeout=10)[1][7] for _ in range(frames)]
+        return [self._switch.ports.sent.get(timeout=LIMIT_S)[1][7] for _ in range(frames)]
 
 
 @pytest.fixture

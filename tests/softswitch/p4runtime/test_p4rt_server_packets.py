@@ -7,6 +7,7 @@ import pytest
 from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_contracts.p4runtime.schema import FieldInfo
 from p4reduce_switch.p4runtime.encoding import PacketHeader
+from rigs.limits import LIMIT_S
 from rigs.p4rt import Raw, Served, entry
 
 SAMPLE = (5).to_bytes(6, "big") + bytes(9)
@@ -36,7 +37,7 @@ def packet_out(*metadata: tuple[int, bytes]) -> p4r.PacketOut:
 
 def test_a_packet_out_is_sent_from_its_egress_port(raw: Raw, switch: Served) -> None:
     raw.send(packet=packet_out((2, b"\x00"), (1, b"\x01\x02")))
-    assert switch.ports.sent.get(timeout=10) == (258, SAMPLE)
+    assert switch.ports.sent.get(timeout=LIMIT_S) == (258, SAMPLE)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,8 @@ from p4reduce_contracts.p4.config.v1 import p4info_pb2 as p4i
 from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_switch.p4runtime import server
 from p4reduce_switch.program import Program
-from rigs.p4rt import DEVICE_CONFIG, LIMIT_S, P4INFO, Raw, Served, code_of, config, entry
+from rigs.limits import LIMIT_S
+from rigs.p4rt import DEVICE_CONFIG, P4INFO, Raw, Served, code_of, config, entry
 
 
 @pytest.fixture
@@ -91,10 +92,10 @@ def test_writes_refer_to_the_saved_program_and_frames_to_the_committed_one(raw: 
     assert raw.read(entry("ternary_table")) == [], "reads refer to the saved program"
     raw.write(("INSERT", entry("ternary_table", "", "forward", 1, port=b"\x04")))
     switch.switch.receive(1, bytes(15))
-    assert switch.ports.sent.get(timeout=10)[0] == 3
+    assert switch.ports.sent.get(timeout=LIMIT_S)[0] == 3
     raw.set_config("COMMIT")
     switch.switch.receive(1, bytes(15))
-    assert switch.ports.sent.get(timeout=10)[0] == 4
+    assert switch.ports.sent.get(timeout=LIMIT_S)[0] == 4
     assert raw.get_config("COOKIE_ONLY").cookie.cookie == 2
 
 
@@ -260,10 +261,10 @@ def test_invalid_pipeline_requests_are_refused(raw: Raw) -> None:
     assert code_of(raw.get_config, device_id=2) == "NOT_FOUND"
     assert code_of(raw.read, entry("prefix_table"), device_id=2) == "NOT_FOUND"
     request = raw.addressed(p4r.WriteRequest(role="other"))
-    assert code_of(raw.rpc.Write, request, timeout=10) == "NOT_FOUND"
+    assert code_of(raw.rpc.Write, request, timeout=LIMIT_S) == "NOT_FOUND"
     request = raw.addressed(p4r.WriteRequest(atomicity=p4r.WriteRequest.DATAPLANE_ATOMIC))
-    assert code_of(raw.rpc.Write, request, timeout=10) == "UNIMPLEMENTED"
+    assert code_of(raw.rpc.Write, request, timeout=LIMIT_S) == "UNIMPLEMENTED"
 
 
 def test_capabilities_name_the_version(raw: Raw) -> None:
-    assert raw.rpc.Capabilities(p4r.CapabilitiesRequest(), timeout=10).p4runtime_api_version == "1.3.0"
+    assert raw.rpc.Capabilities(p4r.CapabilitiesRequest(), timeout=LIMIT_S).p4runtime_api_version == "1.3.0"

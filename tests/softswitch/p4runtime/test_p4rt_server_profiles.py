@@ -13,6 +13,7 @@ from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_contracts.p4runtime.schema import Schema, parse_p4info
 from rigs import entity_text
 from rigs.entity_text import action, action_set, exact, prefix, to_group, to_member
+from rigs.limits import LIMIT_S
 from rigs.p4rt import Raw, Served, code_of, config
 
 I = "MainIngress."  # noqa: E741
@@ -81,12 +82,12 @@ def test_members_and_groups_are_written_and_read(raw: Raw, switch: Served) -> No
         entry(1, to_group(7)), entry(2, to_member(2))
     )
     switch.switch.receive(1, b"\x20\0\0\0")
-    assert switch.ports.sent.get(timeout=10)[0] == 2
+    assert switch.ports.sent.get(timeout=LIMIT_S)[0] == 2
     changed, smaller = member(2, 9), group(7, (2, 1, 0), max_size=4)
     assert codes(raw, "MODIFY", changed, smaller, entry(2, to_group(7))) == ["OK"] * 3
     assert read(raw, "action_profile_group") == entities(smaller)
     switch.switch.receive(1, b"\x20\0\0\0")
-    assert switch.ports.sent.get(timeout=10)[0] == 9
+    assert switch.ports.sent.get(timeout=LIMIT_S)[0] == 9
     assert codes(raw, "DELETE", entry(1), entry(2), smaller, one, two) == ["OK"] * 5
     assert read(raw, "action_profile_member") == read(raw, "action_profile_group") == []
 
@@ -105,7 +106,7 @@ def test_action_sets_are_read_as_they_were_written(raw: Raw, switch: Served) -> 
     assert codes(raw, "INSERT", member(1), group(1)) == ["INVALID_ARGUMENT"] * 2, "one way or the other"
     assert codes(raw, "MODIFY", entry(1, sends((8, 1, 0)))) == ["OK"]
     switch.switch.receive(1, b"\x10\0\0\0")
-    assert switch.ports.sent.get(timeout=10)[0] == 8
+    assert switch.ports.sent.get(timeout=LIMIT_S)[0] == 8
     assert codes(raw, "DELETE", entry(1), entry(2)) == ["OK"] * 2
     assert codes(raw, "INSERT", member(1), entry(1, sends((4, 1, 0)))) == ["OK", "INVALID_ARGUMENT"]
 
@@ -255,7 +256,7 @@ def test_members_that_watch_a_port_that_is_down_are_not_chosen(raw: Raw, switch:
     def chosen() -> set[int]:
         for flow in range(20):
             switch.switch.receive(1, bytes((0x10, 0, 0, flow)))
-        return {switch.ports.sent.get(timeout=10)[0] for _ in range(20)}
+        return {switch.ports.sent.get(timeout=LIMIT_S)[0] for _ in range(20)}
 
     assert chosen() == {5}
     raw.set_config("RECONCILE_AND_COMMIT", config(DEVICE_CONFIG, p4info=P4INFO))

@@ -13,14 +13,14 @@ import pytest
 
 from p4reduce_contracts.queues import queues_pb2 as q
 from p4reduce_contracts.queues import queues_pb2_grpc
-from p4reduce_lab.addresses import free_address
 from p4reduce_switch.bmv2 import runtime_cli
 from p4reduce_switch.p4runtime import Server
 from p4reduce_switch.ports.ethernet import EthernetPorts
 from p4reduce_switch.program import QueueSettings
 from p4reduce_switch.switch import Switch
 from rigs.certificates import Bench
-from rigs.p4rt import LIMIT_S
+from rigs.limits import LIMIT_S
+from rigs.ports import own_address
 
 PROGRAMS = Path(__file__).parents[2] / "conformance" / "programs"
 QUEUES = (PROGRAMS / "timed" / "queues.json").read_bytes()
@@ -194,10 +194,10 @@ def test_over_tls_only_controllers_set_queues(tmp_path: Path) -> None:
     ],
 )
 def test_the_command_without_a_switch(words: str, status: int, message: str) -> None:
-    address = free_address()
+    address = own_address()
     command = [sys.executable, "-m", "p4reduce_switch.bmv2.runtime_cli", "--grpc-addr", address, *words.split()]
     closed = ["sh", "-c", '"$@" <&-', "sh", *command]
-    done = subprocess.run(closed, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(closed, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     assert done.returncode == status
     assert message.format(address=address) in done.stderr
     assert "Traceback" not in done.stderr

@@ -22,7 +22,8 @@ from p4reduce_switch.p4runtime import Server, request_guard
 from p4reduce_switch.run import SwitchError, SwitchOptions, run_switch
 from p4reduce_switch.switch import Switch
 from rigs.certificates import Bench
-from rigs.p4rt import LIMIT_S, Raw, Served, code_of, config
+from rigs.limits import LIMIT_S
+from rigs.p4rt import Raw, Served, code_of, config
 
 BIG = 100 << 20
 
@@ -145,7 +146,7 @@ def test_large_writes_without_a_certificate_use_no_memory_afterwards(tmp_path: P
             with grpc.insecure_channel(address, options=[("grpc.max_send_message_length", -1)]) as channel:
                 write = channel.unary_unary("/p4.v1.P4Runtime/Write")
                 with ThreadPoolExecutor(3) as pool:
-                    codes = list(pool.map(lambda _: code_of(write, bytes(BIG), timeout=60), range(6)))
+                    codes = list(pool.map(lambda _: code_of(write, bytes(BIG), timeout=LIMIT_S), range(6)))
             assert codes == ["RESOURCE_EXHAUSTED"] * 6
             assert resident_bytes(process.pid) - before < 2 * BIG  # the allocator keeps 60 to 130 MB of the 600
         finally:
@@ -160,7 +161,7 @@ def resident_bytes(pid: int) -> int:
 
 
 def test_the_error_of_a_worker_as_controller_names_the_role(bench: Bench, locked: str) -> None:
-    client = Client(locked, timeout_s=5.0, security=bench.of("worker"))
+    client = Client(locked, timeout_s=LIMIT_S, security=bench.of("worker"))
     with pytest.raises(P4RuntimeError, match="does not name controller.p4reduce") as caught:
         client.connect()
     assert not isinstance(caught.value, NotPrimaryError)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
+from rigs.limits import LIMIT_S
 from rigs.p4rt import SCHEMA, Raw, Served, code_of, entry
 
 EXACT = 'match {{ field_id: 1 exact {{ value: "{}" }} }} match {{ field_id: 2 exact {{ value: "{}" }} }}'
@@ -213,4 +214,4 @@ def test_entries_forward_frames(raw: Raw, switch: Served) -> None:
     raw.write(("INSERT", entry("ternary_table", optional, "forward", 3, port=b"\x07")))
     sample = bytes(6) + bytes(4) + bytes(2) + bytes(1) + b"\xab\xc0"
     switch.switch.receive(1, sample)
-    assert switch.ports.sent.get(timeout=10) == (7, sample)
+    assert switch.ports.sent.get(timeout=LIMIT_S) == (7, sample)

@@ -25,9 +25,9 @@ from p4reduce_switch.program import ExecutionError
 from p4reduce_switch.program.state.replication import Replication
 from p4reduce_switch.switch import Switch
 from rigs.batch_of_python import PythonBatch
+from rigs.limits import LIMIT_S
 from rigs.reflector import Reflector
 
-LIMIT_S = 60.0
 LOOPBACK = 0x7F000001
 FAILS, REPORTS, PUNTS, NOWHERE, FLOODS, SPOILT, LONG, SILENT, TELLS_ALL = range(9)
 """What a payload's first byte asks of the program; others are sent back."""

@@ -6,6 +6,7 @@ import queue
 from pathlib import Path
 
 from p4reduce_switch.ports.link_states import LinkStates
+from rigs.limits import LIMIT_S
 
 
 def test_a_change_is_reported_once(tmp_path: Path) -> None:
@@ -33,7 +34,7 @@ def test_link_states_are_polled_by_a_thread(tmp_path: Path) -> None:
     try:
         for state, up in (("down", False), ("up", True)):
             (tmp_path / "a/operstate").write_text(state)
-            assert told.get(timeout=10) == (7, up)
+            assert told.get(timeout=LIMIT_S) == (7, up)
     finally:
         links.close()
     (tmp_path / "a/operstate").write_text("down")

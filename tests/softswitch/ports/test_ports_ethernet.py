@@ -9,6 +9,7 @@ import pytest
 
 from p4reduce_switch.ports import PortError
 from p4reduce_switch.ports.ethernet import EthernetPorts, parse_interface
+from rigs.limits import LIMIT_S
 
 
 @pytest.mark.parametrize(("text", "found"), [("1@veth1", (1, "veth1")), ("0@eth0.5", (0, "eth0.5"))])
@@ -61,6 +62,6 @@ def _frames(ports: EthernetPorts) -> list[tuple[int, bytes]]:
     found: list[tuple[int, bytes]] = []
     (fileno,) = ports.filenos()
     while not found:
-        assert select.select([fileno], [], [], 10)[0]
+        assert select.select([fileno], [], [], LIMIT_S)[0]
         ports.drain(fileno, lambda port, frame: found.append((port, frame)) if len(frame) > 1000 else None)
     return found

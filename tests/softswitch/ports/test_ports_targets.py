@@ -16,7 +16,8 @@ from p4reduce_switch.p4runtime import Server
 from p4reduce_switch.ports.ethernet import EthernetPorts
 from p4reduce_switch.program import Config, Program
 from p4reduce_switch.switch import Switch
-from rigs.p4rt import DEVICE_CONFIG, LIMIT_S, P4INFO, bmv2
+from rigs.limits import LIMIT_S
+from rigs.p4rt import DEVICE_CONFIG, P4INFO, bmv2
 
 pytestmark = pytest.mark.root
 SAMPLE = (5).to_bytes(6, "big") + bytes(5) + b"\x88\xb5" + b"\x02" + b"a sample, long enough for Ethernet" * 2

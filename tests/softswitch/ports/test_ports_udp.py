@@ -20,6 +20,7 @@ from p4reduce_switch.fair_lock import FairLock
 from p4reduce_switch.ports import DatapathLoop, PortError
 from p4reduce_switch.ports.udp import AGGREGATION_PORT, EVICT_AFTER_S, EVICTION_RETRY_S, UdpUnderlay
 from rigs.batch_of_python import PythonBatch
+from rigs.limits import LIMIT_S
 from rigs.pipeline import SWITCH_MAC, PipelineRig
 
 MAC = bytes.fromhex("020000000001")
@@ -63,7 +64,7 @@ class Bench:
     def unknown_peer(self, address: str = "127.0.0.1") -> socket.socket:
         one = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         one.bind((address, 0))
-        one.settimeout(10)
+        one.settimeout(LIMIT_S)
         self.peers.append(one)
         return one
 
@@ -75,7 +76,7 @@ class Bench:
 
     def drain(self) -> list[tuple[int, bytes]]:
         (fileno,) = self.underlay.filenos()
-        assert select.select([fileno], [], [], 10)[0]
+        assert select.select([fileno], [], [], LIMIT_S)[0]
         frames = self.program.program.frames
         frames.clear()
         if self.loop is None:
@@ -348,7 +349,7 @@ def test_the_cpu_port_is_not_assigned_to_a_peer() -> None:
     underlay = UdpUnderlay(("127.0.0.1", 0), cpu_port=1)
     with underlay._socket, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as peer:
         peer.sendto(HELLO, underlay.address)
-        select.select(underlay.filenos(), [], [], 10)
+        select.select(underlay.filenos(), [], [], LIMIT_S)
         ports: list[int] = []
         underlay.drain(underlay.filenos()[0], lambda port, frame: ports.append(port))
         assert ports == [2]

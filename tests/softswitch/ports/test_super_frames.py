@@ -25,10 +25,10 @@ from p4reduce_switch.ports.ethernet import EthernetLoop, EthernetPorts
 from p4reduce_switch.ports.super_frames import GSO_UDP_L4, HEADER, PLAIN, complete
 from p4reduce_switch.switch import Switch
 from rigs.batch_of_python import PythonBatch
+from rigs.limits import LIMIT_S
 from rigs.pipeline import SWITCH_IP, PipelineRig
 from rigs.reflector import Reflector
 
-LIMIT_S = 60.0
 MACS = bytes.fromhex("020000000001 060000000002")
 (VERSION,) = (number for number, name in DROP_REASONS.items() if name == "VERSION")
 

@@ -12,6 +12,7 @@ from p4reduce_contracts.wire import pack_hello
 from p4reduce_switch.ports.udp import UdpUnderlay
 from p4reduce_switch.program import ExecutionError
 from p4reduce_switch.switch import Switch
+from rigs.limits import LIMIT_S
 from rigs.p4rt import MemoryPorts
 
 
@@ -68,10 +69,10 @@ def test_run_processes_frames_until_it_is_stopped() -> None:
     thread.start()
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as peer:
         peer.sendto(pack_hello(1, 2), underlay.address)
-        assert arrived.wait(10)
+        assert arrived.wait(LIMIT_S)
     switch.stop()
     switch.stop()
-    thread.join(10)
+    thread.join(LIMIT_S)
     assert not thread.is_alive()
     switch.close()
 

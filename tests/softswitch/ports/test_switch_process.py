@@ -15,12 +15,11 @@ from click.testing import CliRunner
 
 from p4reduce_contracts import artifacts
 from p4reduce_controller.p4rt import Client
-from p4reduce_lab.addresses import free_port
 from p4reduce_switch.cli import switch as switch_command
 from p4reduce_switch.ports.udp import UdpUnderlay
 from p4reduce_switch.run import SwitchError, SwitchOptions, _ports, run_switch
 from p4reduce_switch.switch import Switch
-from rigs.p4rt import LIMIT_S
+from rigs.limits import LIMIT_S
 
 RUN = "import sys; from p4reduce_switch.run import *; run_switch(SwitchOptions(*eval(sys.argv[1])))"
 
@@ -138,4 +137,4 @@ def test_the_error_names_a_pipeline_that_cannot_be_loaded(tmp_path: Path) -> Non
         (tmp_path / name).write_text("{}")
     (tmp_path / artifacts.P4INFO).write_text("pkg_info {}")
     with pytest.raises(SwitchError, match="cannot be loaded"):
-        run_switch(SwitchOptions(str(tmp_path), f"127.0.0.1:{free_port()}", p4runtime="127.0.0.1:0"))
+        run_switch(SwitchOptions(str(tmp_path), "127.0.0.1:0", p4runtime="127.0.0.1:0"))

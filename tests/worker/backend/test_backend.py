@@ -17,13 +17,13 @@ import pytest
 
 from p4reduce_contracts.jobs.client import JobClient
 from rigs.fork_server import ForkServer
+from rigs.limits import LIMIT_S
 from rigs.networks import over_networks, racks_of
 from rigs.script_runs import TORCHRUN, environment, run_command
 from rigs.system import System, running_system
 
 HERE = Path(__file__).parent
 CHECKS = "ranks_of_a_group.py"
-LIMIT_S = 240.0
 TOLERANCE = {"ddp_bfloat16": 2.0**-8, "fsdp2_bfloat16": 2.0**-8}
 """Relative difference of losses: of bfloat16 each sum is rounded once here, and at every addition by gloo."""
 
@@ -171,7 +171,7 @@ def test_the_job_of_ranks_that_were_killed_ends_with_them(
         status=-signal.SIGKILL,
         switch_of=impatient_system.switch_of,
     )
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + LIMIT_S
     while jobs(impatient_system):
         assert time.monotonic() < deadline, "the job of the killed ranks is still there"
         time.sleep(0.1)

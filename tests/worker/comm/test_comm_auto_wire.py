@@ -17,6 +17,7 @@ from p4reduce.pytorch.backend import sums
 from p4reduce.pytorch.ddp import DDPState
 from p4reduce.testing.local_group import LocalGroup
 from rigs.buckets import Bucket
+from rigs.limits import LIMIT_S
 
 RANKS = 3
 SLOW, FAST = Speed(round_s=1e-4, frame_s=1e-3), Speed(round_s=1.0, frame_s=1e-9)
@@ -136,7 +137,7 @@ def test_the_backends_sums_of_floats() -> None:
         for average in (False, True) * (MEASURED_SUMS // 2 + 1):
             for dtype in (torch.float32, torch.int32):
                 tensor = torch.full((LARGE,), comm.rank + 1, dtype=dtype)
-                sums.all_reduce(comm, [tensor], average=average, timeout_s=60, wire="auto")
+                sums.all_reduce(comm, [tensor], average=average, timeout_s=LIMIT_S, wire="auto")
                 assert (tensor == (2 if average else 6)).all()
                 found += [sent_as(comm)] if dtype == torch.float32 else []
         return found

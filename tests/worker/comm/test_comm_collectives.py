@@ -23,6 +23,7 @@ from p4reduce.errors import (
 from p4reduce.testing.local_group import LocalGroup
 from p4reduce_contracts.wire import SMALL
 from p4reduce_runtime.datagrams import ENCAP_BYTES
+from rigs.limits import LIMIT_S
 from rigs.scenarios import random_tensors, sum_of_float32
 
 
@@ -120,7 +121,7 @@ def test_barrier_waits_for_the_last() -> None:
 
         def step(comm: Communicator) -> bool:
             if comm.rank == 1:
-                assert arrived.wait(10)
+                assert arrived.wait(LIMIT_S)
                 passed.append(1)
             comm.barrier()
             return passed == [1]
@@ -225,7 +226,7 @@ def test_calls_of_several_threads_take_turns() -> None:
             for thread in threads:
                 thread.start()
             for thread in threads:
-                thread.join(60)
+                thread.join(LIMIT_S)
             return totals
 
         for totals in group.run(step):
@@ -258,7 +259,7 @@ def test_a_reset_stops_the_running_collective_and_every_later_one() -> None:
         comm.membership = membership
         for _ in range(2):
             with pytest.raises(JobResetError, match="the job was reset: rank 1 left; close this communicator"):
-                comm.barrier(timeout_s=10)
+                comm.barrier(timeout_s=LIMIT_S)
         assert comm.stats.frames_up == 1
         comm.close()
         comm.close()

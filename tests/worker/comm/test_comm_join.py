@@ -27,6 +27,7 @@ from p4reduce_contracts.jobs.answers import JobInfo, MemberInfo, WaitingSlot
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.wire import unpack_hello
 from p4reduce_runtime import cache, kernel_cache
+from rigs.limits import LIMIT_S
 
 NONCE = 0xFEED
 join_module = sys.modules["p4reduce.join"]  # p4reduce.join is the function
@@ -88,7 +89,7 @@ class FakeClient:
 def switch() -> Iterator[socket.socket]:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as peer:
         peer.bind(("127.0.0.1", 0))
-        peer.settimeout(10)
+        peer.settimeout(LIMIT_S)
         yield peer
 
 
@@ -130,7 +131,7 @@ def test_join_sends_hello_until_the_lease_and_close_leaves_the_job(
     (client,) = fake.instances
     assert client.address == "10.0.0.9:9600"
     assert (comm.rank, comm.world_size, comm.lease.epoch) == (0, 1, 9)
-    assert client.beaten.wait(10)
+    assert client.beaten.wait(LIMIT_S)
     comm.close(wait=False)
     assert client.log == [("join", "mnist", 0, 1), ("wait_lease", NONCE), ("leave", NONCE), "close"]
 
@@ -212,18 +213,21 @@ def test_join_waits_for_a_switch_that_is_reconnecting(fake: type[FakeClient]) ->
 def test_an_absent_controller_is_waited_for_until_the_deadline_and_logged(
     fake: type[FakeClient], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(join_module, "_RETRY_S", 0.01)
-    monkeypatch.setattr(join_module, "_SAY_EVERY_S", 0.2)
+    now = [0.0]
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+
+    monkeypatch.setattr(join_module, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=sleep))
     fake.answers["join"] = refuse(jobs.ControllerUnreachableError("no controller at 127.0.0.1:9600: start one"))
-    begun = time.monotonic()
     with pytest.raises(JoinError) as caught:
-        p4reduce.join("a", rank=3, world_size=4, timeout_s=1.0)
-    assert time.monotonic() - begun >= 1.0
-    assert str(caught.value) == ("rank 3 could not join job 'a' in 1 s: no controller at 127.0.0.1:9600: start one")
+        p4reduce.join("a", rank=3, world_size=4, timeout_s=20.0)
+    assert now[0] >= 20.0
+    assert str(caught.value) == ("rank 3 could not join job 'a' in 20 s: no controller at 127.0.0.1:9600: start one")
     (client,) = fake.instances
     assert client.log.count(("join", "a", 3, 4)) > 5
     assert client.log[-1] == "close"
-    assert 2 <= len(caplog.messages) <= 6
+    assert len(caplog.messages) == 4
     assert all(
         message.startswith("rank 3 waits to join job 'a': no controller at 127.0.0.1:9600: start one (")
         for message in caplog.messages
@@ -321,7 +325,7 @@ def test_missing_ranks_are_logged_while_the_lease_is_awaited(
     fake.answers["get_job"] = forming
 
     def slow() -> Any:
-        assert asked.wait(10)
+        assert asked.wait(LIMIT_S)
         return jobs.Lease(5, "a", 9, 0, 4, 16, 8, 32, 0.01, "127.0.0.1", fake.switch_port)
 
     fake.answers["wait_lease"] = slow
@@ -375,10 +379,8 @@ def test_a_client_waits_for_an_absent_controller_until_the_deadline(monkeypatch:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{unused.getsockname()[1]}"
-        begun = time.monotonic()
         with pytest.raises(JoinError, match=f"in 2 s: no controller at {address}: start one"):
             p4reduce.join("a", rank=0, world_size=1, controller=address, timeout_s=2.0)
-        assert 2.0 <= time.monotonic() - begun < 10.0
 
 
 def test_a_worker_that_joins_again_names_the_nonce_it_had(fake: type[FakeClient]) -> None:
@@ -386,7 +388,7 @@ def test_a_worker_that_joins_again_names_the_nonce_it_had(fake: type[FakeClient]
     comm = p4reduce.join("a", rank=0, world_size=1, rejoin=True)
     recovery = comm.recovery
     assert isinstance(recovery, Rejoin)
-    recovery.joiner.join(10.0).release()
+    recovery.joiner.join(LIMIT_S).release()
     assert [former for client in fake.instances for former in client.formers] == [0, NONCE]
     comm.close(wait=False)
 
@@ -400,7 +402,7 @@ def test_a_pipeline_with_too_few_ranks_is_refused(fake: type[FakeClient]) -> Non
 def beating(fake: type[FakeClient]) -> Heartbeat:
     granted = Lease(5, "a", 9, 0, 1, 16, 8, 32, heartbeat_interval_s=0.01)
     heartbeat = Heartbeat(fake("x"), NONCE, granted)  # type: ignore[arg-type]
-    heartbeat._thread.join(10)
+    heartbeat._thread.join(LIMIT_S)
     assert not heartbeat._thread.is_alive()
     return heartbeat
 
@@ -443,14 +445,14 @@ def test_a_controller_that_does_not_answer_is_tolerated_for_the_dead_time(
 def test_leaving_does_not_wait_for_a_controller_that_has_stopped() -> None:
     """It accepts the connection, as a stopped process's kernel does, and never answers."""
     with socket.create_server(("127.0.0.1", 0)) as stopped:
-        client = jobs.JobClient(f"127.0.0.1:{stopped.getsockname()[1]}", timeout_s=600.0)
+        client = jobs.JobClient(f"127.0.0.1:{stopped.getsockname()[1]}", timeout_s=2 * LIMIT_S)
         granted = Lease(5, "a", 9, 0, 1, 16, 8, 32, heartbeat_interval_s=0.01)
         heartbeat = Heartbeat(client, NONCE, granted)
         time.sleep(0.1)  # a heartbeat is on its way
         begun = time.monotonic()
         heartbeat.leave()
-        assert time.monotonic() - begun < 60
-        heartbeat._thread.join(10)
+        assert time.monotonic() - begun < LIMIT_S
+        heartbeat._thread.join(LIMIT_S)
         assert not heartbeat._thread.is_alive()
         assert heartbeat.failure() is None
 
@@ -459,7 +461,7 @@ def test_a_rank_logs_when_it_joins_fails_and_leaves(fake: type[FakeClient], capl
     caplog.set_level(logging.INFO, "p4reduce")
     comm = p4reduce.join("mnist", rank=0, world_size=1)
     fake.answers["heartbeat"] = lambda: (True, "rank 1 left")
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + LIMIT_S
     while "job reset" not in caplog.messages:  # of the heartbeat's thread
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -492,7 +494,7 @@ def test_heartbeats_carry_the_slot_waited_for_and_hold_no_reference(fake: type[F
     communicator: Any = Waiting()
     heartbeat = Heartbeat(Client("x"), NONCE, Lease(5, "a", 9, 0, 1, 16, 8, 32, 0.01))  # type: ignore[arg-type]
     heartbeat.attach(communicator)
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + LIMIT_S
     while not any(told):
         assert time.monotonic() < deadline
         time.sleep(0.01)

@@ -15,6 +15,7 @@ from p4reduce.errors import JoinError
 from p4reduce.rank_metrics import RankMetrics, address_of
 from p4reduce.testing.local_group import LocalGroup
 from p4reduce_contracts.jobs.client import JobClient
+from rigs.limits import LIMIT_S
 from rigs.networks import over_networks
 from rigs.ports import own_address
 from rigs.system import System
@@ -23,7 +24,7 @@ Scraped = dict[tuple[str, ...], float]
 
 
 def page(address: str) -> str:
-    with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as answer:
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=LIMIT_S) as answer:
         return str(answer.read().decode())
 
 

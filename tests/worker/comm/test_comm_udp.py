@@ -19,13 +19,14 @@ from p4reduce.transport import UdpTransport
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.wire import DEFAULT, MAX_COLUMNS, RESULT, SMALL, Frame, Geometry, pack, unpack
 from p4reduce_runtime.datagrams import RUN_BYTES, SHORT_RUN_BYTES
+from rigs.limits import LIMIT_S
 
 
 def test_all_reduce_over_udp_sockets() -> None:
     world_size, slots = 3, 16
     tensors = [np.arange(10_000, dtype=np.int32) * (rank + 1) for rank in range(world_size)]
     with UdpSwitch(world_size, slots) as switch, ThreadPoolExecutor(world_size) as pool:
-        comms = [connect(switch.port, rank, world_size, slots, timeout_s=30) for rank in range(world_size)]
+        comms = [connect(switch.port, rank, world_size, slots, timeout_s=LIMIT_S) for rank in range(world_size)]
         for result in pool.map(lambda comm: comm.all_reduce(tensors[comm.rank]), comms):
             assert (result == np.arange(10_000) * 6).all()
         list(pool.map(Communicator.close, comms))
@@ -74,7 +75,7 @@ def test_frames_are_sent_with_gso_where_the_switch_receives_each(chosen: str, mo
         pytest.skip("only the compiled loop over a socket sends runs")
     monkeypatch.setenv("P4REDUCE_SEGMENTATION", chosen)
     tensor = np.arange(20_000, dtype=np.int32)
-    with UdpSwitch(1, 16) as switch, connect(switch.port, 0, 1, 16, timeout_s=30) as comm:
+    with UdpSwitch(1, 16) as switch, connect(switch.port, 0, 1, 16, timeout_s=LIMIT_S) as comm:
         for _ in range(3):
             assert (comm.all_reduce(tensor) == tensor).all()
         channel = comm._connection.channel
@@ -139,7 +140,7 @@ def test_an_unknown_value_of_p4reduce_segmentation_is_an_error() -> None:
 def test_over_sockets_results_may_come_late_and_damaged() -> None:
     """Slot 0's opening RESULT, which all others wait for, comes last; and one block is damaged once on its way down."""
     tensor = np.arange(20_000, dtype=np.int32)
-    with UdpSwitch(1, 16) as switch, connect(switch.port, 0, 1, 16, timeout_s=30) as comm:
+    with UdpSwitch(1, 16) as switch, connect(switch.port, 0, 1, 16, timeout_s=LIMIT_S) as comm:
         process, held = switch.switch.process, list[tuple[int, bytes]]()
         damaged = False
 
@@ -170,7 +171,7 @@ def test_over_sockets_different_calls_are_an_error_and_a_refusal_leaves_ranks_in
         UdpSwitch(world_size, slots, drop=0.05, seed=3) as switch,
         ThreadPoolExecutor(world_size) as pool,
     ):
-        comms = [connect(switch.port, rank, world_size, slots, timeout_s=30) for rank in range(world_size)]
+        comms = [connect(switch.port, rank, world_size, slots, timeout_s=LIMIT_S) for rank in range(world_size)]
 
         def refused(comm: Communicator) -> str:
             mine = np.where(tensor == 5, np.nan if comm.rank == 1 else 5, tensor).astype(np.float32)

@@ -20,6 +20,7 @@ from p4reduce.errors import CollectiveTimeoutError, JobResetError
 from p4reduce.testing.udp_switch import UdpSwitch, connect
 from p4reduce.transport import UdpTransport
 from p4reduce_contracts.jobs.lease import Level
+from rigs.limits import LIMIT_S
 from rigs.virtual_path import rank_0
 
 
@@ -118,7 +119,7 @@ import numpy as np
 from p4reduce.errors import CollectiveTimeoutError
 from p4reduce.testing.udp_switch import UdpSwitch, connect
 
-with UdpSwitch(1, 16) as switch, connect(switch.port, 0, 1, 16, timeout_s=60) as comm:
+with UdpSwitch(1, 16) as switch, connect(switch.port, 0, 1, 16, timeout_s=600) as comm:
     assert comm.all_reduce(np.ones(30, np.float32)).sum() == 30
     try:
         comm.all_reduce(np.ones(5000, np.float32), timeout_s=1.0)
@@ -137,7 +138,7 @@ with UdpSwitch(1, 16) as switch, connect(switch.port, 0, 1, 16, timeout_s=60) as
 @pytest.mark.skipif(shutil.which("ip") is None, reason="ip (iproute2) is not on PATH")
 def test_a_path_with_a_small_mtu_in_a_network_namespace() -> None:
     command = ["unshare", "--net", "sh", "-c", IN_A_SMALL_NETWORK, "sh", sys.executable, "-c", SUM]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "answered frames of up to 192 bytes, and none of 1088 bytes or more" in done.stdout
     assert "the path's MTU is 1000 bytes, and a full frame takes a packet of 1116 bytes" in done.stdout
@@ -162,10 +163,10 @@ def test_over_a_socket_a_wait_is_logged_too(monkeypatch: pytest.MonkeyPatch) -> 
     log.addHandler(told)
     with UdpSwitch(2, 16) as switch, ThreadPoolExecutor(1) as pool, ExitStack() as undo:
         undo.callback(log.removeHandler, told)
-        early, late = (connect(switch.port, rank, 2, 16, timeout_s=60) for rank in range(2))
+        early, late = (connect(switch.port, rank, 2, 16, timeout_s=LIMIT_S) for rank in range(2))
         for comm in (early, late):
             undo.callback(comm.close, wait=False)
         summed = pool.submit(early.all_reduce, np.ones(5, np.float32))
-        assert told.event.wait(30)
+        assert told.event.wait(LIMIT_S)
         assert (late.all_reduce(np.ones(5, np.float32)) == 2).all()
-        assert (summed.result(60) == 2).all()
+        assert (summed.result(LIMIT_S) == 2).all()

@@ -13,6 +13,7 @@ import pytest
 
 from p4reduce import turns as module
 from p4reduce.turns import Turns
+from rigs.limits import LIMIT_S
 
 
 def interrupted(function: Callable[[], object], at: int) -> bool:
@@ -77,7 +78,7 @@ def test_turns_are_in_order_without_those_cancelled() -> None:
 
     turns.hold(0, first)
     for thread in threads:
-        thread.join(10)
+        thread.join(LIMIT_S)
     assert order == [(number, True) for number in range(4)]
 
 

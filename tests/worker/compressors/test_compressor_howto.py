@@ -16,6 +16,7 @@ import torch
 from p4reduce.compressors import by_name, registry
 from p4reduce.compressors.all_reduce import all_reduce_compressed
 from p4reduce.testing.local_group import LocalGroup
+from rigs.limits import LIMIT_S
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "compressors.md"
 HOWTO = "Write a compressor"
@@ -74,7 +75,7 @@ def test_the_table_names_every_compressor_with_its_forms() -> None:
 
 def run(*command: str | Path, **options: Any) -> str:
     """What a command prints; its errors are the test's."""
-    done = subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=300, **options)
+    done = subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=LIMIT_S, **options)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

@@ -9,6 +9,7 @@ import torch
 
 from p4reduce import compressors
 from p4reduce.compressors import Policy, by_name, register, registry
+from rigs.limits import LIMIT_S
 
 
 @pytest.mark.parametrize(
@@ -78,5 +79,5 @@ def test_a_class_of_the_user_is_registered(monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.processes
 def test_the_package_is_an_attribute_after_importing_p4reduce_alone() -> None:
     code = "import p4reduce; print(p4reduce.compressors.AdaComp.name)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=LIMIT_S)
     assert (done.stdout, done.stderr) == ("adacomp\n", "")

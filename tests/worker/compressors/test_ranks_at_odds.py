@@ -15,6 +15,7 @@ from p4reduce.compressors.forms.sum import lane_width
 from p4reduce.errors import CollectiveMismatchError, CollectiveTimeoutError, InvalidTensorError
 from p4reduce.testing.in_process import exchange_all, groups
 from p4reduce.testing.local_group import LocalGroup
+from rigs.limits import LIMIT_S
 from rigs.ranks import equal, gaussian, gradients_of, over_switch
 
 FAMILIES: dict[str, Callable[[], Compressor]] = {
@@ -27,7 +28,7 @@ FAMILIES: dict[str, Callable[[], Compressor]] = {
 }
 BEFORE = 3
 """Steps until something goes wrong."""
-ABSENT_S, LOST_S = 0.3, 1.0
+ABSENT_S, LOST_S = 0.3, 3.0
 """Timeouts of a group no collective of which can succeed, and of one whose first does."""
 WHOLE = ("residues", "steps", "bits", "counts", "scales")
 
@@ -130,7 +131,7 @@ def told(compressors: list[Compressor], step: int) -> list[str]:
             all_reduce_compressed(comm, compressors[comm.rank], source(comm.rank, step))
         return str(caught.value)
 
-    with LocalGroup(len(compressors), timeout_s=5.0) as group:
+    with LocalGroup(len(compressors), timeout_s=LIMIT_S) as group:
         return group.run(rank_main)
 
 

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from p4reduce.compressors import Policy, ScaleCom
+from rigs.limits import LIMIT_S
 from rigs.ranks import SHAPES, gradients_of, over_switch, residue_of
 
 CHUNK = 25
@@ -102,7 +103,7 @@ def test_a_selection_encoded_as_zeros_does_not_affect_the_next_leader() -> None:
     def source(_rank: int, step: int) -> dict[str, torch.Tensor]:
         return {"old": old, "new": new} if step else {"old": old}
 
-    found = list(over_switch([ScaleCom() for _ in range(2)], source, 2, timeout_s=30.0))[1]
+    found = list(over_switch([ScaleCom() for _ in range(2)], source, 2, timeout_s=LIMIT_S))[1]
     for outcome, _ in found:
         assert torch.count_nonzero(outcome.means["old"]) == 3000 and (outcome.means["old"][:, 0] > 0.9).all()
         assert torch.count_nonzero(outcome.means["new"]) == 30

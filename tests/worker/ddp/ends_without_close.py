@@ -107,5 +107,5 @@ else:
             gradients = parameters = staticmethod(lambda: [gradient])
 
         state.reduce(Bucket())  # type: ignore[arg-type]
-        busy.wait(10)
+        busy.wait(600)
         raise ValueError("of the user")

@@ -16,6 +16,7 @@ from p4reduce.errors import CollectiveTimeoutError, InvalidTensorError
 from p4reduce.pytorch.ddp import DDPState, ddp_hook
 from p4reduce.testing.local_group import LocalGroup
 from rigs.fork_server import ForkServer
+from rigs.limits import LIMIT_S
 
 pytestmark = pytest.mark.usefixtures("process_group")
 
@@ -93,7 +94,7 @@ def test_closing_a_state_leaves_the_communicator_open() -> None:
 @pytest.mark.parametrize("kind", [ValueError, InvalidTensorError])
 def test_an_exception_while_a_bucket_is_under_way_leaves_the_job_at_once(kind: type[Exception]) -> None:
     lost = threading.Event()
-    group = LocalGroup(1, timeout_s=30, lose=lambda rank, frame: lost.is_set())
+    group = LocalGroup(1, timeout_s=LIMIT_S, lose=lambda rank, frame: lost.is_set())
     comm, membership = group.comms[0], Membership()
     comm.membership = membership
     with contextlib.suppress(kind), DDPState(comm) as state:
@@ -129,14 +130,14 @@ def test_leaving_by_an_exception_waits_for_no_bucket() -> None:
             started.set()
         return lost.is_set()
 
-    group = LocalGroup(1, timeout_s=30, lose=lose)
+    group = LocalGroup(1, timeout_s=2 * LIMIT_S, lose=lose)
     begun = time.monotonic()
     with contextlib.suppress(KeyboardInterrupt), DDPState(group.comms[0]) as state:
         lost.set()
         state.reduce(Bucket(torch.ones(3), last=False))  # type: ignore[arg-type]
-        assert started.wait(10)
+        assert started.wait(LIMIT_S)
         raise KeyboardInterrupt
-    assert time.monotonic() - begun < 15
+    assert time.monotonic() - begun < LIMIT_S
 
 
 def test_the_mean_of_large_gradients_is_finite() -> None:
@@ -158,7 +159,7 @@ def test_the_end_of_the_interpreter_leaves_the_job(
     script = str(Path(__file__).with_name("ends_without_close.py"))
     log = tmp_path / "log"
     with torch_server.start(log, script, how, environment=os.environ, folder=tmp_path) as forked:
-        assert forked.wait(60) == status, log.read_text()
+        assert forked.wait(LIMIT_S) == status, log.read_text()
     text = log.read_text()
     assert [line for line in text.splitlines() if line in ("working", "left")] == ["working", "left"], text
     assert ("ValueError: of the user" in text) == (how == "raised")

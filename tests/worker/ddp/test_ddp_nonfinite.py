@@ -17,6 +17,7 @@ from p4reduce.testing.local_group import LocalGroup
 from p4reduce.testing.udp_switch import UdpSwitch
 from rigs.buckets import Bucket
 from rigs.fork_server import ForkServer
+from rigs.limits import LIMIT_S
 from rigs.ranks import MAKERS, equal
 
 TESTS = Path(__file__).parents[2]
@@ -149,7 +150,7 @@ def test_a_grad_scaler_skips_the_steps_that_it_skips_over_gloo(torch_server: For
     script = str(Path(__file__).with_name("scaled_training.py"))
     with UdpSwitch(2) as switch:
         command = script, str(switch.port), str(tmp_path / "store")
-        printed = torch_server.launch(tmp_path, 2, *command, environment=os.environ, timeout_s=120)
+        printed = torch_server.launch(tmp_path, 2, *command, environment=os.environ, timeout_s=LIMIT_S)
     outputs = [json.loads(text.splitlines()[-1]) for text in printed]
     assert outputs[0] == outputs[1], "the ranks ended with other weights"
     gloo, over_switch = outputs[0]["gloo"], outputs[0]["switch"]

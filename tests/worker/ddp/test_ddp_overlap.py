@@ -18,8 +18,8 @@ from p4reduce.pytorch.ddp import DDPState
 from p4reduce.testing.local_group import LocalGroup
 from rigs.buckets import Bucket
 from rigs.kernels import bits
+from rigs.limits import LIMIT_S
 
-LONG_S = 20.0
 BUCKETS = 4
 
 
@@ -65,7 +65,7 @@ def test_only_the_next_bucket_is_compressed_while_one_is_sent() -> None:
         def slow(*args: Any, **options: Any) -> Any:
             bucket = len(seen)
             following = compressor.begun[bucket + 1 : bucket + 3]
-            seen.append((all(each.wait(LONG_S) for each in following[:1]), any(e.wait(0.1) for e in following[1:])))
+            seen.append((all(each.wait(LIMIT_S) for each in following[:1]), any(e.wait(0.1) for e in following[1:])))
             return usual(*args, **options)
 
         with mock.patch.object(comm, "all_reduce_segments", slow), DDPState(comm, compressor) as state:
@@ -103,7 +103,7 @@ def test_a_bucket_with_nan_found_early_is_refused_in_its_turn(compressor: Callab
         usual = comm.all_reduce_segments
 
         def slow(*args: Any, **options: Any) -> Any:
-            assert checked.wait(LONG_S)
+            assert checked.wait(LIMIT_S)
             return usual(*args, **options)
 
         class Telling(Bucket):

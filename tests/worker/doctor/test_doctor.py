@@ -29,10 +29,11 @@ from p4reduce_contracts.jobs.answers import JoinTicket
 from p4reduce_contracts.jobs.client import JobClient
 from p4reduce_contracts.wire import SMALL
 from p4reduce_controller.config import Config, ControllerConfig, SecurityConfig
-from p4reduce_lab.addresses import free_address
 from rigs.certificates import Bench
 from rigs.fake_switch_client import serving
+from rigs.limits import LIMIT_S
 from rigs.networks import KILLED, over_networks, racks_of
+from rigs.ports import own_address
 from rigs.system import Process, System, running_system, start_controller, start_switch
 
 SHORT_S = 3.0
@@ -111,7 +112,7 @@ def examined_pair(system: System, timeout_s: float) -> list[list[Check]]:
 
 @over_networks()
 def test_all_ranks_of_a_job(system: System) -> None:
-    for rank, checks in enumerate(examined_pair(system, 30.0)):
+    for rank, checks in enumerate(examined_pair(system, LIMIT_S)):
         named = by_name(checks)
         assert not [check for check in checks if check.status is Status.FAILED], checks
         assert "of 2 rank(s), every bit right" in named["exact sum"].found
@@ -138,7 +139,7 @@ def test_a_running_job_is_not_disturbed(controller: str) -> None:
 
 
 def test_no_controller() -> None:
-    address = free_address()
+    address = own_address()
     found = failed(run_checks(address))
     assert found.name == "controller"
     assert f"no controller at {address}: start one with" in found.found
@@ -181,7 +182,7 @@ def test_a_path_that_loses_frames(controller: str, monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr("p4reduce.switch_connection.make_channel", lambda *_, **__: None)  # frames pass the transport
     monkeypatch.setattr(transport.UdpTransport, "send", send_most)
-    found = by_name(run_checks(controller, timeout_s=30.0))
+    found = by_name(run_checks(controller, timeout_s=LIMIT_S))
     assert found["round trips"].status is Status.WARNING
     repeated = re.search(r" (\d+) of (\d+) were$", found["round trips"].found)
     assert repeated and 10 <= int(repeated[1]) < int(repeated[2]), found["round trips"]
@@ -208,7 +209,7 @@ def test_over_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         for name, value in bench.environment("worker").items():
             monkeypatch.setenv(name, value)
         address = controller.address("jobs on")
-        checks = run_checks(address, timeout_s=30.0)
+        checks = run_checks(address, timeout_s=LIMIT_S)
         with JobClient(address) as client:
             assert not client.list_jobs().jobs
     finally:
@@ -269,7 +270,7 @@ def test_full_frames_that_are_lost(controller: str, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr("p4reduce.switch_connection.make_channel", lambda *_, **__: None)  # frames pass the transport
     monkeypatch.setattr(transport.UdpTransport, "send", send_short)
-    checks = run_checks(controller, timeout_s=30.0)
+    checks = run_checks(controller, timeout_s=LIMIT_S)
     found = failed(checks)
     assert found.name == "full frames"
     assert by_name(checks)["exact sum"].status is Status.OK
@@ -290,7 +291,7 @@ def test_frames_that_a_switch_drops_are_counted(
     monkeypatch.setattr("p4reduce.switch_connection.make_channel", lambda *_, **__: None)  # frames pass the transport
     monkeypatch.setattr(transport.UdpTransport, "send", send_damaged)
     switch = system.switch_of(0, 1)
-    found = failed(run_checks(controller, timeout_s=30.0, switch=switch))
+    found = failed(run_checks(controller, timeout_s=LIMIT_S, switch=switch))
     assert found.name == "full frames"
     assert re.search(rf"; meanwhile frames were dropped: [1-9]\d* TRUNCATED at {switch or system.root}$", found.found)
 
@@ -373,7 +374,7 @@ def test_fragments_can_be_forbidden() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as peer:
         peer.bind(("127.0.0.1", 0))
         towards = transport.UdpTransport(*peer.getsockname())
-        peer.settimeout(5)
+        peer.settimeout(LIMIT_S)
         longest = towards.path_mtu - 28
         if longest > 65507:
             pytest.skip("the loopback interface takes whatever UDP can send")

@@ -15,12 +15,12 @@ from pathlib import Path
 
 import pytest
 
-from p4reduce_lab.addresses import free_port
-from rigs.script_runs import LIMIT_S, TORCHRUN, compare, copy_script, environment, read_weights, run
+from rigs.limits import LIMIT_S
+from rigs.ports import own_port
+from rigs.script_runs import TORCHRUN, compare, copy_script, environment, read_weights, run
 from rigs.system import System
 
 SCRIPT = Path(__file__).parents[3] / "examples/slurm.sbatch"
-READY_S = 60.0
 RANKS = 4
 
 CONFIGURATION = """
@@ -54,7 +54,7 @@ def slurm(folder: Path) -> Iterator[Mapping[str, str]]:
     node = socket.gethostname().partition(".")[0]
     configuration.write_text(
         CONFIGURATION.format(
-            ports=(free_port(), free_port()), user=getpass.getuser(), folder=folder, node=node, ranks=RANKS
+            ports=(own_port(), own_port()), user=getpass.getuser(), folder=folder, node=node, ranks=RANKS
         )
     )
     variables = {**os.environ, "SLURM_CONF": str(configuration)}
@@ -63,7 +63,7 @@ def slurm(folder: Path) -> Iterator[Mapping[str, str]]:
         for name in ("slurmctld", "slurmd"):
             with (folder / f"{name}.log").open("w") as log:
                 daemons.append(subprocess.Popen([name, "-D"], env=variables, stdout=log, stderr=log))
-        deadline = time.monotonic() + READY_S
+        deadline = time.monotonic() + LIMIT_S
         while b"idle" not in subprocess.run(["sinfo", "-h"], env=variables, capture_output=True, check=False).stdout:
             logs = "".join(log.read_text() for log in folder.glob("*.log"))
             assert time.monotonic() < deadline, f"Slurm has no idle node: {logs}"
@@ -72,7 +72,7 @@ def slurm(folder: Path) -> Iterator[Mapping[str, str]]:
     finally:
         for daemon in reversed(daemons):
             daemon.terminate()
-            daemon.wait(READY_S)
+            daemon.wait(LIMIT_S)
 
 
 @pytest.mark.slow

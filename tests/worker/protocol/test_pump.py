@@ -21,6 +21,7 @@ from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.wire import DEFAULT
 from p4reduce_runtime import datagrams
 from p4reduce_runtime.datagrams import ENCAP_BYTES
+from rigs.limits import LIMIT_S
 
 COLUMNS, BLOCK_WORDS, HEADER_WORDS = 8, 32, 16
 SLOTS = 32
@@ -38,7 +39,7 @@ def path() -> Iterator[tuple[Any, socket.socket]]:
         here.connect(there.getsockname())
         there.connect(here.getsockname())
         here.setblocking(False)
-        there.settimeout(10)
+        there.settimeout(LIMIT_S)
         datagrams.accept_runs(there)
         channel = make_channel(here.fileno(), plain=False)
         if channel is None:
@@ -73,7 +74,7 @@ def test_frames_of_equal_length_are_sent_as_one_gso_run(
     engine.contributions["slot"] = range(count)[::-1]
     channel.pump.send_frames(channel.socket, engine, count, together)
     runs = []
-    while select.select([there], [], [], 0 if runs else 10)[0]:
+    while select.select([there], [], [], 0 if runs else LIMIT_S)[0]:
         runs.append(np.frombuffer(there.recv(1 << 16), np.uint32))
     # of those together the longest first, in the order of the answers; a run's last frame may be a shorter one
     sent = [int(slot) for run in runs for slot in run[np.r_[True, run[1:] != run[:-1]]]]

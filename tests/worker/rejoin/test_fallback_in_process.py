@@ -20,6 +20,7 @@ from p4reduce.testing.local_group import LocalGroup
 from p4reduce.testing.resettable_group import ResettableGroup
 from p4reduce_contracts.wire import SMALL
 from rigs.cut_runs import CutGroup, run, run_and_close, same
+from rigs.limits import LIMIT_S
 from rigs.memory_group import MemoryGroups
 from rigs.tree_group import CutTree
 
@@ -101,7 +102,7 @@ def test_the_ranks_return_to_the_switch_in_the_same_collective() -> None:
         group.run(lambda comm: comm.all_reduce(ONES))
         for epoch in (8, 9):
             group.reset()
-            deadline = time.monotonic() + 20
+            deadline = time.monotonic() + LIMIT_S
             while [comm.lease.epoch for comm in group.comms] != [epoch] * 2:
                 assert time.monotonic() < deadline
                 assert all((total == 2).all() for total in group.run(lambda comm: comm.all_reduce(ONES)))
@@ -126,7 +127,7 @@ def test_a_failed_return_to_the_switch_is_tried_again(monkeypatch: pytest.Monkey
         group.run(lambda comm: comm.all_reduce(ONES))
         monkeypatch.setattr(ResettableGroup, "join_epoch", join_at_last)
         group.reset()
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + LIMIT_S
         while [comm.lease.epoch for comm in group.comms] != [8, 8]:
             assert time.monotonic() < deadline
             assert all((total == 2).all() for total in group.run(lambda comm: comm.all_reduce(ONES)))

@@ -18,6 +18,7 @@ from p4reduce.errors import CollectiveError, NotFiniteError, PeerRefusedError, R
 from p4reduce.ring import RingState, ring_hook
 from p4reduce.ring.schedule import Hop, mean_over_ring
 from rigs.buckets import Bucket
+from rigs.limits import LIMIT_S
 
 
 def values_of(rank: int, elements: int) -> np.ndarray:
@@ -140,7 +141,7 @@ def test_a_neighbour_that_does_not_answer_is_waited_for_until_the_deadline() -> 
             with pytest.raises(CollectiveError, match="the ring broke between rank 0 and rank 1"):
                 state.reduce(Bucket(0, gradient, gradient, last=True))  # type: ignore[arg-type]
             left.set()
-        assert left.wait(60)
+        assert left.wait(LIMIT_S)
         state.close()
 
     over_gloo(2, rank_main)

@@ -18,11 +18,11 @@ from p4reduce.pytorch.ddp import DDPState
 from p4reduce.pytorch.staging import OnDevice, stage
 from p4reduce.testing.local_group import LocalGroup
 from rigs.buckets import Bucket
+from rigs.limits import LIMIT_S
 from rigs.simulated_accelerator import Schedule, SimulatedAccelerator
 
 SCHEDULES: list[Schedule] = ["lazy", "eager", *range(8)]
 META = torch.device("meta")
-LIMIT_S = 60.0
 GIVEN = torch.arange(12.0).reshape(3, 4)
 
 Use = Callable[[SimulatedAccelerator, torch.Tensor], Any]
@@ -281,7 +281,7 @@ def test_a_future_that_the_device_cannot_complete_is_an_error(monkeypatch: pytes
     work.finish()
     waited = threading.Thread(target=lambda: pytest.raises(RuntimeError, future.wait), daemon=True)
     waited.start()
-    waited.join(20)
+    waited.join(LIMIT_S)
     assert not waited.is_alive() and isinstance(work.exception(), RuntimeError)
     with LocalGroup(1) as group:
         state = DDPState(group.comms[0])
@@ -296,7 +296,7 @@ def test_a_future_that_the_device_cannot_complete_is_an_error(monkeypatch: pytes
 
         passed = threading.Thread(target=backward, daemon=True)
         passed.start()
-        passed.join(20)
+        passed.join(LIMIT_S)
         assert not passed.is_alive(), "it waits for a thread that has ended"
         assert "the device is lost" in str(raised)
         group.comms[0].close(wait=False)
