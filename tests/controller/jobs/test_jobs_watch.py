@@ -179,10 +179,6 @@ import numpy, os
 while comm.all_reduce(numpy.array([not os.path.exists({!r})], numpy.int32))[0] == 2: time.sleep(0.01)
 print("all right in epoch", comm.lease.epoch, flush=True)
 """
-HOLD_THE_INTERPRETER = """
-print("holding", flush=True)
-ctypes.PyDLL(None).sleep(3600)
-"""
 
 
 class Rank(NamedTuple):
@@ -300,26 +296,33 @@ def test_a_rank_that_is_killed_while_it_waits_for_the_others_is_replaced(system:
         assert [line(rank) for rank in ranks] == ["summed in epoch 1"] * 2
 
 
-@pytest.mark.fault("a worker holds the interpreter: nothing: heartbeats do not need the interpreter")
+@pytest.mark.fault(
+    "a worker holds the interpreter for longer than its heartbeat timeout: nothing: its connection answers pings "
+    "without the interpreter"
+)
 @pytest.mark.slow
-def test_a_member_that_holds_the_interpreter_sends_heartbeats(system: System, start: Start) -> None:
+def test_a_member_that_holds_the_interpreter_is_not_dropped(system: System, start: Start) -> None:
+    """The controller's pings have four fifths of the timeout for an answer."""
+    system.controller.end()
+    system.start_controller(heartbeat_timeout_s=5)
     with JobClient(system.controller.address("jobs on")) as client:
         client.create_job("train", 2)
-        first, second = start(0, ""), start(1, HOLD_THE_INTERPRETER)
+        first = start(0, "")
+        second = start(1, "ctypes.PyDLL(None).sleep(7); print('released', flush=True)")
         assert (line(first), line(second)) == ("joined", "joined")
-        assert line(second) == "holding"
-        for _ in range(5):
-            until_heard(client)
+        assert line(second) == "released"
+        job = client.get_job("train")
+        assert (job.state, job.last_reset) == ("ACTIVE", "")
 
 
 @pytest.mark.slow
 def test_workers_continue_over_a_restart_of_the_controller(system: System, start: Start, tmp_path: Path) -> None:
-    """Their watches and heartbeats find the new one, which takes them for members as long as they are heard of."""
+    """Their heartbeats find the new one."""
     address = system.controller.address("jobs on")
     with JobClient(address) as client:
         client.create_job("train", 2)
     told = tmp_path / "told"
-    ranks = [start(rank, SUM_UNTIL_TOLD.format(str(told)) + SAY_WHY) for rank in range(2)]
+    ranks = [start(rank, SUM_UNTIL_TOLD.format(str(told))) for rank in range(2)]
     assert [line(rank) for rank in ranks] == ["joined"] * 2
     system.controller.end(signal.SIGKILL)
     system.start_controller()
@@ -329,5 +332,3 @@ def test_workers_continue_over_a_restart_of_the_controller(system: System, start
         assert [line(rank) for rank in ranks] == ["all right in epoch 1"] * 2
         job = client.get_job("train")
         assert (job.state, job.epoch, job.last_reset) == ("ACTIVE", 1, "")
-    ranks[1].process.send_signal(signal.SIGKILL)
-    assert "rank 1 is gone: its connection to the controller ended" in line(ranks[0])
