@@ -202,6 +202,50 @@ def check_records() -> None:
     ]
 
 
+def check_functional(calls: str) -> None:
+    """Functional collectives, which are called by torch's C++ code, one after the other: the methods must not block."""
+    rank, size, world = dist.get_rank(), dist.get_world_size(), dist.group.WORLD
+    for _ in range(int(calls)):
+        gathered = functional.all_gather_tensor(torch.ones(50) * rank, 0, world).wait()
+        assert gathered.view(size, 50)[:, 0].tolist() == list(range(size))
+    large = functional.all_gather_tensor(given(rank, torch.float32, (700, 401)), 0, world).wait()
+    assert torch.equal(large, torch.cat([given(each, torch.float32, (700, 401)) for each in range(size)]))
+    two = functional.all_gather_into_tensor_coalesced([torch.ones(2) * rank, torch.ones(3, dtype=torch.int64)], world)
+    assert two[0].tolist() == [each for each in range(size) for _ in range(2)] and two[1].tolist() == [1] * 3 * size
+    before = world._submitted
+    for op, one in (("sum", size), ("avg", 1)):
+        parts = [torch.ones(2 * size, 3), torch.ones(size)]
+        assert functional.reduce_scatter_tensor(parts[0], op, 0, world).tolist() == [[one] * 3] * 2
+        two = functional.reduce_scatter_tensor_coalesced(parts, op, [0, 0], world)
+        assert two[0].tolist() == [[one] * 3] * 2 and two[1].tolist() == [one]
+    assert world._submitted == before + 4, "not all went over the switch"
+    assert functional.reduce_scatter_tensor(torch.ones(size).double(), "avg", 0, world).tolist() == [1]
+    turned = functional.all_to_all_single(torch.full((size,), rank), None, None, world).wait()
+    assert turned.tolist() == list(range(size))
+
+
+def check_to_one() -> None:
+    """Collectives that one rank alone sends to or receives from."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    rows = [torch.zeros(2) for _ in range(size)]
+    dist.gather(torch.full((2,), float(rank)), rows if rank == 1 else None, 1)
+    assert rank != 1 or [row[0].item() for row in rows] == list(range(size))
+    mine = torch.zeros(2)
+    dist.scatter(mine, [torch.full((2,), float(each)) for each in range(size)] if rank == 1 else None, 1)
+    assert mine.tolist() == [rank, rank]
+    total_of = torch.ones(3)
+    dist.reduce(total_of, 0)
+    assert rank or total_of.tolist() == [size] * 3
+    turned = [torch.zeros(1) for _ in range(size)]
+    dist.all_to_all(turned, [torch.full((1,), float(rank)) for _ in range(size)])
+    assert [row.item() for row in turned] == list(range(size))
+    if rank == 0:
+        got = torch.zeros(3)
+        assert sorted(dist.recv(got) for _ in range(size - 1)) == list(range(1, size)) and got.tolist() == [7] * 3
+    else:
+        dist.send(torch.full((3,), 7.0), 0)
+
+
 def check_subgroups() -> None:
     rank, size = dist.get_rank(), dist.get_world_size()
     pair = dist.new_group([0, 1])

@@ -63,10 +63,18 @@ def test_every_collective_of_every_dtype_is_right(wide_system: System, launch: L
         "records",
         "subgroups",
         "compiled",
+        "functional=1",
+        "to_one",
     )
     for output in launch(3, CHECKS, *checks, "hook=fp16", "hook=powersgd"):
         assert output.endswith("ok\n")
     assert jobs(wide_system) == []
+
+
+@pytest.mark.slow
+def test_functional_collectives_do_not_block_each_other(launch: Launch) -> None:
+    for output in launch(2, CHECKS, "functional=300"):
+        assert output.endswith("ok\n")
 
 
 @pytest.mark.slow

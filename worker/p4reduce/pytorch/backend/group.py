@@ -1,8 +1,11 @@
 """The process group of the backend "p4reduce".
 
 Sums (all_reduce, reduce_scatter) of dtypes that the switch can add, and large broadcasts and all-gathers, go over the
-switch. All else goes over a companion gloo group: it is registered as this group's backend of torch's base class, which
-takes what is not overridden here. Which way a collective goes depends only on what is equal on all ranks.
+switch. All else goes over a companion gloo group. Which way a collective goes depends only on what is equal on all
+ranks.
+
+Every collective that torch's C++ code calls by a method of Python is one here: where it finds none, it calls its own
+with the interpreter's lock held, which waits for gloo's lock, whose holder may wait for the interpreter's.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from __future__ import annotations
 import functools
 import logging
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
@@ -54,16 +58,38 @@ _Result = TypeVar("_Result")
 
 
 def _uncompiled(method: _Method) -> _Method:
-    """Mark what torch.compile does not look into, and record it for torch.profiler as torch's own groups do."""
-    name = f"c10d::{method.__name__}{'' if method.__name__ in ('barrier', 'send') else '_'}"
+    """Mark what torch.compile does not look into."""
+    disabled = vars(torch)["_disable_dynamo"](method)
+
+    @functools.wraps(method)
+    def call(*arguments: Any, **keywords: Any) -> Any:
+        # the mark imports torch._dynamo when it is called: 2.7 s of processor time for who compiles nothing, and
+        # torch.distributed.nn.functional, which keeps the group of that time alive in default arguments
+        return (disabled if "torch._dynamo" in sys.modules else method)(*arguments, **keywords)
+
+    marked: Any = call
+    return marked  # type: ignore[no-any-return]
+
+
+def _recorded(method: _Method) -> _Method:
+    """Mark it as uncompiled, and record it for torch.profiler as torch's own groups do."""
+    name = f"c10d::{method.__name__}{'' if method.__name__ == 'barrier' else '_'}"
 
     @functools.wraps(method)
     def recorded(self: Any, *arguments: Any, **keywords: Any) -> Any:
         with _RecordFunctionFast(name, list(_tensors_in(arguments))):
             return method(self, *arguments, **keywords)
 
-    marked: _Method = vars(torch)["_disable_dynamo"](recorded)
-    return marked
+    return _uncompiled(recorded)  # type: ignore[return-value]
+
+
+def _by_gloo(name: str) -> Any:
+    """Return a method that calls the companion group's method of this name."""
+
+    def forward(self: Any, *arguments: Any, **keywords: Any) -> Any:
+        return getattr(self._companion, name)(*arguments, **keywords)
+
+    return _uncompiled(forward)
 
 
 def _tensors_in(arguments: Any) -> Iterator[torch.Tensor]:
@@ -101,14 +127,16 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
         self._closed = False
         self._closing = threading.Lock()
         self._gloo = self._make_gloo("gloo")
+        self._companion = _c10d.ProcessGroup(group.group_rank, group.group_size)
+        """Calls `_gloo`, without the interpreter's lock, by methods that `_gloo` has not."""
         self._second_gloo: Any = None
         """Of the collective thread: the first one is called by other threads, in another order."""
         self._no_room = False
         self._submitted = 0
-        self._register_backend(torch.device("cpu"), _c10d.ProcessGroup.BackendType.GLOO, self._gloo)
-        if torch.cuda.is_available():
-            self._register_backend(torch.device("cuda"), _c10d.ProcessGroup.BackendType.GLOO, self._gloo)
-        self._set_default_backend(_c10d.ProcessGroup.BackendType.GLOO)
+        for process_group in (self, self._companion):
+            for device in ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",):
+                process_group._register_backend(torch.device(device), _c10d.ProcessGroup.BackendType.GLOO, self._gloo)
+            process_group._set_default_backend(_c10d.ProcessGroup.BackendType.GLOO)
         self._thread = CollectiveThread(f"p4reduce-group-{group.group_id}")
         if self._over_switch:
             self._communicator()
@@ -156,7 +184,7 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
 
     # Sums
 
-    @_uncompiled
+    @_recorded
     def allreduce(self, tensors: Any, opts: Any = None, timeout: timedelta | None = None, **keywords: Any) -> Any:
         """Sum each tensor over all ranks, in place."""
         opts = _options(AllreduceOptions, opts, timeout, **keywords)
@@ -165,7 +193,7 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
             return self._over_gloo(self._gloo.allreduce, tensors, opts)
         return self._sum_in_place("all_reduce", tensors, opts)
 
-    @_uncompiled
+    @_recorded
     def allreduce_coalesced(self, tensors: Any, opts: Any = None) -> Any:
         """Sum several tensors over all ranks, in place, in one collective for all that the switch can sum."""
         opts = _options(AllreduceCoalescedOptions, opts, None)
@@ -174,27 +202,43 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
             return self._over_gloo(self._gloo.allreduce_coalesced, tensors, opts)
         return self._sum_in_place("all_reduce_coalesced", tensors, opts)
 
-    @_uncompiled
+    @_recorded
     def _reduce_scatter_base(self, output: torch.Tensor, given: torch.Tensor, opts: Any = None) -> Any:
         """Sum `given` over all ranks; `output` becomes this rank's part of it."""
         opts = _options(ReduceScatterOptions, opts, None)
         if not self._takes([given], opts.reduceOp, output):
             return self._over_gloo(self._gloo._reduce_scatter_base, output, given, opts)
-        length = output.numel()
-        if given.numel() != length * self.size():
-            raise ValueError(f"reduce_scatter of {given.numel()} numbers to {length} on each of {self.size()} ranks")
-        staged = stage(given.device, [given], [output])
-        part = self.rank() * length, (self.rank() + 1) * length
-
-        def run(timeout_s: float) -> None:
-            (mine,) = self._sum_parts(staged.reads, [part], opts.reduceOp, timeout_s)
-            staged.writes[0].detach().copy_(mine.reshape(output.shape))
-
-        return self._submit("reduce_scatter", [output], opts, run, staged)
+        return self._sum_to_parts([output], [given], opts)
 
     reduce_scatter_single = _reduce_scatter_base
 
     @_uncompiled
+    def reduce_scatter_single_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
+        """Do `reduce_scatter_single` with several tensors, in one collective for all."""
+        opts = _options(ReduceScatterOptions, opts, None)
+        if not self._takes(inputs, opts.reduceOp, *outputs):
+            return self._over_gloo(self._companion.reduce_scatter_tensor_coalesced, outputs, inputs, opts)
+        return self._sum_to_parts(outputs, inputs, opts)
+
+    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
+
+    def _sum_to_parts(self, outputs: list[torch.Tensor], inputs: list[torch.Tensor], opts: Any) -> CollectiveWork:
+        for output, given in zip(outputs, inputs, strict=True):
+            length = output.numel()
+            if given.numel() != length * self.size():
+                text = f"reduce_scatter of {given.numel()} numbers to {length} on each of {self.size()} ranks"
+                raise ValueError(text)
+        staged = stage(inputs[0].device, inputs, outputs)
+        parts = [(self.rank() * output.numel(), (self.rank() + 1) * output.numel()) for output in outputs]
+
+        def run(timeout_s: float) -> None:
+            found = self._sum_parts(staged.reads, parts, opts.reduceOp, timeout_s)
+            for output, mine in zip(staged.writes, found, strict=True):
+                output.detach().copy_(mine.reshape(output.shape))
+
+        return self._submit("reduce_scatter", outputs, opts, run, staged)
+
+    @_recorded
     def reduce_scatter(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
         """Sum the rows of `inputs` over all ranks; this rank's row becomes `outputs`."""
         opts = _options(ReduceScatterOptions, opts, None)
@@ -210,7 +254,7 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
 
         return self._submit("reduce_scatter", [output], opts, run, staged)
 
-    @_uncompiled
+    @_recorded
     def barrier(self, opts: Any = None) -> Any:
         """Return once every rank has called it and all collectives before it have ended."""
         opts = _options(BarrierOptions, opts, None)
@@ -227,7 +271,7 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
 
     # Copies
 
-    @_uncompiled
+    @_recorded
     def broadcast(self, tensors: Any, opts: Any = None, **keywords: Any) -> Any:
         """Copy the root's tensor to all ranks."""
         opts = _options(BroadcastOptions, opts, None, **keywords)
@@ -251,7 +295,7 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
 
         return self._submit("broadcast", tensors, opts, run, staged)
 
-    @_uncompiled
+    @_recorded
     def _allgather_base(self, output: torch.Tensor, given: torch.Tensor, opts: Any = None) -> Any:
         """Copy every rank's `given` into `output`, by rank."""
         opts = _options(AllgatherOptions, opts, None)
@@ -268,6 +312,16 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
     all_gather_single = _allgather_base
 
     @_uncompiled
+    def all_gather_single_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
+        """Do `all_gather_single` with several tensors."""
+        if len(inputs) == 1:
+            return self._allgather_base(outputs[0], inputs[0], opts)
+        opts = _options(AllgatherOptions, opts, None)
+        return self._companion.allgather_into_tensor_coalesced(outputs, inputs, opts)
+
+    allgather_into_tensor_coalesced = all_gather_single_coalesced
+
+    @_recorded
     def allgather(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
         """Copy every rank's tensor into `outputs`, by rank."""
         opts = _options(AllgatherOptions, opts, None)
@@ -317,6 +371,17 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
             return over_gloo(gloo)
         return self._routes.run(comm, kind, size, lambda: over_switch(comm), lambda: over_gloo(gloo), timeout_s)
 
+    # What never goes over the switch
+
+    all_to_all_single = alltoall_base = _by_gloo("alltoall_base")
+    alltoall = _by_gloo("alltoall")
+    gather = _by_gloo("gather")
+    scatter = _by_gloo("scatter")
+    reduce = _by_gloo("reduce")
+    send = _by_gloo("send")
+    recv = _by_gloo("recv")
+    recv_anysource = recvAnysource = _by_gloo("recv_anysource")
+
     # The end
 
     def shutdown(self) -> None:
@@ -337,7 +402,7 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
                 self._job.comm.close(wait=False)
             self._job.close()
         self._thread.close(CLOSE_S)
-        self._gloo = self._second_gloo = None
+        self._gloo = self._companion = self._second_gloo = None
 
     # How
 
