@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import sys
+import threading
 from datetime import timedelta
 
 import torch
@@ -349,6 +351,25 @@ def check_timeout() -> None:
         assert "timed out; its timeout was 1 s" in str(error) and "still waits for rank 1" in str(error), error
         print("timed out as it should", flush=True)
     store.set("rank 0 has its error", "")
+
+
+def check_fails_in_a_callback() -> None:
+    """Rank 0 fails while a callback waits in a collective that rank 1 does not call; rank 1 waits for its end."""
+    store = dist.distributed_c10d._get_default_store()
+    if dist.get_rank():
+        dist.all_reduce(torch.ones(5))
+        ended, _, _ = select.select([os.pidfd_open(int(store.get("rank 0")))], [], [], 30)
+        raise SystemExit("rank 0 ended" if ended else "rank 0 did not end")
+    waits = threading.Event()
+
+    def callback(_future: torch.futures.Future) -> None:
+        waits.set()
+        dist.all_reduce(torch.ones(5))
+
+    dist.all_reduce(torch.ones(5), async_op=True).get_future().then(callback)
+    assert waits.wait(60)
+    store.set("rank 0", str(os.getpid()))
+    raise SystemExit("rank 0 fails")
 
 
 def check_killed() -> None:

@@ -34,12 +34,12 @@ Launch = Callable[..., list[str]]
 def launch(wide_system: System, torch_server: ForkServer, tmp_path: Path) -> Launch:
     """launch(ranks, script, *arguments, **variables): what each rank printed."""
 
-    def run(ranks: int, script: str, *arguments: str, **variables: str) -> list[str]:
+    def run(ranks: int, script: str, *arguments: str, status: int = 0, **variables: str) -> list[str]:
         command = str(HERE / script), *arguments
         of_ranks = {**environment(wide_system), **variables}
         switch_of = wide_system.switch_of
         return torch_server.launch(
-            tmp_path, ranks, *command, environment=of_ranks, timeout_s=LIMIT_S, switch_of=switch_of
+            tmp_path, ranks, *command, environment=of_ranks, timeout_s=LIMIT_S, status=status, switch_of=switch_of
         )
 
     return run
@@ -75,6 +75,11 @@ def test_every_collective_of_every_dtype_is_right(wide_system: System, launch: L
 def test_functional_collectives_do_not_block_each_other(launch: Launch) -> None:
     for output in launch(2, CHECKS, "functional=300"):
         assert output.endswith("ok\n")
+
+
+@pytest.mark.slow
+def test_a_rank_that_fails_while_a_callback_waits_ends(launch: Launch) -> None:
+    assert "rank 0 ended" in launch(2, CHECKS, "fails_in_a_callback", status=1)[1]
 
 
 @pytest.mark.slow

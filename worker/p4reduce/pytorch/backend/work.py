@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import functools
+import os
 import queue
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -18,13 +18,32 @@ from p4reduce.pytorch.staging import OnHost
 if TYPE_CHECKING:
     Tensors = list[torch.Tensor]
 
-CALLBACK_THREADS = 32
-"""How many callbacks of futures may wait for other collectives at once, as PowerSGD's do."""
+
+class _Callbacks:
+    """Runs callbacks of futures, each at once: one may wait for a collective that another one calls, as PowerSGD's do.
+
+    Its threads are daemons: those of a ThreadPoolExecutor are waited for at the interpreter's end, before anything
+    ends the collective that a callback waits for.
+    """
+
+    def __init__(self) -> None:
+        self._calls: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._idle = threading.Semaphore(0)
+
+    def submit(self, call: Callable[[], None]) -> None:
+        self._calls.put(call)
+        if not self._idle.acquire(blocking=False):
+            threading.Thread(target=self._run, name="p4reduce-callback", daemon=True).start()
+
+    def _run(self) -> None:
+        while True:
+            self._calls.get()()
+            self._idle.release()
 
 
 @functools.cache
-def _callbacks() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(CALLBACK_THREADS, "p4reduce-callbacks")
+def _callbacks(_process: int) -> _Callbacks:
+    return _Callbacks()  # a forked process has none of its parent's threads
 
 
 class CollectiveWork(Work):
@@ -52,7 +71,7 @@ class CollectiveWork(Work):
             source = self._source
         self._gate.release()
         if source is not None:
-            _callbacks().submit(self._complete)
+            _callbacks(os.getpid()).submit(self._complete)
 
     def wait(self, timeout: timedelta = timedelta(0)) -> bool:
         """Return True when it is done, or raise its error; RuntimeError after `timeout` (0: its own time limit).
@@ -76,7 +95,7 @@ class CollectiveWork(Work):
                 self._source = self._staged.future()
                 self._future = self._source.then(self._value)  # an exception in a callback is an error to C++ too
                 if self._done:
-                    _callbacks().submit(self._complete)
+                    _callbacks(os.getpid()).submit(self._complete)
             return self._future
 
     def _complete(self) -> None:
