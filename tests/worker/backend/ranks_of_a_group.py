@@ -358,13 +358,15 @@ def check_fails_in_a_callback() -> None:
     store = dist.distributed_c10d._get_default_store()
     if dist.get_rank():
         dist.all_reduce(torch.ones(5))
-        ended, _, _ = select.select([os.pidfd_open(int(store.get("rank 0")))], [], [], 30)
+        ended, _, _ = select.select([os.pidfd_open(int(store.get("rank 0")))], [], [], 120)
         raise SystemExit("rank 0 ended" if ended else "rank 0 did not end")
     waits = threading.Event()
+    options = dist.AllreduceOptions()
+    options.timeout = timedelta(minutes=10)
 
     def callback(_future: torch.futures.Future) -> None:
         waits.set()
-        dist.all_reduce(torch.ones(5))
+        dist.group.WORLD.allreduce([torch.ones(5)], options).wait()
 
     dist.all_reduce(torch.ones(5), async_op=True).get_future().then(callback)
     assert waits.wait(60)
