@@ -2,19 +2,40 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import rich.table
 from rich.console import Console
 
-from p4reduce_lab.bench import thresholds
 from p4reduce_lab.bench.case import Case, Findings, Series, show
 from p4reduce_lab.bench.numbers import median
 from p4reduce_lab.bench.store import software
-from p4reduce_lab.report import Table, machine
+from p4reduce_lab.report import Table, machine, picture, write_json
 from p4reduce_lab.training import INSTALL
+
+
+@dataclass(frozen=True)
+class Result:
+    """One threshold of thresholds.json. `ratio` None: it was not measured, and so does not hold."""
+
+    name: str
+    ratio: float | None
+    at_least: float
+    holds: bool
+
+
+def judge(cases: Iterable[Case], findings: Mapping[str, Findings]) -> list[Result]:
+    """Return a result for every threshold of these cases; `findings` are those of the cases that ran, by name."""
+    results = []
+    for case in cases:
+        ratios = findings[case.name].ratios if case.name in findings else {}
+        for one in case.thresholds:
+            ratio = ratios.get(one.name)
+            results.append(Result(one.name, ratio, one.at_least, ratio is not None and ratio >= one.at_least))
+    return results
 
 
 def write(
@@ -22,29 +43,28 @@ def write(
     cases: Sequence[Case],
     findings: Mapping[str, Findings],
     why_not: Mapping[str, str],
-    results: Sequence[thresholds.Result],
+    results: Sequence[Result],
     *,
     quick: bool,
     seconds: float,
     console: Console,
 ) -> None:
     """Write all files to the folder `out`, and tables to the console."""
-    document = {
-        "machine": machine(),
-        "software": software(),
-        "quick": quick,
-        "seconds": seconds,
-        "cases": {name: found.document() for name, found in findings.items()},
-        "not_measured": dict(why_not),
-    }
-    (out / "results.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-    thresholds.write(out / "thresholds.json", results)
+    about = {"machine": machine(), "software": software(), "quick": quick, "seconds": seconds}
+    documents = {name: found.document() for name, found in findings.items()}
+    write_json(out / "results.json", {**about, "cases": documents, "not_measured": dict(why_not)})
+    write_json(out / "thresholds.json", [asdict(result) for result in results])
     for case in cases:
         if case.name in findings:
             console.print(case_table(case, findings[case.name]))
-    for name, why in _left_out(findings, why_not).items():
+    left_out = {name: why.splitlines()[0] for name, why in why_not.items()}
+    for name, why in [*left_out.items(), *(one for found in findings.values() for one in found.skipped.items())]:
         console.print(f"not measured: {name}: {why}", markup=False)
-    pictures = _draw(out, findings, console)
+    try:
+        pictures = draw(out, [series for found in findings.values() for series in found.series])
+    except ImportError as error:
+        pictures = []
+        console.print(f"no plots: {error}; {INSTALL}", markup=False)
     if results:
         console.print(threshold_table(results, quick))
     written = ", ".join(str(path) for path in (out / "results.json", out / "thresholds.json", *pictures))
@@ -61,7 +81,7 @@ def case_table(case: Case, found: Findings) -> rich.table.Table:
     return shown.terminal(f"{case.name}: {case.about}", "\n".join(found.notes), left=(0, 1, 2, len(headings) - 1))
 
 
-def threshold_table(results: Sequence[thresholds.Result], quick: bool) -> rich.table.Table:
+def threshold_table(results: Sequence[Result], quick: bool) -> rich.table.Table:
     """Return the table of thresholds."""
     held = sum(result.holds for result in results)
     measured = sum(result.ratio is not None for result in results)
@@ -89,16 +109,46 @@ def _row(series: Series, sized: bool) -> list[str]:
     return [*row, counted]
 
 
-def _left_out(findings: Mapping[str, Findings], why_not: Mapping[str, str]) -> dict[str, str]:
-    left = {name: why.splitlines()[0] for name, why in why_not.items()}
-    return left | {what: why for found in findings.values() for what, why in found.skipped.items()}
+_PLOTS = {
+    "density": ("density", "pattern", "share of the blocks that are not zero"),
+    "racks": ("simulated ranks", "racks", "ranks"),
+}
+"""Pictures of the series that have an axis in their `at`: the axis, what else distinguishes lines, and a label."""
 
 
-def _draw(out: Path, findings: Mapping[str, Findings], console: Console) -> list[Path]:
-    """Draw what can be drawn; without matplotlib nothing, with a message."""
-    try:
-        from p4reduce_lab.bench.plot import draw
-    except ImportError as error:
-        console.print(f"no plots: {error}; {INSTALL}", markup=False)
-        return []
-    return draw(out, [series for found in findings.values() for series in found.series])
+def draw(out: Path, series: Sequence[Series]) -> list[Path]:
+    """Write a PNG for each plot that there are series for; return the files. Raises ImportError without matplotlib."""
+    files = []
+    for name, (axis, label, along) in _PLOTS.items():
+        points = [point for point in series if axis in point.at]
+        if len({point.at[axis] for point in points}) > 1:
+            files.append(out / f"{name}.png")
+            _draw(files[-1], points, axis, label, along)
+    return files
+
+
+def _draw(path: Path, series: Sequence[Series], axis: str, label: str, along: str) -> None:
+    """Draw one panel a link and unit, one line a peer and label."""
+    panels = _grouped(series, lambda point: (point.link, point.unit))
+    with picture(path, len(panels), width=6.5 * len(panels)) as drawn:
+        for axes, ((link, unit), shown) in zip(drawn, panels, strict=True):
+            for (peer, which), line in _grouped(shown, lambda point: (point.peer, str(point.at.get(label, "")))):
+                line = sorted(line, key=lambda point: point.at[axis])
+                places, middles = [point.at[axis] for point in line], [median(point.values) for point in line]
+                name = f"{peer} {which}".strip()
+                if len(line) == 1:  # the same all along
+                    axes.axhline(middles[0], color="#7a7f87", linestyle="--", label=name)
+                    continue
+                axes.plot(places, middles, marker="o", label=name)
+                low, high = [min(point.values) for point in line], [max(point.values) for point in line]
+                axes.fill_between(places, low, high, alpha=0.15)
+            axes.set(title=link, xlabel=along, ylabel=unit, xscale="log", yscale="log")
+            axes.title.set_fontsize(9)
+            axes.legend(frameon=False, fontsize=8)
+
+
+def _grouped(series: Iterable[Series], key: Callable[[Series], Any]) -> list[tuple[Any, list[Series]]]:
+    groups: dict[Any, list[Series]] = {}
+    for point in series:
+        groups.setdefault(key(point), []).append(point)
+    return list(groups.items())

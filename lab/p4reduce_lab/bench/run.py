@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from p4reduce_lab.bench import report, thresholds
+from p4reduce_lab.bench import report
 from p4reduce_lab.bench.case import NETWORKS, Case, Findings
 from p4reduce_lab.bench.cases import BY_NAME, CASES
 from p4reduce_lab.bench.store import Store
@@ -70,7 +70,7 @@ def run_bench(
                 console.print(error.message, style="red", markup=False)
         if found is not None:
             findings[case.name] = found
-    results = thresholds.judge(cases, findings)
+    results = report.judge(cases, findings)
     report.write(out, cases, findings, why_not, results, quick=quick, seconds=time.monotonic() - began, console=console)
     return not failed and (not check or all(result.holds for result in results))
 

@@ -16,7 +16,7 @@ def series(peer: str, density: float) -> Series:
 
 
 def test_a_series_of_points_is_plotted(tmp_path: Path) -> None:
-    from p4reduce_lab.bench.plot import draw
+    from p4reduce_lab.bench.report import draw
 
     points = [series("p4reduce", 0.1), series("p4reduce", 0.01), series("gloo", 1.0)]
     nowhere = Series("some", "gloo", "loopback", "ms", [1.0])
@@ -25,6 +25,6 @@ def test_a_series_of_points_is_plotted(tmp_path: Path) -> None:
 
 
 def test_a_single_point_is_not_plotted(tmp_path: Path) -> None:
-    from p4reduce_lab.bench.plot import draw
+    from p4reduce_lab.bench.report import draw
 
     assert draw(tmp_path, [series("p4reduce", 0.1)]) == []

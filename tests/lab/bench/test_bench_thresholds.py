@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
-from p4reduce_lab.bench import cases, report, run, thresholds
+from p4reduce_lab.bench import cases, report, run
 from p4reduce_lab.bench.case import Case, Findings, Need, Run, Series, Threshold
 from p4reduce_lab.bench.cli import bench
 from p4reduce_lab.bench.store import Store
@@ -61,7 +61,7 @@ def run_cases(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., 
 
 def test_a_threshold_holds_from_its_ratio_on() -> None:
     some = [case("low", 2.0), case("even", 2.0), case("none", 2.0)]
-    results = thresholds.judge(some, {"low": found(1.99, "low"), "even": found(2.0, "even")})
+    results = report.judge(some, {"low": found(1.99, "low"), "even": found(2.0, "even")})
     assert [(result.ratio, result.holds) for result in results] == [(1.99, False), (2.0, True), (None, False)]
 
 
@@ -147,7 +147,7 @@ def test_a_truncated_result_is_measured_again(tmp_path: Path) -> None:
 def test_results_json_has_every_single_value(tmp_path: Path) -> None:
     some, results = [case("x", 1.0)], {"x": found(2.0, "x")}
     console = Console(file=io.StringIO(), width=150)
-    judged = thresholds.judge(some, results)
+    judged = report.judge(some, results)
     report.write(tmp_path, some, results, {"y": "no"}, judged, quick=False, seconds=3.0, console=console)
     document = json.loads((tmp_path / "results.json").read_text())
     assert set(document) == {"machine", "software", "quick", "seconds", "cases", "not_measured"}
