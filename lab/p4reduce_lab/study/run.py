@@ -1,18 +1,15 @@
-"""Train everything in grid.toml that has no result yet, two at a time, beside one switch and controller for all."""
+"""Train everything of the grid that has no result yet, a few at a time, beside one switch and controller for all."""
 
 from __future__ import annotations
 
 import json
 import multiprocessing
-import multiprocessing.queues
-import queue
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Final
 
 import click
 import torch
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from p4reduce_lab import datasets
 from p4reduce_lab.processes import Children, terminable
@@ -21,54 +18,32 @@ from p4reduce_lab.study.grid import SEEDS, TASKS, VARIANTS, Run
 from p4reduce_lab.study.train import train
 from p4reduce_lab.system import running_system
 
-POLL_S = 0.5
-
-Steps: TypeAlias = "multiprocessing.queues.Queue[tuple[str, int, int]]"
-"""(run, step, steps) as the processes of the pool go."""
-
-_progress: Steps | None = None
-
-
-def _begin(progress: Steps) -> None:
-    """Begin a new process of the pool."""
-    global _progress
-    _progress = progress
-    torch.set_num_threads(1)
+_POLL_S: Final = 0.5
 
 
 def _run(run: Run, cache: Path, controller: str) -> dict[str, Any]:
-    def progress(step: int, steps: int) -> None:
-        assert _progress is not None
-        _progress.put((run.id, step, steps))
-
+    torch.set_num_threads(1)
     if TASKS[run.model].model == "plays-words":
-        return sparsity.train(run, cache, controller, progress)
+        return sparsity.train(run, cache, controller)
     if VARIANTS[run.variant].hook:
         return hooks.train(run, cache)
-    return train(run, cache, controller if run.seed == SEEDS[0] else None, progress)
+    return train(run, cache, controller if run.seed == SEEDS[0] else None)
 
 
 def train_all(missing: list[Run], out: Path, jobs: int) -> int:
     """Train, and write results to OUT/runs, a file a run, logs and data beside it. Return how many runs failed."""
-    cache = out / "data"
+    cache, logs = out / "data", out / "logs"
     click.echo("loading MNIST and Shakespeare's plays")
     datasets.mnist(cache)
     datasets.shakespeare(cache)
-    context = multiprocessing.get_context("spawn")
-    steps: Steps = context.Queue()
-    failed = 0
-    logs = out / "logs"
     logs.mkdir(exist_ok=True)
-    columns = TextColumn("{task.description:40}"), BarColumn(), TextColumn("{task.completed}/{task.total}")
+    failed = 0
     with (
         terminable(),
         Children(logs) as children,
         running_system(children) as system,
-        Progress(*columns, TimeElapsedColumn()) as bars,
-        ProcessPoolExecutor(jobs, context, _begin, (steps,)) as pool,
+        ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool,
     ):
-        everything = bars.add_task("all runs", total=len(missing))
-        shown: dict[str, TaskID] = {}
         futures: dict[Future[dict[str, Any]], Run] = {}
         waiting = list(reversed(missing))
         try:
@@ -76,18 +51,15 @@ def train_all(missing: list[Run], out: Path, jobs: int) -> int:
                 while waiting and len(futures) < jobs:
                     run = waiting.pop()
                     futures[pool.submit(_run, run, cache, system.controller)] = run
-                done, _ = wait(futures, POLL_S, FIRST_COMPLETED)
-                _show(steps, bars, shown)
-                for future in done:
+                for future in wait(futures, _POLL_S, FIRST_COMPLETED).done:
                     run = futures.pop(future)
-                    if (bar := shown.pop(run.id, None)) is not None:
-                        bars.remove_task(bar)
-                    bars.advance(everything)
+                    number = f"{len(missing) - len(waiting) - len(futures)}/{len(missing)}"
                     try:
                         _write(future.result(), out / "runs" / f"{run.id}.json")
+                        click.echo(f"{number} {run.id}")
                     except Exception as error:  # one run's: the others continue
                         failed += 1
-                        bars.console.print(f"{run.id} failed: {type(error).__name__}: {error}")
+                        click.echo(f"{number} {run.id} failed: {type(error).__name__}: {error}")
                 system.check()
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
@@ -95,17 +67,6 @@ def train_all(missing: list[Run], out: Path, jobs: int) -> int:
                 process.terminate()
             raise
     return failed
-
-
-def _show(steps: Steps, bars: Progress, shown: dict[str, TaskID]) -> None:
-    while True:
-        try:
-            name, step, total = steps.get_nowait()
-        except queue.Empty:
-            return
-        if name not in shown:
-            shown[name] = bars.add_task(name, total=total)
-        bars.update(shown[name], completed=step)
 
 
 def _write(result: dict[str, Any], path: Path) -> None:

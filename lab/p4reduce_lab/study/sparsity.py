@@ -18,12 +18,12 @@ from p4reduce_lab.study import models
 from p4reduce_lab.study.grid import TASKS, VARIANTS, Run
 from p4reduce_lab.study.optimizers import make_optimizer
 from p4reduce_lab.study.sums import Compressed, Gradients, Means, OnSwitch
-from p4reduce_lab.study.train import Progress, gradients_of, pieces, record_of
+from p4reduce_lab.study.train import gradients_of, pieces, record_of
 
 EMBEDDING = "embedding.weight"
 
 
-def train(run: Run, cache: Path, controller: str, progress: Progress) -> dict[str, Any]:
+def train(run: Run, cache: Path, controller: str) -> dict[str, Any]:
     """Train a few steps, all of them through a running switch; return the bytes of the embedding and of the rest."""
     started = time.monotonic()
     torch.manual_seed(run.seed)
@@ -60,7 +60,6 @@ def train(run: Run, cache: Path, controller: str, progress: Progress) -> dict[st
             touched.append(rows_touched(gradients[0][EMBEDDING]))
             optimizer.step()
             losses.append((step, round(loss, 4)))
-            progress(step, task.steps)
     return {
         **record_of(run, model),
         task.measure: losses[-1][1],

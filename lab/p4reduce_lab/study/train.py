@@ -37,10 +37,9 @@ _CHARACTERS, _TEST_CHARACTERS = 32, 100
 """Of the LSTM's pieces of text in training and in the test, from a state of zeros."""
 
 Batch = tuple[torch.Tensor, torch.Tensor]
-Progress = Callable[[int, int], None]
 
 
-def train(run: Run, cache: Path, controller: str | None, progress: Progress) -> dict[str, Any]:
+def train(run: Run, cache: Path, controller: str | None) -> dict[str, Any]:
     """Train once; return the results as plain numbers. `controller`: of a running switch, for the bytes."""
     started = time.monotonic()
     torch.manual_seed(run.seed)
@@ -58,7 +57,7 @@ def train(run: Run, cache: Path, controller: str | None, progress: Progress) -> 
     loss_steps, residue_steps = spread(LOSS_POINTS, task.steps), spread(RESIDUE_POINTS, task.steps)
     test_steps = {round((part + 1) * task.steps / TEST_POINTS) - 1 for part in range(TEST_POINTS - 1)}
     found: dict[str, list[Any]] = {name: [] for name in ("train_loss", "residue_norm", "similarity", "switch")}
-    found |= {"test_loss": [], "norms": []} if task.context else {}
+    found |= {"test_loss": []} if task.context else {}
     diverged_at: int | None = None
     with contextlib.ExitStack() as stack:
         switch = stack.enter_context(OnSwitch(controller, run.id, run.workers)) if controller else None
@@ -70,7 +69,6 @@ def train(run: Run, cache: Path, controller: str | None, progress: Progress) -> 
             with torch.no_grad():
                 if step in residue_steps and run.variant in ("dense", "scalecom") and not task.context:
                     found["similarity"].append((step, *_similarities(sums.compressors, gradients)))
-                exact = norm_of([torch.stack([of_rank[name] for of_rank in gradients]).mean(0) for name in parameters])
                 if variant.clip == "ranks":
                     for of_rank in gradients:
                         limit_norm(list(of_rank.values()), task.clip)
@@ -90,15 +88,10 @@ def train(run: Run, cache: Path, controller: str | None, progress: Progress) -> 
                     sums.after_step(parameters)
             if step in loss_steps:
                 found["train_loss"].append((step, round(loss, 4)))
-                if task.context:
-                    sent = norm_of([means[name] for name in parameters])
-                    found["norms"].append((step, round(exact, 4), round(sent, 4)))
             if task.context and step in test_steps:
                 found["test_loss"].append((step, test(model, EARLIER_TEST_CHARACTERS)))
             if step in residue_steps:
                 found["residue_norm"].append((step, round(sums.residue_norm(), 4)))
-            if step % 20 == 0:
-                progress(step, task.steps)
     return {
         **record_of(run, model),
         task.measure: test(model, None) if diverged_at is None else None,

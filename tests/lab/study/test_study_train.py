@@ -47,10 +47,9 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def trained(model: str, variant: str, optimizer: str = "sgd", workers: int = 4) -> dict[str, Any]:
-    seen: list[tuple[int, int]] = []
     run = Run(model, workers, optimizer, variant, 1)
-    found = training.train(run, Path("nowhere"), None, lambda step, steps: seen.append((step, steps)))
-    assert seen == [(0, STEPS)] and found["id"] == run.id and is_current(found) and found["switch"] == []
+    found = training.train(run, Path("nowhere"), None)
+    assert found["id"] == run.id and is_current(found) and found["switch"] == []
     json.dumps(found)
     return found
 
@@ -165,7 +164,7 @@ class OverLocalGroup:
 
 def test_untouched_rows_of_an_embedding_are_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sparsity, "OnSwitch", lambda controller, job, size: OverLocalGroup(LocalGroup(size)))
-    found = sparsity.train(Run("plays-words-16", 2, "sgd", "dense", 1), Path("nowhere"), "", lambda step, steps: None)
+    found = sparsity.train(Run("plays-words-16", 2, "sgd", "dense", 1), Path("nowhere"), "")
     assert is_current(found) and found["vocabulary"] == 300 and 5 <= found["rows_touched"] <= 9
     (embedding,), (rest,) = (found["bytes"][part]["dense"] for part in ("embedding", "rest"))
     assert embedding["up"] > 4 * 64 * 300  # nothing of it is zero
