@@ -45,10 +45,6 @@ def shown(rows: list[Result]) -> str:
     return text.getvalue()
 
 
-def test_the_bytes_of_a_ring_follow_the_formula() -> None:
-    assert report.ring_bytes(runs(1)) == 2 * 3 / 4 * 4 * 1000
-
-
 def test_table_of_one_seed() -> None:
     text = shown(runs(1))
     assert "2(N-1)/N·4·D" in text and "6,000 B" in text
@@ -57,10 +53,6 @@ def test_table_of_one_seed() -> None:
     assert "10.00x" in rows["p4reduce-adacomp"]
     assert "0.91x" in rows["gloo-dense"]
     assert "±" not in rows["p4reduce-dense"]
-
-
-def test_table_of_three_seeds_shows_the_spread() -> None:
-    assert "98.00 ± 1.00 %" in shown(runs(3))
 
 
 def test_bytes_that_were_not_measured_are_shown_as_not_known(tmp_path: Path) -> None:
@@ -80,5 +72,6 @@ def test_the_report_file_has_the_runs_and_the_machine(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seeds", [1, 3])
 def test_the_picture_is_a_png(tmp_path: Path, seeds: int) -> None:
+    assert ("98.00 ± 1.00 %" in shown(runs(seeds))) == (seeds == 3)
     draw(tmp_path / "demo.png", runs(seeds))
     assert (tmp_path / "demo.png").read_bytes().startswith(b"\x89PNG")

@@ -60,16 +60,6 @@ def test_top_k_sends_the_largest_and_keeps_or_drops_the_rest() -> None:
         assert ranks[0].rate_of() == 2.0  # a place and a float for one of four
 
 
-def test_biases_and_first_steps_are_sent_whole() -> None:
-    ranks: list[Compressor] = [OneBit(warmup_steps=1), OneBit(warmup_steps=1)]
-    gradient = torch.tensor([[1.0, 3.0, -2.0, -4.0]])
-    assert torch.equal(means(ranks, gradient, gradient)[0], gradient)
-    assert not torch.equal(means(ranks, gradient, gradient)[0], gradient)
-    bias = torch.tensor([1.0, 3.0, -2.0])
-    outcome = exchange_all([OneBit(), OneBit()], [{"bias": bias}] * 2, groups(2))[0]
-    assert torch.equal(outcome.means["bias"], bias)
-
-
 def test_leading_elements_are_compared_where_the_leader_is_largest() -> None:
     leader = torch.zeros(200)
     leader[7], leader[9] = 3.0, -4.0

@@ -75,11 +75,6 @@ def test_in_the_control_the_last_stage_alone_learns_and_inputs_stay(images: Imag
     assert torch.equal(training.lam[0], stored)
 
 
-def test_ideal_time_counts_a_parallel_pass_as_its_longest_stage() -> None:
-    assert Variant("spspsp", 4).ideal_time == 3.75
-    assert Variant("ssss").ideal_time == 4
-
-
 def test_all_variants_are_recorded(images: Images) -> None:
     records = list(layer_parallel.run(1, images, TINY))
     assert [record["variant"] for record in records] == list(VARIANTS)

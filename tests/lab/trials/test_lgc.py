@@ -31,12 +31,6 @@ def given(ranks: int = 4, k: int = 64) -> torch.Tensor:
     return 1e-3 * torch.randn(ranks, k, generator=torch.Generator().manual_seed(7))
 
 
-def test_a_code_has_a_quarter_of_the_floats_and_is_decoded_to_all_values(coder: Autoencoder) -> None:
-    codes = coder.encode(given())
-    assert codes.shape == (4, 4, 4) and codes[0].numel() * 4 == 64
-    assert coder.decode(codes, torch.zeros(4, 64)).shape == (4, 64)
-
-
 def test_plain_values_are_exact_rounded_or_signs(coder: Autoencoder) -> None:
     values = given()
     exact, rounded, signs = (

@@ -35,33 +35,6 @@ def rows(docs: Path, name: str) -> dict[str, list[str]]:
     return {row[0]: row[1:] for row in cells}
 
 
-def test_tables_summarize_the_seeds(docs: Path) -> None:
-    records = [
-        record("lgc", "dense", 0, 97.0),
-        record("lgc", "signs", 0, 95.0, 0.5),
-        record("lgc", "signs", 1, 96.0, 0.6),
-        record("lgc", "8 bits", 0, None, 0.1),
-        record("layer-parallel", "penalty, K = 4", 0, 94.0),
-        record("layer-parallel", "penalty, K = 4", 1, None),
-    ]
-    report.keep(records, docs)
-    assert sorted(map(str, report.read(docs))) == sorted(map(str, records))
-    report.write_tables(records, docs)
-    assert rows(docs, "lgc") == {
-        "dense": ["", "97.00 (1 seed)", ""],
-        "signs": ["1", "95.50 (95.00 to 96.00)", "0.55"],
-        "8 bits": ["8", "diverged", "0.10"],
-    }
-    assert rows(docs, "layer-parallel") == {"penalty, K = 4": ["spspsp", "3.75", "94.00 (1 seed), 1 diverged"]}
-
-
-def test_a_missing_run_is_shown(docs: Path) -> None:
-    report.write_tables([record("lgc", "dense", 0, 97.0)], docs)
-    text = (docs / report.PAGE).read_text(encoding="utf-8")
-    assert text.count("None of these trainings has been run yet.") == 1
-    assert rows(docs, "layer-parallel") == {} and set(rows(docs, "lgc")) == {"dense"}
-
-
 def test_a_page_without_the_markers_is_refused(docs: Path) -> None:
     (docs / report.PAGE).write_text("nothing", encoding="utf-8")
     with pytest.raises(ValueError, match="no place for a table: <!-- table: lgc -->"):
