@@ -11,7 +11,7 @@ import pytest
 
 from p4reduce_contracts.jobs import jobs_pb2, jobs_pb2_grpc
 from p4reduce_contracts.jobs.answers import Count, DropStats, JobStats, Stats
-from p4reduce_contracts.jobs.client import JobClient
+from p4reduce_contracts.jobs.client import JobClient, JobServiceError
 from p4reduce_contracts.jobs.lease import Level
 from rigs.limits import LIMIT_S
 
@@ -19,6 +19,7 @@ TREE = [
     jobs_pb2.Level(switch="leaf1", children=[jobs_pb2.Child(ranks=[0]), jobs_pb2.Child(ranks=[1])], parent="root"),
     jobs_pb2.Level(switch="root", children=[jobs_pb2.Child(ranks=[0, 1]), jobs_pb2.Child(ranks=[2])]),
 ]
+OF_AN_EARLIER_VERSION = 2
 
 
 class Service(jobs_pb2_grpc.JobsServicer):
@@ -27,7 +28,9 @@ class Service(jobs_pb2_grpc.JobsServicer):
         return jobs_pb2.StatsReply(jobs=[job], drops=[jobs_pb2.DropStats(reason="STALE")])
 
     def WaitLease(self, request: Any, context: Any) -> Any:
-        return jobs_pb2.Lease(name="train", rank=1, world_size=3, slot_count=16, columns=8, block_words=32, levels=TREE)
+        sizes = {"world_size": 3, "slot_count": 16, "columns": 8, "block_words": 32}
+        first_round = 0 if request.nonce == OF_AN_EARLIER_VERSION else 0xFFFFFFFF
+        return jobs_pb2.Lease(name="train", rank=1, **sizes, levels=TREE, first_round=first_round)
 
     def ListJobs(self, request: Any, context: Any) -> Any:
         return jobs_pb2.ListJobsReply(jobs=[jobs_pb2.Job(name="train", tree=TREE)])
@@ -58,6 +61,12 @@ def test_trees_arrive_as_levels(client: JobClient) -> None:
     leaf, root = Level("leaf1", ((0,), (1,)), "root"), Level("root", ((0, 1), (2,)))
     assert client.wait_lease(1, 1.0).levels == (leaf, root)
     assert client.list_jobs().jobs[0].tree == (leaf, root)
+
+
+def test_a_lease_of_an_earlier_version_is_refused(client: JobClient) -> None:
+    assert client.wait_lease(1, 1.0).first_round == 0xFFFFFFFF
+    with pytest.raises(JobServiceError, match="earlier version than this worker: its lease has no first round"):
+        client.wait_lease(OF_AN_EARLIER_VERSION, 1.0)
 
 
 def test_a_link_that_is_not_known_has_no_port_of_the_parent(client: JobClient) -> None:

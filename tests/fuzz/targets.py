@@ -29,7 +29,7 @@ from p4reduce.protocol import call, opening
 from p4reduce_contracts import artifacts, wire
 from p4reduce_contracts.jobs import jobs_pb2
 from p4reduce_contracts.jobs.answers import Count
-from p4reduce_contracts.jobs.client import JobClient
+from p4reduce_contracts.jobs.client import JobClient, JobServiceError
 from p4reduce_contracts.p4.config.v1 import p4info_pb2 as p4i
 from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_contracts.p4runtime import bytestrings, codec
@@ -184,6 +184,7 @@ class _Answered(JobClient):
 
     def __init__(self, reply: Any) -> None:
         self._reply = reply
+        self.address = ""
         self._stub = SimpleNamespace(WaitLease=None)
 
     def _call(self, *_: Any) -> Any:
@@ -197,7 +198,7 @@ def _lease(data: bytes) -> bool:
         return False
     try:
         lease = _Answered(reply).wait_lease(1, 1.0)
-    except GeometryMismatchError:
+    except (GeometryMismatchError, JobServiceError):
         return False
     assert lease.full.bit_length() == len(lease.levels[-1].children)
     assert len(lease.levels[-1].ranks) == lease.world_size <= lease.geometry.max_world_size
@@ -211,7 +212,9 @@ def _leases() -> list[bytes]:
     leaf = jobs_pb2.Level(switch="leaf", children=[jobs_pb2.Child(ranks=[1])], parent="root")
     root = jobs_pb2.Level(switch="root", children=[jobs_pb2.Child(ranks=[0]), jobs_pb2.Child(ranks=[1])])
     return [
-        jobs_pb2.Lease(**fields, lane_bits=8, lane_bound=3, secret=1 << 63, levels=levels).SerializeToString()
+        jobs_pb2.Lease(
+            **fields, lane_bits=8, lane_bound=3, secret=1 << 63, first_round=1 << 31, levels=levels
+        ).SerializeToString()
         for levels in ([], [leaf, root])
     ]
 

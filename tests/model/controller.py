@@ -1,7 +1,8 @@
 """What can happen to a controller: a search over the real registry, store, entry writers and reconcilers.
 
 A sequence of events is played from the beginning; sequences that lead to equal situations go on once. Switches are
-`FakeSwitchClient`. The controller may be killed before every write to a switch or to its store.
+`FakeSwitchClient`. The controller may be killed before every write to a switch or to its store, and begin with an older
+copy of its store.
 
 After each event, at each switch: no two grants share a slot, no epoch comes back to a slot whose registers may hold it,
 a job is ACTIVE only while it has all its entries, and once the reconciler has no work there are no other entries.
@@ -36,6 +37,7 @@ from p4reduce_controller.jobs.notifier import Notifier
 from p4reduce_controller.jobs.reconciler import SwitchReconciler
 from p4reduce_controller.jobs.registry import Registry
 from p4reduce_controller.jobs.store import Store
+from p4reduce_controller.jobs.switch_entries import draws_mark
 from p4reduce_controller.jobs.tree import Tree, TreeSwitch
 from rigs.fake_switch_client import (
     FakeClock,
@@ -102,7 +104,10 @@ class Situation:
 
     def __init__(self, folder: Path, config: Config, plan: Plan) -> None:
         self._folder, self._config, self._plan = folder, config, plan
+        self._copy = folder.with_name("copy")
+        shutil.rmtree(self._copy, ignore_errors=True)
         self._pipeline = pipelines.read(find(config.switches[0].pipeline))
+        self._mark = identity(draws_mark(0, self._pipeline.names))
         self._clock = FakeClock()
         self._clients: dict[str, FakeSwitchClient] = {switch.name: FakeSwitchClient() for switch in config.switches}
         connect_cables(config, self._clients)
@@ -151,6 +156,8 @@ class Situation:
                 events += ["another primary deletes the entries", "another primary ends"]
             found += [Event(event, switch=switch) for event in events]
         found.append(Event("controller restarts"))
+        if self._copy.exists():
+            found.append(Event("copy put back"))
         for event in list(found):
             if event.name in ("create", "remove", "join", "leave", "hello", "reconcile"):
                 most = 12 if event.name == "reconcile" else 2
@@ -173,6 +180,9 @@ class Situation:
             await self._happen(event)
         except _KilledError:
             await self._end()
+            if event.name == "copy put back":
+                shutil.rmtree(self._folder)
+                self._copy.rename(self._folder)
             self._start()
         else:
             if self._writes_left:
@@ -188,7 +198,9 @@ class Situation:
         name, job, rank, _, switch = event
         if switch:
             await self._happen_at(switch, name)
-        elif name == "controller restarts":
+        elif name == "state copied":
+            shutil.copytree(self._folder, self._copy)
+        elif name in ("controller restarts", "copy put back"):
             raise _KilledError
         elif name == "silent":
             self._clock.now += 1000.0
@@ -235,7 +247,8 @@ class Situation:
             assert client.on_primary is not None
             client.on_primary(False)
         elif name == "another primary deletes the entries":
-            client.entries.clear()
+            for held in client.entries.keys() - {self._mark}:
+                del client.entries[held]
         else:
             assert name == "another primary ends"
             client.other_primary = ""
@@ -367,7 +380,7 @@ class Situation:
     def _is_of_a_job(self, entry: Entry) -> bool:
         names = self._pipeline.names
         if isinstance(entry, TableEntry):
-            return entry.table in (names.admit, names.job_member)
+            return entry.table in (names.admit, names.job_member) and entry.match["job"] != 0
         return isinstance(entry, MulticastGroup) and entry.group_id > 256
 
     def key(self) -> object:
@@ -399,13 +412,14 @@ class Situation:
         entries = sorted(
             (entry.table, entry.match["job"], short(int(entry.match["secret"])), entry.params["epoch"])  # type: ignore[arg-type]
             if isinstance(entry, TableEntry) and entry.table == self._pipeline.names.admit
-            else (identity(entry),)
+            else (identity(entry), entry.params["secret"] if identity(entry) == self._mark else 0)
             for entry in client.entries.values()
         )
         return (
             entries,
+            sorted(place for place in self._seen if place[0] == switch),
             pipeline is not None and pipeline.cookie == self._store.era(switch),
-            sorted(self._store.given_epochs(switch)),
+            sorted(self._store._rows("SELECT * FROM epochs WHERE switch = ?", switch)),
             reconciler._connected,
             reconciler._lost,
             reconciler._not_primary,

@@ -41,6 +41,8 @@ _DELETED: Final = (
     Event("another primary deletes the entries", switch=ONLY_SWITCH),
 )
 _ONCE: Final = dict.fromkeys(_RARE, 1)
+_COPIED: Final = Event("state copied")
+_OLDER: Final = dict.fromkeys(_RARE, 0) | {"leave": 2, "create": 1, "remove": 0, "copy put back": 1}
 
 _TREE: Final = {"root": "", "leaf": "root"}
 _RANKS_AT: Final = ("leaf", "root")
@@ -62,11 +64,18 @@ PLANS: Final = {
     "another primary for a while": Plan({"a": 1}, 2, _DELETED, 2, _ONCE),
     "an ACTIVE job of two ranks": Plan({"a": 2}, 2, _TWO_RANKS, 2, _ONCE),
     "two jobs beside each other": Plan({"a": 1, "b": 1}, 4, _ONE_RANK, 2, _ONCE),
+    "an older copy of the state, made without an ACTIVE job": Plan(
+        {"a": 1}, 2, (*_CONNECTED, _COPIED, *_ONE_RANK[2:]), 6, _OLDER
+    ),
+    "an older copy of the state, made of an ACTIVE job": Plan(
+        {"a": 1}, 2, (*_ONE_RANK, _COPIED, *_AGAIN[-2:], Event("hello", "a", 0), _RECONCILE), 6, _OLDER
+    ),
     "a tree whose entries are being written": Plan({"a": 2}, 2, _TREE_FOUND, 2, _ONCE, _TREE, _RANKS_AT),
     "an ACTIVE job of a tree": Plan({"a": 2}, 2, _TREE_ACTIVE, 2, _ONCE, _TREE, _RANKS_AT),
 }
 LARGE: Final = {
-    name: replace(plan, longest=plan.longest + (2 if len(plan.tree) > 1 else 3)) for name, plan in PLANS.items()
+    name: replace(plan, longest=plan.longest + (2 if len(plan.tree) > 1 else 3), most=plan.most | {"killed": 1})
+    for name, plan in PLANS.items()
 }
 """A third event more in a tree is seven times as many sequences, each with the events of two switches."""
 
@@ -75,6 +84,22 @@ LARGE: Final = {
 def epochs_are_forgotten() -> Iterator[None]:
     """Every grant gets epoch 1."""
     with patch.object(Store, "draw_epoch", lambda self, slots, in_use, switches: 1):
+        yield
+
+
+@contextmanager
+def draws_are_not_compared() -> Iterator[None]:
+    """The controller takes a switch over that has seen more epochs than it knows."""
+    take_over = EntryWriter.take_over
+    with patch.object(EntryWriter, "take_over", lambda self, era, grants, draws: take_over(self, era, grants, 1 << 63)):
+        yield
+
+
+@contextmanager
+def draws_are_not_written() -> Iterator[None]:
+    """The switch keeps the number of epochs that it got with its pipeline."""
+    install = EntryWriter.install
+    with patch.object(EntryWriter, "install", lambda self, grant, draws: install(self, grant, 0)):
         yield
 
 
@@ -90,7 +115,7 @@ def stale_entries_stay() -> Iterator[None]:
 def leases_before_entries() -> Iterator[None]:
     """A job is ACTIVE once its replies can be addressed, before its ranks are admitted."""
 
-    def install(self: EntryWriter, grant: Grant) -> None:
+    def install(self: EntryWriter, grant: Grant, draws: int) -> None:
         self.client.insert(*self._pipeline.entries(grant, self._switch).replies)
 
     with patch.object(EntryWriter, "install", install):
@@ -137,6 +162,8 @@ def the_root_alone_counts() -> Iterator[None]:
 
 MUTANTS: Final = {
     epochs_are_forgotten: "a job that forms again",
+    draws_are_not_compared: "an older copy of the state, made without an ACTIVE job",
+    draws_are_not_written: "an older copy of the state, made of an ACTIVE job",
     stale_entries_stay: "an ACTIVE job of two ranks",
     leases_before_entries: "an ACTIVE job of two ranks",
     all_jobs_continue: "another primary for a while",

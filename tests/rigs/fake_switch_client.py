@@ -40,7 +40,7 @@ actions {
   params { id: 1 name: "to_parent" bitwidth: 1 }
 }
 """
-OWN_TABLES = {"switch_address": 1, "own_ip": 1, "own_mac": 1}
+OWN_TABLES = {"job_member": 1, "switch_address": 1, "own_ip": 1, "own_mac": 1}
 """Entries by table that a switch holds without any job."""
 T = TypeVar("T")
 

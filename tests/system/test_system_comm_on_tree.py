@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
+from p4reduce.errors import CollectiveTimeoutError
+from p4reduce.testing.local_group import LocalGroup
+from p4reduce_contracts.wire import SMALL
 from rigs import ranks
-from rigs.tree_group import TreeGroup
+from rigs.pipeline import EPOCH
+from rigs.tree_group import TreeGroup, TreeSwitch, tree_job
 from worker.comm import test_comm_collectives as collectives
 from worker.comm import test_comm_refusals as refusals
 from worker.compressors import test_adacomp_exchange as adacomp
@@ -91,3 +97,30 @@ def test_over_two_racks(
 ) -> None:
     monkeypatch.setattr(module, "LocalGroup", TreeGroup)
     test(**arguments)
+
+
+@pytest.mark.fault("an epoch granted twice for the same registers: STALE, and no rank gets a sum of the first job")
+@pytest.mark.parametrize("since", ["nothing", "a job that used slot 0 only"])
+def test_an_epoch_that_is_granted_twice_gives_no_old_sum(since: str) -> None:
+    """Other slots hold rounds of the first job also where slot 0, whose opening round shows the call, does not."""
+    job = tree_job(3, SMALL, 4, EPOCH)
+    tree = job["switch"]
+    assert isinstance(tree, TreeSwitch)
+
+    def grant(first_round: int, slots: int, number: int, epoch: int = EPOCH, timeout_s: float = 60.0) -> list[int]:
+        """Let a job whose ranks end without a word add `number` in one block of each column of four slots."""
+        tree.tree.renew(epoch)
+        leases = [replace(lease, first_round=first_round, slot_count=slots, epoch=epoch) for lease in job["leases"]]
+        group = LocalGroup(3, switch=tree, leases=leases, timeout_s=timeout_s)
+        try:
+            return np.unique(group.run(lambda comm: comm.all_reduce(np.full(128, number, np.int32)))).tolist()
+        finally:
+            for comm in group.comms:
+                comm.close(wait=False)
+
+    assert grant(1 << 31, 4, 7) == [21]
+    if since != "nothing":
+        assert grant(5, 1, 9, EPOCH + 1) == [27]
+    with pytest.raises(CollectiveTimeoutError):
+        grant(77, 4, 1000, timeout_s=0.5)
+    assert grant(77, 4, 1000, EPOCH + 2) == [3000]

@@ -107,16 +107,14 @@ class Communicator:
         timeout_s: Timeout = DEFAULT_TIMEOUT_S,
         window: int | None = None,
         clock: Callable[[], float] = time.monotonic,
-        slot_rounds: Sequence[int] | None = None,
     ) -> None:
         """Take part under `lease`, over `transport`.
 
         `timeout_s`: of collectives that are called without one. `window`: a fixed number of slots; None adapts it.
-        `slot_rounds`: the first round of each slot of the lease; None begins at 0.
         """
         self.timeout_s = timeout_seconds(timeout_s)
         load_kernels()  # now, not while other ranks wait for this one's first frames
-        self._connection = SwitchConnection(lease, transport, window=window, clock=clock, slot_rounds=slot_rounds)
+        self._connection = SwitchConnection(lease, transport, window=window, clock=clock)
         self.membership = membership
         self.recovery: RecoveryPolicy | None = None
         """None: the first JobResetError ends the communicator."""

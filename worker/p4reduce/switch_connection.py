@@ -6,7 +6,7 @@ Each epoch of the job has a new one; the communicator (communicator.py) stays.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable
 from typing import Final
 
 import numpy as np
@@ -43,12 +43,11 @@ class SwitchConnection:
         *,
         window: int | None,
         clock: Callable[[], float] = time.monotonic,
-        slot_rounds: Sequence[int] | None = None,
     ) -> None:
-        """`window`: a fixed number of slots; None adapts it. `slot_rounds`: each slot's first round, else 0."""
+        """`window`: a fixed number of slots; None adapts it."""
         self.lease = lease
         self.transport = transport
-        self.slot_rounds = list(slot_rounds or [0] * lease.slot_count)
+        self.slot_rounds = [lease.first_round] * lease.slot_count
         self.round_trip = RoundTrip()
         self.window = Window(lease.slot_count, window)
         self._clock = clock

@@ -197,10 +197,16 @@ class JobClient:
     def wait_lease(self, nonce: int, timeout_s: float) -> Lease:
         """Wait until every rank has joined the job.
 
-        Raises LeaseTimeoutError, which names the missing ranks, MemberResetError, or GeometryMismatchError.
+        Raises LeaseTimeoutError, which names the missing ranks, MemberResetError, GeometryMismatchError, or
+        JobServiceError for a controller of an earlier version.
         """
         request = jobs_pb2.WaitLeaseRequest(nonce=nonce, timeout_s=timeout_s)
         answer = self._call(self._stub.WaitLease, request, timeout_s + _LEASE_GRACE_S)
+        if not answer.first_round:
+            raise JobServiceError(
+                f"the controller at {self.address} is of an earlier version than this worker: its lease has no first "
+                "round; run the same version of p4reduce for both"
+            )
         return _convert(answer, Lease, levels=_levels(answer.levels))
 
     def heartbeat(self, nonce: int, slot_wait: WaitingSlot | None = None) -> tuple[bool, str]:

@@ -69,6 +69,8 @@ class Lease:
     """Whether joining the job takes a token."""
     levels: tuple[Level, ...] = field(default=(), hash=False)
     """The switches from the rank's own up to the root. Without any: one switch whose children are the ranks."""
+    first_round: int = 0
+    """The number of every slot's first round; the controller draws it for each grant, the same for all ranks."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.world_size <= MAX_RANKS or not 0 <= self.rank < self.world_size:

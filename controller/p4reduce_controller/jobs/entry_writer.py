@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+import logging
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 from p4reduce_contracts.jobs.answers import Count
@@ -29,6 +30,9 @@ from p4reduce_controller.jobs.pipeline import Pipeline
 from p4reduce_controller.jobs.takeover import Held, compare
 from p4reduce_controller.p4names import FLOOD_GROUP
 from p4reduce_controller.p4rt.client import Operation
+from p4reduce_runtime.logs import event
+
+_log = logging.getLogger(__name__)
 
 _OUR_GROUPS = (
     FLOOD_GROUP,
@@ -70,17 +74,18 @@ class EntryWriter:
         self._names = pipeline.names
         self._mac_table = mac_table
 
-    def take_over(self, era: int, grants: Iterable[Grant], given: Collection[int]) -> frozenset[int] | None:
-        """Keep the entries of a switch just connected to, if its registers hold rounds of this era's epochs only.
+    def take_over(self, era: int, grants: Iterable[Grant], draws: int) -> frozenset[int] | None:
+        """Keep the entries of a switch just connected to, if its registers hold rounds of known epochs only.
 
-        That is so when it has this pipeline with the era's number as cookie, and no entry of an epoch that is not
-        among those `given` (then the controller's state is an older copy). What belongs to none of `grants` is
-        deleted. Returns the ids of the jobs whose entries are all there, or None: then the pipeline has to be set anew.
+        That is so when it has this pipeline with the era's number as cookie, and a mark of at most `draws` epochs
+        (with more, the controller's state is an older copy). What belongs to none of `grants` is deleted.
+        Returns the ids of the jobs whose entries are all there, or None: then the pipeline has to be set anew.
         """
-        found = self._found(era, given)
+        found = self._found(era, draws)
         if found is None:
             return None
         own: list[Held] = [*switch_entries.switch_address(self._switch, self._names)]
+        own += [entry for entry in found if self._is_mark(entry)]
         own += [entry for _, entry in self._mac_table.opening()]
         own += self._mac_table.adopt(entry for entry in found if isinstance(entry, TableEntry))
         takeover = compare(found, self._wanted(grants), own)
@@ -90,12 +95,12 @@ class EntryWriter:
         self._ask_for_digests()
         return takeover.kept
 
-    def look(self, era: int, grants: Iterable[Grant], given: Collection[int]) -> frozenset[int]:
+    def look(self, era: int, grants: Iterable[Grant], draws: int) -> frozenset[int]:
         """Return the ids of the jobs whose entries the switch holds as `take_over` would find them; write nothing.
 
         P4Runtime lets a controller that is not primary read.
         """
-        return compare(self._found(era, given) or (), self._wanted(grants), ()).kept
+        return compare(self._found(era, draws) or (), self._wanted(grants), ()).kept
 
     def start_afresh(self, era: int) -> None:
         """Set the pipeline, which zeroes registers and counters, and write the switch's own entries."""
@@ -106,15 +111,18 @@ class EntryWriter:
         self.client.set_pipeline(self._pipeline.p4info, self._pipeline.device_config, cookie=era)
         own: list[tuple[Operation, Entry]] = []
         own += [("insert", entry) for entry in switch_entries.switch_address(self._switch, self._names)]
+        own.append(("insert", switch_entries.draws_mark(0, self._names)))
         self.client.write([*own, *self._mac_table.opening()])
         self._limit_hellos()
         self._ask_for_digests()
 
-    def install(self, grant: Grant) -> None:
-        """Write a grant's entries. After an error none of them remains."""
+    def install(self, grant: Grant, draws: int) -> None:
+        """Write a grant's entries, after the mark of `draws`, this grant's among them. After an error none remains."""
         entries = self._pipeline.entries(grant, self._switch)
+        mark: tuple[Operation, Entry] = ("modify", switch_entries.draws_mark(draws, self._names))
+        replies: list[tuple[Operation, Entry]] = [("insert", entry) for entry in entries.replies]
         try:
-            self.client.insert(*entries.replies)
+            self.client.write([mark, *replies])
             self.client.insert(*entries.admission)
         except WriteError:
             self._clear_job(grant.job_id)
@@ -175,15 +183,30 @@ class EntryWriter:
             and held.device_config == self._pipeline.device_config
         )
 
-    def _found(self, era: int, given: Collection[int]) -> list[Held] | None:
-        """Every entry and group, or None: the registers may hold rounds of other epochs than `given` in this era."""
+    def _is_mark(self, entry: Held) -> bool:
+        mark = switch_entries.draws_mark(0, self._names)
+        return isinstance(entry, TableEntry) and (entry.table, entry.match) == (mark.table, mark.match)
+
+    def _found(self, era: int, draws: int) -> list[Held] | None:
+        """Every entry and group, or None: the registers may hold rounds of other epochs than those known here."""
         if not self._has_pipeline(era):
             return None
         try:
             found = self._everything()
         except ReadError:  # some targets cannot list their groups
             return None
-        if any(isinstance(entry, TableEntry) and entry.params.get("epoch", 0) not in {0, *given} for entry in found):
+        marks = [entry.params["secret"] for entry in found if isinstance(entry, TableEntry) and self._is_mark(entry)]
+        if not marks or marks[0] > draws:
+            event(
+                _log,
+                logging.WARNING,
+                "switch ahead of the controller",
+                switch=self._switch.name,
+                drawn=draws,
+                on_switch=marks[0] if marks else "no number",
+                advice="the controller's state was put back from a copy, or is of an earlier version: the pipeline is "
+                "set anew, and the jobs there form again",
+            )
             return None
         return found
 

@@ -9,6 +9,8 @@ from p4reduce_controller.jobs.links import Link, Links
 from p4reduce_controller.jobs.model import Child, Grant, Job, Parent
 from p4reduce_controller.jobs.tree import PlacementError, Tree
 
+_LAST_ROUND = (1 << 32) - 1
+
 
 def place(job: Job, tree: Tree, links: Links) -> dict[str, Level]:
     """Return the switches that sum for a job whose ranks have all sent their HELLO, by name, the root first.
@@ -25,7 +27,8 @@ def place(job: Job, tree: Tree, links: Links) -> dict[str, Level]:
 def make_grants(
     job: Job, epoch: int, levels: Mapping[str, Level], links: Links, draw_secret: Callable[[], int]
 ) -> dict[str, Grant]:
-    """Return the grants of the switches of `levels`, as `place` returned them, with new secrets."""
+    """Return the grants of the switches of `levels`, as `place` returned them, with new secrets and a first round."""
+    first_round = 1 + draw_secret() % _LAST_ROUND
     below = {(level.parent, level.ranks): level.switch for level in levels.values()}
     grants: dict[str, Grant] = {}
     for name, level in levels.items():
@@ -39,7 +42,7 @@ def make_grants(
         if level.parent:
             secret = _child(grants[level.parent], name).secret
             parent = Parent(level.parent, _known_link(links, name).parent, secret)
-        grants[name] = Grant(job.id, job.name, epoch, job.slots, tuple(children), parent, name)
+        grants[name] = Grant(job.id, job.name, epoch, job.slots, tuple(children), parent, name, first_round)
     return grants
 
 

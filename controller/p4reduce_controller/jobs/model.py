@@ -68,6 +68,8 @@ class Grant:
     children: tuple[Child, ...]
     parent: Parent | None = None
     switch: str = ONLY_SWITCH
+    first_round: Annotated[int, Meta(ge=0, lt=1 << 32)] = 0
+    """Random, and the same in all grants of a job; 0: of a controller that had none."""
 
     @property
     def full(self) -> int:

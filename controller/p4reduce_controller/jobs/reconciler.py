@@ -35,7 +35,10 @@ from p4reduce_runtime.logs import event
 
 _log = logging.getLogger(__name__)
 
-RESTARTED = "the switch restarted, another controller changed its entries, or the controller lost its connection to it"
+RESTARTED = (
+    "the switch restarted, another controller changed its entries, or the controller lost its connection to it, or "
+    "its state was put back from a copy"
+)
 _LOST_AFTER_S = 1.0  # a connection made again by then, to a switch that kept its entries, resets no job
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 5.0
@@ -331,11 +334,11 @@ class SwitchReconciler:
             self._listen(loop)
             client.connect(require_primary=False)
             if why_not := client.why_not_primary():
-                return why_not, self._entry_writer.look(era, active.values(), given)
-            return "", self._entry_writer.take_over(era, active.values(), given)
+                return why_not, self._entry_writer.look(era, active.values(), draws)
+            return "", self._entry_writer.take_over(era, active.values(), draws)
 
         loop = asyncio.get_running_loop()
-        era, given = self._store.era(self.name), self._store.given_epochs(self.name)
+        era, draws = self._store.era(self.name), self._store.count_draws(self.name)
         active = {
             job.id: job.grants[self.name] for job in self._registry.jobs() if job.active and self.name in job.grants
         }
@@ -452,10 +455,11 @@ class SwitchReconciler:
                 continue
             await self._count_from_now(grant)
             try:
-                await self._on_thread(lambda grant=grant: self._entry_writer.install(grant))  # type: ignore[misc]
-            except WriteError as error:
-                reason = f"the switch refused the entries of job {grant.name}: {error}"
-                self._registry.install_failed(grant, reason)
+                draws = self._store.count_draws(self.name)
+                await self._on_thread(lambda grant=grant, draws=draws: self._entry_writer.install(grant, draws))  # type: ignore[misc]
+            except (WriteError, StoreError) as error:
+                refused = "the switch refused" if isinstance(error, WriteError) else "the controller cannot write"
+                self._registry.install_failed(grant, f"{refused} the entries of job {grant.name}: {error}")
                 continue
             self._installed[job_id] = grant
             self._registry.installed(grant, self._clock())

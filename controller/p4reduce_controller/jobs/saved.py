@@ -62,8 +62,8 @@ def _check_grants(job: Job) -> None:
     for name, grant in job.grants.items():
         if (grant.switch, grant.job_id, grant.name, grant.slots) != (name, job.id, job.name, job.slots):
             raise ValueError(f"the grant of job.grants[{name}] has another switch, id, name or slots than the job")
-        if grant.epoch != root.epoch:
-            raise ValueError(f"job.grants[{name}] has another epoch than {root.switch}'s")
+        if (grant.epoch, grant.first_round) != (root.epoch, root.first_round):
+            raise ValueError(f"job.grants[{name}] has another epoch or first round than {root.switch}'s")
         secrets = [child.secret for child in grant.children] + [grant.parent.secret if grant.parent is not None else 0]
         if any(secret >> SECRET_BITS for secret in secrets):
             raise ValueError(f"a secret of job.grants[{name}] has more than {SECRET_BITS} bits")

@@ -350,6 +350,7 @@ class JobsServicer:
             secret=job.secret(member.rank),
             private=job.private,
             levels=map(_level, job.levels(member.rank)),
+            first_round=job.grants[member.switch].first_round,
         )
 
     def _too_late(self, nonce: int, timeout_s: float) -> str:

@@ -7,6 +7,10 @@ with the slots it is for, and is not used for any of these slots again while the
 The time from one setting of a switch's pipeline, which zeroes all registers, to the next is an era of that switch. Its
 random number goes to the switch as the pipeline's cookie: a switch with this cookie holds rounds of this era's epochs
 only, also after a restart of the controller. A job's epoch counts as used in every switch of its tree.
+
+This file may be put back from a copy, while the switch keeps its registers and cookie. So the switch also keeps how
+many epochs were drawn for it in the era, written before the entries of each grant (`EntryWriter.install`): a file with
+fewer draws does not know all epochs that the registers hold, and the controller begins another era.
 """
 
 from __future__ import annotations
@@ -99,11 +103,11 @@ class Store:
             db.execute("DELETE FROM epochs WHERE switch = ?", (switch,))
         return era
 
-    def given_epochs(self, switch: str = ONLY_SWITCH) -> frozenset[int]:
-        """Return the epochs of this era of a switch."""
+    def count_draws(self, switch: str = ONLY_SWITCH) -> int:
+        """Return how many times an epoch was drawn for slots of a switch in this era; it only rises."""
         with self._store_errors():
-            rows = self._rows("SELECT DISTINCT epoch FROM epochs WHERE switch = ?", switch)
-            return frozenset(epoch for (epoch,) in rows)
+            ((count,),) = self._rows("SELECT COUNT(*) FROM epochs WHERE switch = ?", switch)
+            return int(count)
 
     def count_epochs(self, switch: str = ONLY_SWITCH) -> int:
         """Return how many epochs were given in this era of a switch."""

@@ -30,6 +30,15 @@ def switch_address(switch: SwitchConfig, names: P4Names) -> list[TableEntry]:
     ]
 
 
+def draws_mark(draws: int, names: P4Names) -> TableEntry:
+    """The entry that keeps how many epochs were drawn for the switch: in the place of a secret, since 64 bits wide.
+
+    No frame meets it, since no job has the number 0. P4Runtime writes and reads entries on every target, registers not.
+    """
+    addresses = dict.fromkeys(("dst_mac", "dst_ip", "dst_port", "src_mac", "src_ip"), 0)
+    return TableEntry(names.job_member, {"job": 0, "rank": 0}, names.address_to, {**addresses, "secret": draws})
+
+
 def admission(grant: Grant, names: P4Names) -> list[TableEntry]:
     """The entries that admit each child of a job, and its parent: by addresses, port and secret."""
     to_parent = grant.parent is not None

@@ -41,7 +41,7 @@ class SwitchProcess:
 
     def install(self, grant: Grant) -> None:
         """Write a job's entries."""
-        self._entry_writer.install(grant)
+        self._entry_writer.install(grant, draws=1)
 
     def close(self) -> None:
         """End the connection; the process is its starter's."""

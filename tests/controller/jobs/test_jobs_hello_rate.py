@@ -65,7 +65,7 @@ def check_limits(address: str) -> None:
     assert limits(first) == {SLOW}
     first.client.close()
     second = entry_writer(address, MeterConfig(100, 200, 100, 200))
-    assert second.take_over(7, [], ()) == frozenset()
+    assert second.take_over(7, [], 0) == frozenset()
     assert limits(second) == {MeterConfig(100, 200, 100, 200)}
     second.client.close()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import shutil
 import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +14,7 @@ import pytest
 
 import p4reduce
 from p4reduce.codecs import Lanes
+from p4reduce.errors import JobResetError
 from p4reduce_contracts.artifacts import find
 from p4reduce_contracts.jobs.client import (
     ControllerUnreachableError,
@@ -239,17 +241,17 @@ def test_a_restarted_controller_restores_its_jobs_on_bmv2() -> None:
         grants = [_grant(number) for number in range(2)]
         first = _entry_writer(address)
         first.client.connect()
-        assert first.take_over(7, [], ()) is None
+        assert first.take_over(7, [], 0) is None
         first.start_afresh(7)
-        for grant in grants:
-            first.install(grant)
+        for draws, grant in enumerate(grants, 1):
+            first.install(grant, draws)
         first.client.close()
         second = _entry_writer(address)
         second.client.connect()
-        assert second.take_over(8, grants, {1, 2}) is None, "another era's"
-        assert second.take_over(7, grants, {1}) is None, "an epoch that this controller never gave"
-        assert second.take_over(7, grants, {1, 2}) == {1, 2}
-        assert second.take_over(7, grants[1:], {1, 2}) == {2}
+        assert second.take_over(8, grants, 2) is None, "another era's"
+        assert second.take_over(7, grants, 1) is None, "an epoch was drawn that this controller does not know"
+        assert second.take_over(7, grants, 2) == {1, 2}
+        assert second.take_over(7, grants[1:], 3) == {2}
         assert [entry.match["job"] for entry in second.client.read_table(V1MODEL.admit)] == [2]
         second.client.close()
 
@@ -264,12 +266,12 @@ def _grant(number: int) -> Grant:
     return Grant(1 + number, f"job{number}", 1 + number, SlotRange(4 * number, 4), rank_children((address,), (number,)))
 
 
-def all_reduce(controller: str, job: str, values: list[int]) -> list[list[int]]:
+def all_reduce(controller: str, job: str, values: list[int], epoch: int = 1) -> list[list[int]]:
     """Rank r gives values[r] in two places; what each rank gets."""
 
     def one(rank: int) -> list[int]:
         with p4reduce.join(job, rank=rank, world_size=len(values), controller=controller) as comm:
-            assert comm.lease.epoch == 1, "both controllers begin there"
+            assert comm.lease.epoch == epoch, "the controllers of a test draw the same"
             mine = np.full(2, values[rank], dtype=np.int32)
             return [int(word) for word in comm.all_reduce(mine, timeout_s=LIMIT_S)]
 
@@ -287,6 +289,27 @@ def test_a_controller_without_its_state_receives_no_old_sums(system: System) -> 
         with JobClient(address) as client:
             client.create_job("train", 2)
         assert all_reduce(address, "train", values) == [[sum(values)] * 2] * 2
+
+
+@pytest.mark.fault(
+    "the controller's state is put back from a copy with an active job: it clears the switch, sums are right"
+)
+def test_a_controller_with_an_older_copy_of_its_state_receives_no_old_sums(system: System) -> None:
+    address, state = system.controller.address("jobs on"), system.folder / "state"
+    with JobClient(address) as client:
+        client.create_job("active", 1, 4)
+        client.create_job("train", 2, 4)
+    active = p4reduce.join("active", rank=0, world_size=1, controller=address)
+    shutil.copytree(state, system.folder / "copy")
+    assert all_reduce(address, "train", [3, 4], epoch=2) == [[7, 7]] * 2
+    system.controller.end(signal.SIGKILL)
+    shutil.rmtree(state)
+    (system.folder / "copy").rename(state)
+    system.start_controller()
+    assert all_reduce(address, "train", [500, 600], epoch=2) == [[1100, 1100]] * 2
+    with pytest.raises(JobResetError, match="put back from a copy"):
+        active.barrier()
+    active.close(wait=False)
 
 
 @pytest.mark.fault(

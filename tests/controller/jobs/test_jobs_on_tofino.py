@@ -29,6 +29,7 @@ from p4reduce_controller.jobs.entry_writer import EntryWriter
 from p4reduce_controller.jobs.hello import Address
 from p4reduce_controller.jobs.model import Grant, rank_children
 from p4reduce_controller.jobs.slots import SlotRange
+from p4reduce_controller.jobs.switch_entries import draws_mark
 from p4reduce_controller.p4names import TOFINO
 from p4reduce_controller.p4rt.client import Client
 from rigs.limits import LIMIT_S
@@ -121,14 +122,14 @@ def test_a_job_is_admitted_sums_and_is_refused_after_its_removal(running: Runnin
         of_job = client.stats("train").jobs[0]
         counts = (of_job.contributions, of_job.duplicates, of_job.results, of_job.pendings)
         assert [count.packets for count in counts] == [12, 1, 4, 0]
-        assert (running.entries(TOFINO.admit), running.entries(TOFINO.job_member)) == (6, 3)
+        assert (running.entries(TOFINO.admit), running.entries(TOFINO.job_member)) == (6, 4)
         assert sum(drops(client).values()) == 0
 
         client.remove_job("train")
         until(lambda: running.entries(TOFINO.admit) == 0)
         workers[0].contribute(4, [1] * running.geometry.block_words)
         until(lambda: drops(client)["NOT_ADMITTED"] == 1)
-        assert running.entries(TOFINO.job_member) == 0
+        assert running.entries(TOFINO.job_member) == 1, "the number of epochs"
         assert list(running.switch.program.replication.multicast_groups) == []
         close(workers)
 
@@ -190,7 +191,7 @@ def test_a_switchs_entries_are_kept_or_its_pipeline_is_set_anew(tmp_path: Path) 
             )
 
         first = entry_writer()
-        assert first.take_over(7, [], ()) is None, "it has no pipeline"
+        assert first.take_over(7, [], 0) is None, "it has no pipeline"
         first.start_afresh(7)
         assert isinstance(first.client, Client)
         schema = first.client.schema
@@ -198,20 +199,21 @@ def test_a_switchs_entries_are_kept_or_its_pipeline_is_set_anew(tmp_path: Path) 
         limit = MeterConfig(100, 200, 100, 200)
         assert cells == [MeterEntry(TOFINO.hello_rate, port, limit) for port in range(512)]
         assert first.client.read(p4r.Entity(digest_entry={"digest_id": schema.digests[TOFINO.mac_learn].id}))
-        for given in grants:
-            first.install(given)
+        for draws, given in enumerate(grants, 1):
+            first.install(given, draws)
         first.learn([(0x020000000A00, 3)])
         first.client.close()
         second = entry_writer()
-        assert second.take_over(8, grants, {1, 2}) is None, "another era's"
-        assert second.take_over(7, grants, {1}) is None, "an epoch that this controller never gave"
-        assert second.take_over(7, grants, {1, 2}) == {1, 2}
-        assert second.take_over(7, grants[1:], {1, 2}) == {2}
+        assert second.take_over(8, grants, 2) is None, "another era's"
+        assert second.take_over(7, grants, 1) is None, "an epoch was drawn that this controller does not know"
+        assert second.take_over(7, grants, 2) == {1, 2}
+        assert second.take_over(7, grants[1:], 3) == {2}
         assert [entry.match["job"] for entry in second.client.read_table(TOFINO.admit)] == [2, 2]
         assert [entry.match for entry in second.client.read_table(TOFINO.mac_table)] == [{"dst_mac": 0x020000000A00}]
         second.remove(grants[1])
-        assert second.client.read_table(TOFINO.admit) == second.client.read_table(TOFINO.job_member) == []
-        second.install(grants[0])
+        assert second.client.read_table(TOFINO.admit) == []
+        assert second.client.read_table(TOFINO.job_member) == [draws_mark(2, TOFINO)]
+        second.install(grants[0], 3)
         second.start_afresh(8)
         assert second.client.read_table(TOFINO.admit) == second.client.read_groups() == []
         second.client.close()

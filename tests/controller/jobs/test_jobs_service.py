@@ -34,9 +34,23 @@ def test_a_job_from_create_to_remove(running: Running, client: JobClient) -> Non
     assert (made.state, made.slots, made.epoch, made.members) == ("FORMING", 5, 0, ())
     tickets, leases = form(running, client, "train", 2)
     assert (tickets[0].switch_host, tickets[0].switch_port) == ("127.0.0.1", 21072)
-    assert leases[1] == Lease(made.id, "train", 1, 1, 2, 5, 4, 8, 2.0, "127.0.0.1", 21072, secret=leases[1].secret)
+    assert leases[1] == Lease(
+        made.id,
+        "train",
+        1,
+        1,
+        2,
+        5,
+        4,
+        8,
+        2.0,
+        "127.0.0.1",
+        21072,
+        secret=leases[1].secret,
+        first_round=leases[0].first_round,
+    )
     secrets = {lease.secret for lease in leases}
-    assert len(secrets) == 2 and 0 not in secrets
+    assert len(secrets) == 2 and 0 not in secrets and leases[0].first_round != 0
     shown = client.get_job("train")
     assert (shown.state, shown.epoch) == ("ACTIVE", 1)
     assert not [secret for secret in secrets if str(secret) in f"{shown} {client.list_jobs()} {leases}"]
@@ -44,7 +58,7 @@ def test_a_job_from_create_to_remove(running: Running, client: JobClient) -> Non
     assert (member.host, member.port, member.ingress_port) == ("10.0.0.11", 4001, 2)
     assert member.mac == "02:00:00:00:0a:01"
     group = f"group {256 + made.id}"
-    assert running.client.tables() == OWN_TABLES | {"job_member": 2, "admit": 2, group: 1}
+    assert running.client.tables() == OWN_TABLES | {"job_member": 3, "admit": 2, group: 1}
     client.remove_job("train")
     assert running.client.tables() == OWN_TABLES, "the answer came before the switch was clean"
     assert client.heartbeat(tickets[0].nonce) == (True, "job train was removed")

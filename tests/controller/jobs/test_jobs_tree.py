@@ -564,7 +564,7 @@ def test_eras_and_epochs_are_those_of_a_switch(tmp_path: Path) -> None:
         assert [store.era("a"), store.era("b")] == eras
         slots = SlotRange(0, 4)
         assert [store.draw_epoch(slots, (), ["a", "b"]), store.draw_epoch(slots, (), ["b"])] == [1, 2]
-        assert (store.given_epochs("a"), store.given_epochs("b")) == ({1}, {1, 2})
+        assert (store.count_draws("a"), store.count_draws("b")) == (1, 2)
         assert store.begin_era("b") != eras[1]
         assert (store.count_epochs("a"), store.count_epochs("b")) == (1, 0)
         assert store.era("a") == eras[0]

@@ -331,7 +331,7 @@ def test_a_pending_of_a_level_above_the_root_is_malformed() -> None:
 def test_without_answers_the_links_above_are_named() -> None:
     mine = engine(40, Said(), 96)
     opening = unpack(DEFAULT, mine.start(0.0)[0])
-    assert mine.obstacle().text.endswith("and that the job is active, and that its links to root carry frames")
+    assert "and that the job is active, and that its links to root carry frames. " in mine.obstacle().text
     blocks = blocks_of([Said()] * 96)
     check = check_of(opening.present, blocks, DEFAULT.block_words)
     answer = Frame(RESULT, 1, opening.present, 7, 0, 0, 7, rank_secret(40), check, opening.keys, blocks, 1)

@@ -72,7 +72,10 @@ def obstacle(
             f"that it drops (`p4reduce stats`){links and '; see ' + links}"
         )
     further = links and f", and {links}"
-    return Obstacle(f"the switch at {where} answered nothing; see that it runs and that the job is active{further}")
+    return Obstacle(
+        f"the switch at {where} answered nothing; see that it runs and that the job is active{further}. If `p4reduce "
+        "stats` counts STALE drops, its registers hold this epoch of an earlier job: join again, which draws another"
+    )
 
 
 def links_above(lease: Lease) -> str:
