@@ -281,6 +281,7 @@ def test_state_put_back_from_a_copy_begins_eras_at_the_switches_that_are_ahead(
     with serving(config, *clients) as running, JobClient(running.address) as client:
         for ticket in form_at(running, client, "b", at)[0]:
             client.leave(ticket.nonce)
+        running.wait(lambda: [switch.tables()["admit"] for switch in clients] == [2, 3, 3])
     shutil.rmtree(state)
     state.with_name("copy").rename(state)
     with serving(config, *clients) as running, JobClient(running.address) as client:
