@@ -88,6 +88,7 @@ _GRID: Final = tomllib.loads(Path(__file__).with_name("grid.toml").read_text(enc
 TASKS: Final = {name: Task(**table) for name, table in _GRID["tasks"].items()}
 VARIANTS: Final = {name: Variant(**table) for name, table in _GRID["variants"].items()}
 GROUPS: Final[dict[str, list[str]]] = _GRID["groups"]
+TABLES: Final[list[dict[str, Any]]] = _GRID["tables"]
 NOVOGRAD_LR: Final[dict[str, float]] = _GRID["novograd_lr"]
 
 

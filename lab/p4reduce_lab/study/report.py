@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import mean, median
-from typing import Final
+from typing import Any, Final
 
 from p4reduce_lab.report import Table, picture, write_records
-from p4reduce_lab.study.grid import GROUPS, TASKS, TRANSFORMER, VARIANTS, runs
+from p4reduce_lab.study.grid import GROUPS, TABLES, TASKS, TRANSFORMER, VARIANTS, runs
 from p4reduce_lab.study.results import Group, Record, read, select
 
 PAGE: Final = "study-tables.md"
@@ -18,7 +18,7 @@ STEP_TIMES: Final = "study-step-times.json"
 """Of the transformer, as a case of the benchmark measured them that is there no more."""
 LINKS: Final = ("100 Mbit/s", "1 Gbit/s")
 MODELS: Final = {"mnist-mlp": "MNIST MLP", "mnist-cnn": "MNIST CNN", "shakespeare-lstm": "Shakespeare LSTM"}
-MAIN, COMPARED, OWN = GROUPS["main"], GROUPS["main"][1:], [*GROUPS["forms"], *GROUPS["blocks"]]
+OWN: Final = [*GROUPS["forms"], *GROUPS["blocks"]]
 PICTURED: Final = (
     *("dense", "adacomp-gather", "adacomp-shared", "scalecom", "block-top-k", "gloo-powersgd", "adacomp-beta1-0"),
     "adacomp-momentum",
@@ -67,26 +67,15 @@ def page(records: Records, times: Steps) -> str:
 
 def tables(records: Records, times: Steps) -> dict[str, Table]:
     """Return all tables by title, in order."""
-    return {
-        **{title: _model(records, model) for model, title in MODELS.items()},
-        "Two, four and eight workers": _workers(records),
-        "Adam": _adam(records),
-        "NovoGrad": _novograd(records),
-        "Larger batches": _batches(records),
-        "Sixteen and thirty-two workers": _many_workers(records),
-        "Whole gradients in 16 and 8 bits": _rounded(records),
-        "1-bit SGD and top-k": Table(
-            ["variant", "accuracy %", *_heads("against rate")],
-            _beside(records, "result against rate", ["dense", "adacomp-auto", *GROUPS["baselines"]], "mnist-cnn"),
-        ),
+    made = {
         "Ring of hosts": _ring(records),
         "Sparse embedding gradients": _sparsity(records),
         "AdaComp: effective rate by kind of layer": _rates(records),
-        "AdaComp: bins and steps": _bins(records),
         "Transformer with AdamW": transformer_table(records, times),
         "Transformer: loss against steps": progress_table(records),
         "Transformer: what was tried for AdaComp": tried_table(records),
     }
+    return {of["title"]: made.get(of["title"]) or _table(records, **of) for of in TABLES}
 
 
 def step_times(docs: Path) -> Steps:
@@ -120,133 +109,55 @@ def _residues(group: Group, form: str) -> str:
     return " / ".join(_show(group.residue(part), form) for part in (0.1, 0.5, 1))
 
 
-_COLUMNS: Final[dict[str, tuple[str, Callable[[Group, Group], str]]]] = {
-    "result": ("result", lambda group, dense: group.text()),
-    "against": ("against dense", _against),
-    "rate": ("effective rate", lambda group, dense: _show(group.rate(), "{:.0f}x")),
-    "up": ("B up", lambda group, dense: _show(group.bytes_a_step("bytes_up"), "{:,.0f}")),
-    "down": ("B down", lambda group, dense: _show(group.bytes_down(), "{:,.0f}")),
-    "ratio": ("down, dense / this", lambda group, dense: _ratio(dense.bytes_down(), group.bytes_down())),
-    "off": ("predicted, off by", lambda group, dense: _show(group.off_by(), "{:.0%}")),
-    "residues": ("residue", lambda group, dense: _residues(group, "{:.1f}")),
-    "feedback": ("residue", lambda group, dense: _residues(group, "{:.4f}") if group.variant.feedback else ""),
-    "state": ("", lambda group, dense: _show(group.records[0].get("state_per_parameter"), "{:.2f}")),
-    "alike": ("", lambda group, dense: _show(group.similarity(with_residues=False), "{:.2f}")),
-    "alike-totals": ("", lambda group, dense: _show(group.similarity(with_residues=True), "{:.2f}")),
+_COLUMNS: Final[dict[str, Callable[[Group, Group], str]]] = {
+    "result": lambda group, dense: group.text(),
+    "against": _against,
+    "rate": lambda group, dense: _show(group.rate(), "{:.0f}x"),
+    "up": lambda group, dense: _show(group.bytes_a_step("bytes_up"), "{:,.0f}"),
+    "down": lambda group, dense: _show(group.bytes_down(), "{:,.0f}"),
+    "ratio": lambda group, dense: _ratio(dense.bytes_down(), group.bytes_down()),
+    "off": lambda group, dense: _show(group.off_by(), "{:.0%}"),
+    "residues": lambda group, dense: _residues(group, "{:.1f}"),
+    "feedback": lambda group, dense: _residues(group, "{:.4f}") if group.variant.feedback else "",
+    "state": lambda group, dense: _show(group.records[0].get("state_per_parameter"), "{:.2f}"),
+    "alike": lambda group, dense: _show(group.similarity(with_residues=False), "{:.2f}"),
+    "alike-totals": lambda group, dense: _show(group.similarity(with_residues=True), "{:.2f}"),
 }
-"""Of a group and its dense counterpart: the heading, and what is shown."""
-_RESULT: Final = "result against rate"
-
-
-def _heads(columns: str) -> list[str]:
-    return [_COLUMNS[name][0] for name in columns.split()]
+"""What is shown of a group, and its dense counterpart."""
 
 
 def _cells(columns: str, group: Group, dense: Group) -> list[str]:
     """Show a group; blank where it was not run."""
-    return [_COLUMNS[name][1](group, dense) if group else "" for name in columns.split()]
+    return [_COLUMNS[name](group, dense) if group else "" for name in columns.split()]
 
 
 def _group(records: Records, model: str, variant: str, workers: int = 4, optimizer: str = "sgd") -> Group:
     return select(records, model=model, workers=workers, optimizer=optimizer, variant=variant)
 
 
-def _beside(
-    records: Records, columns: str, variants: Sequence[str], model: str, optimizer: str = "sgd"
-) -> list[list[str]]:
-    """Return a row for each variant that was run with 4 workers, beside dense."""
-    dense = _group(records, model, "dense", optimizer=optimizer)
-    rows = ((variant, _group(records, model, variant, optimizer=optimizer)) for variant in variants)
-    return [[variant, *_cells(columns, group, dense)] for variant, group in rows if group and dense]
-
-
-def _across(
-    records: Records, cells: Sequence[tuple[str, str]], model: str, workers: int = 4, optimizer: str = "sgd"
-) -> list[list[str]]:
-    """Return a row with the columns of several variants; none without the dense one. `cells`: variants, and columns."""
-    dense = _group(records, model, "dense", workers, optimizer)
-    shown = ((_group(records, model, variant, workers, optimizer), columns) for variant, columns in cells)
-    return [[cell for group, columns in shown for cell in _cells(columns, group, dense)]] if dense else []
-
-
-def _model(records: Records, model: str) -> Table:
-    columns = "against rate up down ratio off residues"
-    measure = "accuracy %" if TASKS[model].measure == "accuracy" else "loss, nats"
-    return Table(["variant", measure, *_heads(columns)], _beside(records, f"result {columns}", OWN, model))
-
-
-def _workers(records: Records) -> Table:
-    others = [*GROUPS["single-form"], *COMPARED]
-    cells = [*((one, "result") for one in MAIN), ("dense", "down"), *((one, "ratio") for one in others)]
-    rows = [
-        [title, str(workers), *row]
-        for model, title in MODELS.items()
-        for workers in (2, 4, 8)
-        for row in _across(records, cells, model, workers)
-    ]
-    return Table(["model", "workers", *MAIN, "dense, B down", *(f"{variant}, down" for variant in others)], rows)
-
-
-def _adam(records: Records) -> Table:
-    columns, short = "result against rate ratio", "shakespeare-lstm-3000"
-    titles = {**MODELS, short: f"Shakespeare LSTM, {TASKS[short].steps:,} steps"}
-    rows = [[title, *row] for model, title in titles.items() for row in _beside(records, columns, MAIN, model, "adam")]
-    return Table(["model", "variant", *_heads(columns)], rows)
-
-
-def _novograd(records: Records) -> Table:
-    """NovoGrad beside SGD and Adam at a large batch, and alone at the usual one."""
-    large, usual = "mnist-mlp-4096", "mnist-mlp"
-    cells = [("dense", "state result"), ("adacomp-auto", _RESULT)]
-    rows = [
-        [f"{TASKS[model].batch:,}", optimizer, *row]
-        for model, optimizer in ((large, "sgd"), (large, "adam"), (large, "novograd"), (usual, "novograd"))
-        for row in _across(records, cells, model, optimizer=optimizer)
-    ]
-    heads = ["batch", "optimizer", "state a parameter", "dense %", "adacomp-auto %", *_heads("against rate")]
-    return Table(heads, rows)
-
-
-_ALIKE: Final = [("dense", "alike"), ("scalecom", "alike-totals")]
-_COMPARED_HEADS: Final = [head for one in COMPARED for head in (f"{one} %", *_heads("against rate"))]
-_ALIKE_HEADS: Final = ["cosine, gradients", "cosine, with residues"]
-
-
-def _batches(records: Records) -> Table:
-    """The MLP at several batches: what each variant costs, and how alike the workers are."""
-    cells = [("dense", "result"), *((one, _RESULT) for one in COMPARED), *_ALIKE]
-    rows = [
-        [f"{TASKS[model].batch:,}", f"{TASKS[model].steps:,}", *row]
-        for model in ("mnist-mlp", *(f"mnist-mlp-{how}" for how in ("512x468", "2048x117", "128x468", "128x117")))
-        for row in _across(records, cells, model)
-    ]
-    return Table(["batch", "steps", "dense %", *_COMPARED_HEADS, *_ALIKE_HEADS], rows)
-
-
-def _many_workers(records: Records) -> Table:
-    """One model and batch, shared out among ever more workers."""
-    compared = [(one, _RESULT) for one in COMPARED], [(one, "ratio") for one in COMPARED]
-    cells = [("dense", "result"), *compared[0], *compared[1], *_ALIKE]
-    rows = [[str(count), *row] for count in (4, 16, 32) for row in _across(records, cells, "mnist-mlp-512x468", count)]
-    down_heads = [f"{variant}, down" for variant in COMPARED]
-    return Table(["workers", "dense %", *_COMPARED_HEADS, *down_heads, *_ALIKE_HEADS], rows)
-
-
-def _rounded(records: Records) -> Table:
-    columns, variants = "result against down ratio feedback", ["dense", *GROUPS["rounded"]]
-    beside = {title: _beside(records, columns, variants, model) for model, title in MODELS.items()}
-    rows = [[title, *row] for title, found in beside.items() if len(found) > 1 for row in found]
-    return Table(["model", "variant", *_heads(columns)], rows)
-
-
-def _bins(records: Records) -> Table:
-    variants = ["dense", "adacomp-gather", *GROUPS["bins"]]
-    rows = [
-        [f"{TASKS[model].steps:,}", *row]
-        for model in ("shakespeare-lstm", "shakespeare-lstm-20000")
-        for row in _beside(records, _RESULT, variants, model)
-    ]
-    return Table(["steps", "variant", "loss, nats", *_heads("against rate")], rows)
+def _table(
+    records: Records,
+    *,
+    title: str,
+    heads: Sequence[str],
+    rows: Sequence[Mapping[str, Any]],
+    cells: Sequence[tuple[str, str]] = (),
+    variants: Sequence[str] = (),
+    columns: str = "",
+) -> Table:
+    """Return a table of grid.toml, of what was run."""
+    shown: list[list[str]] = []
+    for row in rows:
+        lead, at = row.get("lead", []), {name: value for name, value in row.items() if name != "lead"}
+        dense = _group(records, variant="dense", **at)
+        if dense and cells:
+            groups = ((_group(records, variant=variant, **at), own) for variant, own in cells)
+            shown.append([*lead, *(cell for group, own in groups for cell in _cells(own, group, dense))])
+        elif dense:
+            names = [variant for name in variants for variant in GROUPS.get(name, [name])]
+            ran = [(name, group) for name in names if (group := _group(records, variant=name, **at))]
+            shown += [[*lead, name, *_cells(columns, group, dense)] for name, group in ran if len(ran) > 1]
+    return Table(heads, shown)
 
 
 def _rates(records: Records) -> Table:
