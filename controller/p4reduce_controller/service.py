@@ -13,11 +13,11 @@ from typing import Any
 import grpc
 
 from p4reduce_contracts.artifacts import SwitchGeometry, find
-from p4reduce_contracts.jobs import jobs_pb2_grpc
 from p4reduce_contracts.p4runtime.errors import SwitchUnreachableError
 from p4reduce_controller.config import Config, SwitchConfig
 from p4reduce_controller.forwarding import MacTable
 from p4reduce_controller.jobs import pipeline as pipelines
+from p4reduce_controller.jobs import request_guard
 from p4reduce_controller.jobs.entry_writer import EntryWriter, SwitchClient
 from p4reduce_controller.jobs.notifier import Notifier
 from p4reduce_controller.jobs.pipeline import Pipeline
@@ -34,12 +34,14 @@ from p4reduce_runtime.metrics import Sample
 from p4reduce_runtime.metrics_server import MetricsServer
 from p4reduce_runtime.security import CONTROLLER, WORKER, Security, given, is_loopback, listen
 from p4reduce_runtime.settings import ConfigError
+from p4reduce_runtime.waiting_calls import WaitingCalls, connection_options
 
 _log = logging.getLogger(__name__)
 
 _GRACE_S = 1.0
 _CALL_LIMIT_S = 5.0  # of one P4Runtime call
 _MAX_REQUEST_BYTES = 64 << 10
+_MAX_CALLS_OF_CONNECTION = 1024  # clients of one process share a connection, and each rank keeps one or two calls open
 _SCRAPE_LIMIT_S = 4.0  # longer than the switch is waited for
 
 
@@ -63,6 +65,7 @@ def _server_options(heartbeat_timeout_s: float) -> list[tuple[str, int]]:
         ("grpc.keepalive_timeout_ms", 4 * ping_ms),
         ("grpc.http2.ping_timeout_ms", 4 * ping_ms),  # newer gRPC waits a minute without it
         ("grpc.http2.max_pings_without_data", 0),  # no limit
+        *connection_options(_MAX_CALLS_OF_CONNECTION),
     ]
 
 
@@ -159,7 +162,8 @@ class Controller:
         `address` is then the true one. If any switch is reached in time, `run` goes on trying to reach the others.
         """
         self._server = grpc.aio.server(options=_server_options(self.config.controller.heartbeat_timeout_s))
-        jobs_pb2_grpc.add_JobsServicer_to_server(self._servicer, self._server)
+        self._waiting = WaitingCalls(request_guard.MAX_WAITING)
+        self._server.add_generic_rpc_handlers([request_guard.generic_handler(self._servicer, self._waiting)])
         host, _, _ = self.address.rpartition(":")
         try:
             port = listen(
@@ -298,6 +302,7 @@ class Controller:
             await asyncio.to_thread(self._metrics_server.close)
         if self._server is not None:
             await self._server.stop(_GRACE_S)
+            self._waiting.close()
         await self.switches.close()
         self._store.close()
 

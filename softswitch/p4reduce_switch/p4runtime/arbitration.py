@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import queue
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import grpc
 
@@ -21,7 +21,10 @@ ElectionId = tuple[int, int]
 class Controller:
     """A connected controller: the send queue of its stream, and its election id once it has one."""
 
-    def __init__(self) -> None:
+    def __init__(self, peer: str, on_arbitrated: Callable[[], object]) -> None:
+        """`peer` is gRPC's name of its connection. `on_arbitrated` is called when it is first taken as a controller."""
+        self.peer = peer
+        self.on_arbitrated = on_arbitrated
         self.arbitrated = False
         self.election_id: ElectionId | None = None
         self.dropped = 0
@@ -83,6 +86,7 @@ class Arbitration:
         self._check(controller, request)
         if not controller.arbitrated:
             controller.arbitrated = True
+            controller.on_arbitrated()
             self._controllers.append(controller)
         before = self.primary
         id_before, controller.election_id = controller.election_id, _election_id(request)

@@ -1,13 +1,15 @@
-"""Checks on each call before its request is parsed: the caller's certificate, and the size of the request.
+"""Checks on each call before its request is parsed: the caller's certificate, how many calls wait, the request's size.
 
 gRPC has one size limit for all requests, and parses a request before a servicer or an interceptor can look at it. The
-handlers here take bytes and parse them after both checks: an unauthorized request is not parsed.
+handlers here take bytes and parse them after the checks: an unauthorized request is neither waited for nor parsed.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Mapping
-from typing import Final, NoReturn, TypeAlias
+from contextlib import contextmanager
+from typing import Any, Final, NoReturn, TypeAlias
 
 import grpc
 from google.protobuf.descriptor import ServiceDescriptor
@@ -16,9 +18,11 @@ from google.protobuf.message_factory import GetMessageClass
 
 from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_runtime.security import CONTROLLER, peer_name, peer_roles
-from p4reduce_switch.p4runtime.status import Code, RequestError, abort
+from p4reduce_runtime.waiting_calls import WaitingCalls
+from p4reduce_switch.p4runtime.status import Code, RequestError, abort, invalid_argument
 
 Context: TypeAlias = grpc.ServicerContext
+Requests: TypeAlias = Iterator[bytes]
 Replies: TypeAlias = Iterator[Message]
 P4RUNTIME: Final = p4r.DESCRIPTOR.services_by_name["P4Runtime"]
 MAX_PIPELINE_BYTES: Final = 32 << 20
@@ -30,33 +34,58 @@ MAX_REQUEST_BYTES: Final[Mapping[str, int]] = {
 }
 MAX_QUERY_BYTES: Final = 256 << 10
 """Of every other request."""
+MAX_WAITING: Final = 32
+"""Calls whose request has not arrived, and streams that have not arbitrated."""
+MAX_OTHERS: Final = 16
+"""Calls in progress, besides streams, that are not of the primary controller's connection."""
+
+
+class Admission:
+    """What a server may be occupied with by its callers, and whose calls have a share of their own.
+
+    Each call takes a thread, from its headers to its end. The primary controller's connection always finds one.
+    """
+
+    def __init__(self, only_controllers: bool, primary_peer: Callable[[], str]) -> None:
+        """With `only_controllers` callers need a certificate with the controller role.
+
+        `primary_peer` returns gRPC's name of the primary controller's connection, "" without one.
+        """
+        self.only_controllers = only_controllers
+        self.waiting = WaitingCalls(MAX_WAITING)
+        self.others = threading.BoundedSemaphore(MAX_OTHERS)
+        self._primary_peer = primary_peer
+
+    def is_primary(self, context: Context) -> bool:
+        """Whether a call comes by the primary controller's connection."""
+        return bool(context.peer() == self._primary_peer())
 
 
 def generic_handler(
     service: ServiceDescriptor,
     servicer: object,
     *,
-    only_controllers: bool,
+    admission: Admission,
     on_refused: Callable[[str, RequestError], None],
 ) -> grpc.GenericRpcHandler:
     """Return a grpc generic handler that serves each RPC of a service with the method of that name on `servicer`.
 
-    With `only_controllers` the caller's certificate must have the controller role. `on_refused` is called with the
-    name of the RPC and the error for each call that fails a check.
+    A method with a stream of requests calls `admission.waiting.remove` once its caller need not be waited for.
+    `on_refused` is called with the name of the RPC and the error for each call that fails a check.
     """
-    handlers = {}
+    handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {}
     for method in service.methods:
         request, response = GetMessageClass(method.input_type), GetMessageClass(method.output_type)
-        guard = _RequestGuard(method.name, request.FromString, only_controllers, on_refused)
-        guarded: dict[str, Callable[..., object]] = {
-            "unary_unary": guard.unary_unary,
-            "unary_stream": guard.unary_stream,
-            "stream_stream": guard.stream_stream,
-        }
-        kind = f"{'stream' if method.client_streaming else 'unary'}_{'stream' if method.server_streaming else 'unary'}"
-        handlers[method.name] = getattr(grpc, f"{kind}_rpc_method_handler")(
-            guarded[kind](getattr(servicer, method.name)), response_serializer=response.SerializeToString
-        )
+        guard = _RequestGuard(method.name, request.FromString, admission, on_refused)
+        serve = getattr(servicer, method.name)
+        behavior: Callable[..., object]
+        if method.client_streaming:
+            behavior, kind = guard.stream_stream(serve), grpc.stream_stream_rpc_method_handler
+        elif method.server_streaming:
+            behavior, kind = guard.unary_stream(serve), grpc.stream_stream_rpc_method_handler
+        else:
+            behavior, kind = guard.unary_unary(serve), grpc.stream_unary_rpc_method_handler
+        handlers[method.name] = kind(behavior, response_serializer=response.SerializeToString)
     return grpc.method_handlers_generic_handler(service.full_name, handlers)
 
 
@@ -67,42 +96,76 @@ class _RequestGuard:
         self,
         name: str,
         parse: Callable[[bytes], Message],
-        only_controllers: bool,
+        admission: Admission,
         on_refused: Callable[[str, RequestError], None],
     ) -> None:
         self._name = name
         self._parse = parse
-        self._only_controllers = only_controllers
+        self._admission = admission
         self._on_refused = on_refused
         self._max_bytes = MAX_REQUEST_BYTES.get(name, MAX_QUERY_BYTES)
 
-    def unary_unary(self, method: Callable[[Message, Context], Message]) -> Callable[[bytes, Context], Message]:
-        def call(serialized: bytes, context: Context) -> Message:
-            return method(self._request(serialized, context), context)
+    def unary_unary(self, method: Callable[[Message, Context], Message]) -> Callable[[Requests, Context], Message]:
+        def call(serialized: Requests, context: Context) -> Message:
+            request = self._request(serialized, context)
+            with self._turn(context):
+                return method(request, context)
 
         return call
 
-    def unary_stream(self, method: Callable[[Message, Context], Replies]) -> Callable[[bytes, Context], Replies]:
-        def call(serialized: bytes, context: Context) -> Replies:
-            yield from method(self._request(serialized, context), context)
+    def unary_stream(self, method: Callable[[Message, Context], Replies]) -> Callable[[Requests, Context], Replies]:
+        def call(serialized: Requests, context: Context) -> Replies:
+            request = self._request(serialized, context)
+            with self._turn(context), self._waiting(context):
+                yield from method(request, context)
 
         return call
 
     def stream_stream(
         self, method: Callable[[Iterator[Message], Context], Replies]
-    ) -> Callable[[Iterator[bytes], Context], Replies]:
-        def call(serialized: Iterator[bytes], context: Context) -> Replies:
+    ) -> Callable[[Requests, Context], Replies]:
+        def call(serialized: Requests, context: Context) -> Replies:
             self._check_role(context)
-            yield from method(map(self._parsed, serialized), context)
+            with self._waiting(context):
+                yield from method(map(self._parsed, serialized), context)
 
         return call
 
-    def _request(self, serialized: bytes, context: Context) -> Message:
+    def _request(self, serialized: Requests, context: Context) -> Message:
+        """Wait for the request and return it."""
         self._check_role(context)
+        with self._waiting(context):
+            first = next(serialized, None)
         try:
-            return self._parsed(serialized)
+            if first is None:
+                invalid_argument(f"{self._name} takes one request, and none was sent")
+            return self._parsed(first)
         except RequestError as error:
             self._abort(context, error)
+
+    @contextmanager
+    def _waiting(self, context: Context) -> Iterator[None]:
+        """Let the call wait for its caller; count it as refused if the wait is ended."""
+        self._admission.waiting.add(context, context.cancel, kept=self._admission.is_primary(context))
+        try:
+            yield
+        finally:
+            if reason := self._admission.waiting.remove(context):
+                self._on_refused(self._name, RequestError(Code.DEADLINE_EXCEEDED, reason))
+
+    @contextmanager
+    def _turn(self, context: Context) -> Iterator[None]:
+        """Hold one of the calls in progress that are not the primary's, if the call is none of the primary's."""
+        if self._admission.is_primary(context):
+            yield
+            return
+        if not self._admission.others.acquire(blocking=False):
+            reason = f"{MAX_OTHERS} calls that are not the primary controller's are in progress; call again later"
+            self._abort(context, RequestError(Code.RESOURCE_EXHAUSTED, reason))
+        try:
+            yield
+        finally:
+            self._admission.others.release()
 
     def _abort(self, context: Context, error: RequestError) -> NoReturn:
         self._on_refused(self._name, error)
@@ -119,6 +182,6 @@ class _RequestGuard:
             raise RequestError(Code.INVALID_ARGUMENT, f"this is no request of {self._name}: {error}") from None
 
     def _check_role(self, context: Context) -> None:
-        if self._only_controllers and CONTROLLER not in peer_roles(context):
+        if self._admission.only_controllers and CONTROLLER not in peer_roles(context):
             reason = f"the certificate of {peer_name(context)} does not name {CONTROLLER}: it has no controller role"
             self._abort(context, RequestError(Code.PERMISSION_DENIED, reason))

@@ -20,13 +20,22 @@ from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_contracts.p4runtime.status import NO_PIPELINE
 from p4reduce_runtime.logs import RateLimitedLog, event
 from p4reduce_runtime.security import Security, listen
+from p4reduce_runtime.waiting_calls import connection_options
 from p4reduce_switch.p4runtime import pipeline as pipelines
 from p4reduce_switch.p4runtime.arbitration import MAX_CONTROLLERS, Arbitration, Controller
 from p4reduce_switch.p4runtime.digests import Digests
 from p4reduce_switch.p4runtime.entities import Entities
 from p4reduce_switch.p4runtime.idle_timeouts import IdleTimeouts
 from p4reduce_switch.p4runtime.queue_service import QUEUES, QueueService
-from p4reduce_switch.p4runtime.request_guard import MAX_PIPELINE_BYTES, P4RUNTIME, Context, generic_handler
+from p4reduce_switch.p4runtime.request_guard import (
+    MAX_OTHERS,
+    MAX_PIPELINE_BYTES,
+    MAX_WAITING,
+    P4RUNTIME,
+    Admission,
+    Context,
+    generic_handler,
+)
 from p4reduce_switch.p4runtime.status import Code, RequestError, abort, abort_write, invalid_argument
 from p4reduce_switch.ports import PortError
 from p4reduce_switch.program import Config, Program
@@ -37,10 +46,10 @@ _log = logging.getLogger(__name__)
 API_VERSION = "1.3.0"
 READ_CHUNK = 512
 """Entities in one ReadResponse."""
-MAX_STREAMS = 2 * MAX_CONTROLLERS
-"""Open StreamChannel calls, with those that have not arbitrated; each one takes a thread."""
-MAX_CALLS = MAX_STREAMS + 8
-"""Concurrent calls. Further calls are refused, not queued: each would hold its request in memory."""
+MAX_CALLS_OF_CONNECTION = 32
+"""Concurrent calls of one connection; its further calls wait at the client."""
+MAX_CALLS = MAX_WAITING + MAX_CONTROLLERS + MAX_OTHERS + MAX_CALLS_OF_CONNECTION
+"""Threads for calls; the last share is the primary controller's."""
 KEEPALIVE_TIME_MS, KEEPALIVE_TIMEOUT_MS = 10_000, 5_000
 """The stream of a controller whose host has failed ends after both, and with it its mastership."""
 PIPELINE_WAIT_S = 60.0
@@ -101,7 +110,6 @@ class Server:
         self._committed: Entities | None = None
         self._saved: Entities | None = None
         self._arbitration = Arbitration(switch.device_id)
-        self._streams = 0
         self._timers_changed = threading.Condition(cast(Any, self._lock))  # a FairLock has what a Condition calls
         self._stopping = False
         self._clock = threading.Thread(target=self._run_timers, name="p4runtime-timers", daemon=True)
@@ -112,17 +120,16 @@ class Server:
             ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
             ("grpc.http2.ping_timeout_ms", KEEPALIVE_TIMEOUT_MS),  # newer gRPC waits a minute without it
             ("grpc.http2.max_pings_without_data", 0),  # no limit
+            *connection_options(MAX_CALLS_OF_CONNECTION),
         ]
-        self._server = grpc.server(
-            ThreadPoolExecutor(MAX_CALLS, "p4runtime"), options=options, maximum_concurrent_rpcs=MAX_CALLS
-        )
+        self._server = grpc.server(ThreadPoolExecutor(MAX_CALLS, "p4runtime"), options=options)
         services: list[tuple[ServiceDescriptor, object]] = [(P4RUNTIME, self)]
         if queue_service:
             services.append((QUEUES, QueueService(switch, self._count_refusal)))
-        only_controllers = security is not None
+        self._admission = Admission(security is not None, self._primary_peer)
         self._server.add_generic_rpc_handlers(
             [
-                generic_handler(service, servicer, only_controllers=only_controllers, on_refused=self._count_refusal)
+                generic_handler(service, servicer, admission=self._admission, on_refused=self._count_refusal)
                 for service, servicer in services
             ]
         )
@@ -156,6 +163,7 @@ class Server:
             self._stopping = True
             self._timers_changed.notify_all()
         self._server.stop(grace_s).wait(grace_s + 5)
+        self._admission.waiting.close()
         if self._clock.is_alive():
             self._clock.join(5)
 
@@ -257,26 +265,22 @@ class Server:
         self, requests: Iterator[p4r.StreamMessageRequest], context: Context
     ) -> Iterator[p4r.StreamMessageResponse]:
         """Serve one controller's stream: a thread reads it, this generator writes it."""
-        controller = Controller()
-        with self._lock:
-            self._streams += 1
-            too_many = self._streams > MAX_STREAMS
+        controller = Controller(context.peer(), lambda: self._admission.waiting.remove(context))
         try:
-            if too_many:
-                error = RequestError(Code.RESOURCE_EXHAUSTED, "too many streams are open")
-                self._count_refusal("StreamChannel", error)
-                abort(context, error)
             if context.add_callback(controller.end):
                 reader = threading.Thread(target=self._read_stream, args=(controller, requests), daemon=True)
                 reader.start()
                 yield from controller.messages(context)
         finally:
             with self._lock:
-                self._streams -= 1
                 was_primary = self._arbitration.primary is controller
                 self._arbitration.remove(controller)
             if was_primary:
                 event(_log, logging.INFO, "primary left", device=self.switch.device_id)
+
+    def _primary_peer(self) -> str:
+        primary = self._arbitration.primary
+        return "" if primary is None else primary.peer
 
     def _count_refusal(self, call: str, error: RequestError) -> None:
         """Count a refused call or update, and log it: rate-limited for each call and reason."""
