@@ -237,7 +237,7 @@ async def idle_timeouts(run: Session) -> None:
         "idle", asked, lambda found: [found.idle_timeout_ns // SECOND, found.time_since_last_hit is not None]
     )
     await run.switch.modify([entry("aging", send(1), 1, idle_timeout_ns=SECOND // 20)])
-    notification = await asyncio.wait_for(waiting, 20)
+    notification = await asyncio.wait_for(waiting, 600)
     run.seen["idle_told"] = [[found.match["key"], found.idle_timeout_ns] for found in notification]
     await told.aclose()
     await run.switch.delete([entry("aging", priority=1)])

@@ -177,7 +177,7 @@ def idle_timeouts() -> None:
     query.time_since_last_hit  # noqa: B018  # to name it is to ask for it
     note("idle", query, lambda one: [one.idle_timeout_ns // SECOND, one._time_since_last_hit is not None])
     short.modify()
-    message = shell.client.get_stream_packet("idle_timeout_notification", timeout=20)
+    message = shell.client.get_stream_packet("idle_timeout_notification", timeout=600)
     told = message.idle_timeout_notification.table_entry
     seen["idle_told"] = [[number(each.match[0].ternary.value), each.idle_timeout_ns] for each in told]
     short.delete()

@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from rigs.limits import LIMIT_S
+
 ROOT = Path(__file__).resolve().parents[2]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 PROJECT, PACKAGES = PYPROJECT["project"], PYPROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
@@ -23,7 +25,9 @@ PROJECT, PACKAGES = PYPROJECT["project"], PYPROJECT["tool"]["hatch"]["build"]["t
 def run(*command: str | Path, cwd: Path) -> str:
     """Return what a command prints; it fails the test if it ends with another status than 0."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
-    done = subprocess.run([*map(str, command)], cwd=cwd, env=environment, capture_output=True, text=True, timeout=600)
+    done = subprocess.run(
+        [*map(str, command)], cwd=cwd, env=environment, capture_output=True, text=True, timeout=LIMIT_S
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

@@ -66,7 +66,7 @@ class LocalGroup:
         *,
         geometry: Geometry = DEFAULT,
         slots: int = 64,
-        timeout_s: float = 20.0,
+        timeout_s: float = 60.0,
         switch: SwitchSide | None = None,
         lose: Callable[[int, bytes], bool] | None = None,
         leases: Sequence[Lease] | None = None,
@@ -100,7 +100,7 @@ class LocalGroup:
                 self.inboxes[to].put(answer)
 
     def run(self, function: Callable[[Communicator], T]) -> list[T]:
-        return [future.result(timeout=120) for future in [self._pool.submit(function, c) for c in self.comms]]
+        return [future.result(timeout=600) for future in [self._pool.submit(function, c) for c in self.comms]]
 
     def __enter__(self) -> LocalGroup:
         return self
