@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +18,12 @@ from rigs.process_marker import (  # noqa: F401 (hooks)
     pytest_runtest_setup,
 )
 from rigs.system import System, running_system
+
+if importlib.util.find_spec("hypothesis") is not None:  # the environment of `make frameworks` has none
+    from hypothesis import HealthCheck, settings
+
+    settings.register_profile("tests", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+    settings.load_profile("tests")  # no test depends on the machine's speed, or on chance
 
 
 @pytest.fixture

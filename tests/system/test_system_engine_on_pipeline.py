@@ -118,8 +118,6 @@ def run(
 )
 @settings(
     max_examples=200,
-    deadline=None,
-    derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(

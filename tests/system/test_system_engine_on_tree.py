@@ -56,7 +56,7 @@ def tree(name: str) -> RenewedTree:
     "refusals: retransmitted until it is complete"
 )
 @pytest.mark.parametrize("name", TREES)
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=150)
 @given(
     seed=st.integers(0, 2**32),
     slots=st.integers(1, SLOT_COUNT),

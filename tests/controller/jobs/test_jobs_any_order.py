@@ -171,5 +171,5 @@ class AnyOrder(RuleBasedStateMachine):
                 assert nonce not in good
 
 
-AnyOrder.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None, derandomize=True)
+AnyOrder.TestCase.settings = settings(max_examples=150, stateful_step_count=40)
 TestAnyOrder = pytest.mark.slow(AnyOrder.TestCase)

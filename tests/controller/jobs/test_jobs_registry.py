@@ -310,7 +310,7 @@ def test_world_size_is_limited_by_the_geometry(geometry: SwitchGeometry, limit: 
             registry.create("more", world_size, 1)
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=300)
 @given(
     world_size=st.integers(1, 32),
     bits=st.sampled_from([0, 4, 5, 6, 8, 10, 16, 32]),

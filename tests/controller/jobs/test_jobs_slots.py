@@ -29,7 +29,7 @@ def test_the_error_for_fragmented_slots_gives_the_numbers() -> None:
         slots.take("e", 2)
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=200)
 @given(
     size=st.integers(1, 40),
     steps=st.lists(st.tuples(st.integers(0, 9), st.none() | st.integers(1, 12)), max_size=40),

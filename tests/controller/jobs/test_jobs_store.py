@@ -119,7 +119,7 @@ def test_the_epoch_counter_wraps_and_skips_epochs_of_the_slots(store: Store) -> 
 
 
 @pytest.mark.fault("epoch numbers wrap: no slot gets an epoch twice")
-@settings(max_examples=50, deadline=None, derandomize=True)
+@settings(max_examples=50)
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(1, 4)) | st.sampled_from(["era", "restart"]), max_size=40))
 def test_a_slot_never_has_the_same_epoch_twice(tmp_path_factory: pytest.TempPathFactory, steps: list[object]) -> None:
     store = Store(tmp_path_factory.mktemp("state"))

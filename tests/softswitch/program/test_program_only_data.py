@@ -170,9 +170,7 @@ VALUES = st.one_of(
 )
 
 
-@settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
-)
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(data=st.data())
 @pytest.mark.slow
 def test_random_changes_in_several_places(canary: list[str], data: st.DataObject) -> None:
@@ -211,9 +209,7 @@ def scalars(message: Any) -> list[tuple[Any, Any]]:
     return found
 
 
-@settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
-)
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(data=st.data())
 @pytest.mark.slow
 def test_a_mutated_p4info_is_refused_or_accepted_as_data(canary: list[str], data: st.DataObject) -> None:

@@ -30,7 +30,7 @@ def round_trip(given: Coordinates, length: int, elements: int, behind: int = 3) 
     return used
 
 
-@settings(max_examples=400, deadline=None, derandomize=True)
+@settings(max_examples=400)
 @given(st.sampled_from(LENGTHS), st.integers(0, 40_000), st.floats(0, 1), st.integers(0, 2**32), st.integers(0, 9))
 @example(50, 0, 1.0, 0, 1)
 @example(1, 40_000, 1.0, 0, 1)
@@ -43,7 +43,7 @@ def test_any_selection_is_read_back(length: int, elements: int, density: float, 
     round_trip(chosen(indices, rng.choice([-1, 1], len(indices)), scale), length, elements)
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=200)
 @given(st.sampled_from(LENGTHS), st.lists(st.tuples(st.integers(0, 300), st.integers(0, 16383)), max_size=12))
 def test_runs_of_empty_bins(length: int, steps: list[tuple[int, int]]) -> None:
     """A few elements, with any number of empty bins before each: far more than one entry passes."""
@@ -120,7 +120,7 @@ def test_invalid_entries_are_refused(entry: int, length: int) -> None:
         decode(data, length, 10_000)
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=300)
 @given(st.binary(max_size=60), st.sampled_from([1, 50, 63, 64, 500]), st.integers(0, 2000))
 def test_any_bytes_are_refused_or_read(data: bytes, length: int, elements: int) -> None:
     """Nothing but InvalidTensorError, and never an element outside the tensor, or one twice."""

@@ -91,7 +91,7 @@ def draw(elements: int, density: float, seed: int, scale: float) -> Coordinates:
     return Coordinates(scale, indices, rng.choice(np.array([-1, 1], np.int8), len(indices)))
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=300)
 @given(
     st.sampled_from(LENGTHS),
     st.integers(0, 40_000),
@@ -109,7 +109,7 @@ def test_encoding_and_decoding_equal_the_definition(length: int, elements: int, 
     assert bits(decode(data, length, elements)) == bits((sent, len(data)))
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=300)
 @given(st.sampled_from(LENGTHS), st.integers(0, 300), st.binary(max_size=120), st.integers(0, 60))
 @example(500, 0, b"", 0)
 @example(500, 10, bytes([40, 0]), 1)  # element 10 of 10
@@ -128,7 +128,7 @@ def test_any_bytes_are_decoded_or_refused_as_defined(length: int, elements: int,
             assert bits(received(data, parts)) == bits(received_by_definition(data, parts))
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=200)
 @given(
     st.lists(st.tuples(st.sampled_from((1, 50, 64)), st.integers(0, 3000), st.sampled_from((None, 0, 1))), max_size=4),
     st.integers(0, 2**32),
@@ -177,7 +177,7 @@ def received(data: NDArray[np.uint8], parts: list[Part]) -> list[list[Coordinate
     ]
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=300)
 @given(
     st.one_of(st.integers(0, 50), st.sampled_from([4095, 4096, 4097, 8192, 13_000])),
     st.lists(

@@ -38,7 +38,7 @@ def test_the_largest_sum_of_a_word_is_reached(bits: int, world_size: int) -> Non
     assert (world_size * words == source.elements.largest_sum).all()
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=300)
 @given(
     st.sampled_from([8, 16]),
     st.integers(1, 32),

@@ -73,7 +73,7 @@ numbers = st.one_of(
 )
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=300)
 @given(
     st.lists(numbers, max_size=40),
     st.sampled_from(RULES),
@@ -142,7 +142,7 @@ def test_torch_tensors_of_any_layout() -> None:
     assert codec.encode(values).tobytes() == codec.encode(values.contiguous().numpy()).tobytes()
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=300)
 @given(st.binary(max_size=60), st.integers(0, 40))
 def test_any_bytes_are_decoded_or_refused(data: bytes, elements: int) -> None:
     try:

@@ -26,7 +26,7 @@ def test_the_widths_that_are_promised() -> None:
 
 
 @pytest.mark.parametrize("bits", WIDTHS)
-@settings(max_examples=25, deadline=None, derandomize=True)
+@settings(max_examples=25)
 @given(st.integers(0, 50), st.integers(0, 2**32))
 def test_sums_of_words_are_the_packed_sums(bits: int, count: int, seed: int) -> None:
     """For every number of ranks that the lane holds, with any bound that then fits."""
@@ -86,7 +86,7 @@ def test_many_lanes_are_unpacked_as_a_few_are(bits: int) -> None:
     assert np.array_equal(found, np.concatenate(parts))
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=200)
 @given(st.data(), st.sampled_from(WIDTHS))
 def test_every_bound_has_a_largest_number_of_ranks(data: st.DataObject, bits: int) -> None:
     limit = lane_limit(bits)

@@ -47,7 +47,7 @@ def random_tensors(rng: np.random.Generator, ranks: int, size: int, dtype: torch
 
 @pytest.mark.parametrize("wire", WIRES)
 @pytest.mark.parametrize("dtype", DTYPES)
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60)
 @given(
     st.integers(1, 32), st.integers(0, 2**32), st.integers(0, 20), st.booleans(), st.sampled_from([4, 8, 32, 36, 100])
 )
@@ -151,7 +151,7 @@ def test_a_communicator_sums_in_every_format(dtype: torch.dtype, lost: float) ->
 
 @pytest.mark.parametrize("wire", WIRES)
 @pytest.mark.parametrize("dtype", DTYPES)
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60)
 @given(st.integers(1, 3), st.integers(0, 2**32), st.integers(1, 200), st.data())
 def test_a_part_of_a_sum_has_the_same_bits(
     dtype: torch.dtype, wire: str, ranks: int, seed: int, size: int, data: st.DataObject
