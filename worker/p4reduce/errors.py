@@ -71,18 +71,15 @@ class CollectiveTimeoutError(CollectiveError):
 class CollectiveMismatchError(CollectiveError):
     """The ranks called different collectives; `calls` maps each rank to what it called.
 
-    In a job with more ranks than an opening frame has places for (64 with the default pipeline) that is known where one
-    rank called another collective than all others; that rank itself may not know what they called, and has its own call
-    only. Where several differ, `calls` has this rank's only, and those that called another are among `candidates`.
+    In a job with more ranks than an opening frame has places for (64 with the default pipeline) `calls` has this rank's
+    call only: each rank's error has its own.
     """
 
-    def __init__(self, calls: Mapping[int, str], candidates: Sequence[int] = ()) -> None:
-        self.calls, self.candidates = dict(calls), tuple(candidates)
+    def __init__(self, calls: Mapping[int, str]) -> None:
+        self.calls = dict(calls)
         said = _by_text(self.calls)
-        if self.candidates:
-            said += f"; another, at least one of {name_ranks(self.candidates)}"
-        elif len(self.calls) == 1:
-            said += "; the other ranks: another"
+        if len(self.calls) == 1:
+            said += "; at least one other rank called another: compare this error with those of the other ranks"
         super().__init__(f"the ranks called different collectives: {said}")
 
 

@@ -1,7 +1,7 @@
 """Where ranks describe their calls in slot 0's opening frame, and what the sums of these words say about the calls.
 
-Each rank has places of its own while the frame has room for all; else they share places (wire/opening.py). All ranks
-then see whether all called the same, and name one rank that called another, with what it called.
+Each rank has places of its own while the frame has room for all; else they share places (wire/opening.py), and see only
+whether all called the same.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def read_calls(lease: Lease, blocks: bytes, words: Sequence[int]) -> tuple[dict[
     """
     if by_place(lease.world_size, lease.geometry.frame_words):
         return compare_calls(read_opening(blocks, lease.world_size))
-    return _SharedSums(lease.world_size, blocks).compare(lease.rank, words)
+    return _read_shared(lease, blocks, words)
 
 
 def read_opening(blocks: bytes, world_size: int) -> list[tuple[int, ...]]:
@@ -97,125 +97,31 @@ def read_opening(blocks: bytes, world_size: int) -> list[tuple[int, ...]]:
     return [tuple(row) for row in words.reshape(world_size, WORDS_PER_CALL).tolist()]
 
 
-class _SharedSums:
-    """The sums of an opening frame in which ranks share places."""
+def _read_shared(lease: Lease, blocks: bytes, words: Sequence[int]) -> tuple[dict[int, Reason], int]:
+    """Return what `read_calls` returns, from the sums of an opening frame in which ranks share places.
 
-    def __init__(self, ranks: int, blocks: bytes) -> None:
-        shared = SharedOpening(ranks)
-        words = np.frombuffer(blocks, ">u4", shared.words).astype(np.uint32)
-        parts = np.split(words, [shared.digests_at, shared.refusals_at, shared.windows_at, shared.reasons_at])
-        self.ranks, self.row_length = ranks, shared.row_length
-        self.rows, self.digests = parts[0].reshape(-1, WORDS_PER_CALL), parts[1]
-        self.refusing = np.unpackbits(parts[2].astype("<u4").view(np.uint8), bitorder="little")[:ranks].astype(bool)
+    A rank that refuses has no call to compare with: it does not see whether the others called the same.
+    """
+    ranks, shared = lease.world_size, SharedOpening(lease.world_size)
+    sums = np.frombuffer(blocks, ">u4", shared.words).astype(np.uint32)
+    starts = [shared.digests_at, shared.refusals_at, shared.windows_at, shared.reasons_at]
+    rows, digests, bitmap, windows, reasons = np.split(sums, starts)
+    refusing = np.unpackbits(bitmap.astype("<u4").view(np.uint8), bitorder="little")[:ranks].astype(bool)
+    reason = Reason(0)
+    for code in np.flatnonzero(reasons).tolist():
+        reason |= reason_of_code(code)
+    refusals = dict.fromkeys(np.flatnonzero(refusing).tolist(), reason)
+    if not refusing[lease.rank]:
         grid = np.zeros((shared.rows, shared.row_length), np.uint32)
-        grid.reshape(-1)[:ranks] = ~self.refusing
-        self.in_row, self.in_column = grid.sum(axis=1, dtype=np.uint32), grid.sum(axis=0, dtype=np.uint32)
-        """How many ranks of each did not refuse."""
-        self.windows, self.reasons = parts[3], parts[4]
-
-    def compare(self, rank: int, words: Sequence[int]) -> tuple[dict[int, Reason], int]:
-        """Return what `read_calls` returns.
-
-        A rank that refuses does not know the call that it compares, and may not see that only the last bits differ.
-        """
-        reason = Reason(0)
-        for code in np.flatnonzero(self.reasons).tolist():
-            reason |= reason_of_code(code)
-        refusals = dict.fromkeys(np.flatnonzero(self.refusing).tolist(), reason)
-        own = None if self.refusing[rank] else _compared(words)
-        for common in self._guesses(rank, own):
-            calls = self._calls(common)
-            if calls is None:
-                continue
-            if len(set(calls.values())) > 1 or refusals and kind_of(common.tolist()) == Kind.CLOSE:
-                said = {other: describe(called) for other, called in calls.items()}
-                raise CollectiveMismatchError(said | {other: _refusal(why) for other, why in refusals.items()})
-            return refusals, self._window()
-        if own is not None:
-            alone = self._differs_alone(rank, own)
-            candidates = [] if alone else [other for other in self._candidates(own) if other != rank]
-            raise CollectiveMismatchError({rank: describe(own.tolist())}, candidates)
-        if not _alike(self.rows, self.in_row) or not _alike(self.digests[:, None], self.in_column):
-            raise CollectiveMismatchError({rank: _refusal(reason)}, np.flatnonzero(~self.refusing).tolist())
-        return refusals, self._window()
-
-    def _window(self) -> int:
-        return 1 << int(np.flatnonzero(self.windows)[:1].sum())
-
-    def _guesses(self, rank: int, own: Numbers | None) -> list[Numbers]:
-        """Return what all ranks, or all but one, may have called: this rank's call, and what the sums of rows tell."""
-        odd = self.in_row & 1 == 1
-        found = [_divided(row, count) for row, count in zip(self.rows[odd], self.in_row[odd].tolist(), strict=True)]
-        guesses = [] if own is None else [own]
-        guesses += sorted(found, key=lambda call: -sum(np.array_equal(call, other) for other in found))[:1]
-        mine = rank // self.row_length
-        if own is not None and not odd[mine]:
-            guesses.append(_divided(self.rows[mine] - own, int(self.in_row[mine]) - 1))
-        return guesses
-
-    def _differing(self, common: Numbers) -> tuple[list[int], list[int]]:
-        """Return the rows and the columns whose sums are not those of this call."""
-        digest = np.uint32(digest_of(common.tolist()))
-        rows = np.flatnonzero((self.rows != self.in_row[:, None] * common).any(axis=1))
-        columns = np.flatnonzero(self.digests != self.in_column * digest)
-        return rows.tolist(), columns.tolist()
-
-    def _calls(self, common: Numbers) -> dict[int, tuple[int, ...]] | None:
-        """Return what each rank called that did not refuse, if that is `common` for all of them but one at most."""
-        rows, columns = self._differing(common)
-        calls = dict.fromkeys(np.flatnonzero(~self.refusing).tolist(), tuple(common.tolist()))
-        if not rows and not columns:
-            return calls
-        if len(rows) != 1 or len(columns) != 1:
-            return None
-        (row,), (column,) = rows, columns
-        odd = row * self.row_length + column
-        other = self.rows[row] + common - self.in_row[row] * common
-        rest = (int(self.in_column[column]) - 1) * digest_of(common.tolist())
-        if odd not in calls or (rest + digest_of(other.tolist())) & 0xFFFFFFFF != self.digests[column]:
-            return None
-        calls[odd] = tuple(other.tolist())
-        return calls
-
-    def _differs_alone(self, rank: int, own: Numbers) -> bool:
-        """Return whether the sums without this rank can be those of ranks that all called the same."""
-        row, column = divmod(rank, self.row_length)
-        row_places = np.arange(len(self.in_row)) == row
-        column_places = np.arange(self.row_length) == column
-        rows = self.rows - row_places[:, None] * own
-        digests = self.digests - column_places * np.uint32(digest_of(own.tolist()))
-        return _alike(rows, self.in_row - row_places) and _alike(digests[:, None], self.in_column - column_places)
-
-    def _candidates(self, common: Numbers) -> list[int]:
-        """Return the ranks among which all are that called another collective than this one."""
-        rows, columns = self._differing(common)
-        chosen = np.ones((len(self.in_row), self.row_length), bool)
-        if rows:
-            chosen &= np.isin(np.arange(len(self.in_row)), rows)[:, None]
-        if columns:
-            chosen &= np.isin(np.arange(self.row_length), columns)
-        found: list[int] = np.flatnonzero(chosen.reshape(-1)[: self.ranks] & ~self.refusing).tolist()
-        return found
+        grid.reshape(-1)[:ranks] = ~refusing
+        own, digest = _compared(words), np.uint32(digest_of(words))
+        as_rows = (rows.reshape(-1, WORDS_PER_CALL) == grid.sum(axis=1, dtype=np.uint32)[:, None] * own).all()
+        alike = as_rows and (digests == grid.sum(axis=0, dtype=np.uint32) * digest).all()
+        if not alike or refusals and kind_of(words) == Kind.CLOSE:
+            raise CollectiveMismatchError({lease.rank: describe(words)})
+    return refusals, 1 << int(np.flatnonzero(windows)[:1].sum())
 
 
 def _compared(words: Sequence[int]) -> Numbers:
     """Return the part of a descriptor that has to be equal on all ranks, in its places."""
     return np.array([words[0], words[1] & _NO_WINDOW, *words[2:]], np.uint32)
-
-
-def _divided(total: Numbers, count: int) -> Numbers:
-    """Return the words of which `count` times, an odd number, is `total` modulo 2^32."""
-    return total * np.uint32(pow(count, -1, 1 << 32))
-
-
-def _alike(sums: Numbers, counts: Numbers) -> bool:
-    """Return whether sums of so many numbers each can be those of the same numbers."""
-    held = np.flatnonzero(counts)
-    if not len(held):
-        return True
-    least = held[np.argmin(counts[held] & -counts[held])]
-    return bool((sums * counts[least] == counts[:, None] * sums[least]).all())
-
-
-def _refusal(reason: Reason) -> str:
-    return f"a refusal for {reason}"
