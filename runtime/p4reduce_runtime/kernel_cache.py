@@ -1,9 +1,10 @@
 """Where numba finds a compiled kernel and puts it: one file a kernel, and a lock while a process compiles.
 
-Numba's own cache unpickles its files as it finds them: after a power cut, or with a flipped bit, that is an error or
-wrong machine code. Here `cache.read` decides which file is used. Loading takes no lock. A kernel that is not there is
-compiled under the lock of its package, so that of processes that start at once one compiles it and the others load it.
-A process holds one lock at a time, for one kernel.
+Numba's own cache (`cache=True`, tried with 0.68) unpickles its files as it finds them: an empty or cut index or data
+file is an exception when the module is imported, every time; one flipped bit ends the process in LLVM; and code in a
+file of another user runs. Here `cache.read` decides which file is used. Loading takes no lock. A kernel that is not
+there is compiled under the lock of its package, so that of processes that start at once one compiles it and the
+others load it. A process holds one lock at a time, for one kernel.
 """
 
 from __future__ import annotations
