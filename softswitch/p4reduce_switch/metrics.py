@@ -20,11 +20,10 @@ _QUEUES: Final = ("queues", "")
 def samples(switch: Switch, server: Server) -> list[Sample]:
     """Return the present values."""
     found = [*_of_switch(switch), *_of_server(server)]
-    for ports in switch.ports:
-        if isinstance(ports, UdpUnderlay):
-            found += _of_underlay(ports)
-        elif isinstance(ports, EthernetPorts):
-            found += _of_interfaces(ports)
+    if isinstance(switch.ports, UdpUnderlay):
+        found += _of_underlay(switch.ports)
+    elif isinstance(switch.ports, EthernetPorts):
+        found += _of_interfaces(switch.ports)
     return found
 
 

@@ -5,20 +5,16 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import select
-import selectors
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from p4reduce_runtime import kernels
 from p4reduce_runtime.logs import RateLimitedLog, event
 from p4reduce_switch.datapath import BatchProgram, Reason, batch_program
 from p4reduce_switch.fair_lock import FairLock, RequestLock
-from p4reduce_switch.output import OutputBuffers
-from p4reduce_switch.ports import DatapathLoop, Ports
+from p4reduce_switch.ports import DatapathLoop, Ports, load_loop
 from p4reduce_switch.program import (
     DEFAULT_QUEUES,
     DEFAULT_TARGET,
@@ -63,7 +59,7 @@ class Switch:
         self.queues: EgressQueues[Any] = EgressQueues(queues)
         """The egress queues of the programs that `load` makes, where their packets pass queues."""
         self._target = target
-        self.ports: list[Ports] = []
+        self.ports: Ports | None = None
         self.on_packet_in: Callable[[bytes], None] | None = None
         """Receives each frame sent to the CPU port, packet-in header first."""
         self.on_digest: DigestHandler | None = None
@@ -74,22 +70,16 @@ class Switch:
         self.packet_ins = 0
         self.packet_outs = 0
         self._rate_limited_log = RateLimitedLog(_log)
-        self._selector = selectors.DefaultSelector()
         self._wake_reader, self._wake_writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        self._selector.register(self._wake_reader, selectors.EVENT_READ, None)
         self._stopping = threading.Event()
         self._loop: DatapathLoop | None = None
-        self._loop_made = False
         self._request: RequestLock | None = None
         self._installed_us = 0
         self._ports_down: set[int] = set()
-        self._output = OutputBuffers(self._selector)
 
     def add_ports(self, ports: Ports) -> None:
-        """Add ports to serve; `close` closes them."""
-        self.ports.append(ports)
-        for fileno in ports.filenos():
-            self._selector.register(fileno, selectors.EVENT_READ, ports)
+        """Serve these ports; `close` closes them."""
+        self.ports = ports
 
     def ports_in_use(self) -> frozenset[int]:
         """Return the ports in the program's multicast groups."""
@@ -104,7 +94,6 @@ class Switch:
 
     def install(self, program: Program) -> None:
         """Run this program from the next frame on, with its initial state."""
-        self.prepare(batch_program(program) is not None)
         with self.lock:
             program.on_digest, program.on_log = self._digest, self._on_log
             for profile in program.action_profiles.values():
@@ -115,24 +104,19 @@ class Switch:
                 self.program.queues.clear(now_ns)
             self.program = program
             self._installed_us = now_ns // 1000
-            if program.queues is not None:
-                program.queues.blocked = self._output.full
+            if self.ports is not None:
+                self.ports.wait_when_full(program.queues is not None)
+                if program.queues is not None:
+                    program.queues.blocked = self.ports.full
         if program.queues is None and self.queues.are_set:
             event(_log, logging.WARNING, "program without queues", cause="it was loaded before a rate or depth was set")
-        for ports in self.ports:
-            ports.wait_when_full(program.queues is not None)
-        self._output.flush_all()  # the native loop does not: frames that wait for their interface would stay
         self.wake()
 
-    def prepare(self, native: bool = True) -> None:
-        """Load the native loop for programs with a native function, if the ports have one; this may compile it."""
-        if native and not self._loop_made and len(self.ports) == 1:
-            self._loop_made = True
-            loop = self.ports[0].datapath_loop(self._wake_reader)
-            compiled = kernels.load("p4reduce_switch.datapath.lock_kernels") if loop is not None else None
-            if compiled is not None:
-                self._loop, self._request = loop, compiled.request
-                event(_log, logging.INFO, "native loop ready", device=self.device_id)
+    def prepare(self) -> None:
+        """Load the native loop of the ports, which may compile it. PortError where it cannot be."""
+        if self._loop is None and self.ports is not None:
+            self._loop = self.ports.datapath_loop(self._wake_reader)
+            self._request = load_loop("p4reduce_switch.datapath.lock_kernels").request
 
     @property
     def wake_descriptor(self) -> int:
@@ -153,19 +137,24 @@ class Switch:
 
     def receive(self, port: int, frame: bytes) -> None:
         """Run one frame that arrived at `port`, and send the results."""
+        self._receive([(port, frame)])
+
+    def _receive(self, frames: Sequence[tuple[int, bytes]]) -> None:
+        """Run (port, frame) that have arrived, and send the results."""
+        outputs: list[tuple[int, bytes]] = []
         with self.lock:
+            for port, frame in frames:
+                if self.program is None:
+                    self.frames_without_program += 1
+                    continue
+                try:
+                    outputs += self.program.process(port, frame)
+                except ExecutionError as error:  # such as a program that resubmits a frame without end
+                    self._failed(port, error)
+            packet_ins = self._send(outputs)
             program = self.program
-            if program is None:
-                self.frames_without_program += 1
-                return
-            try:
-                outputs = program.process(port, frame)
-            except ExecutionError as error:  # such as a program that resubmits a frame without end
-                self._failed(port, error)
-                return
-        for out_port, out_frame in outputs:
-            self._send(out_port, out_frame)
-        if program.queues is not None:
+        self._punt(packet_ins)
+        if program is not None and program.queues is not None:
             self._depart(program)
 
     def _failed(self, port: int | None, error: ExecutionError) -> None:
@@ -182,33 +171,49 @@ class Switch:
 
     def run(self) -> None:
         """Process frames until `stop` is called."""
+        self.prepare()
+        assert self._loop is not None, "the switch has ports"
         while not self._stopping.is_set():
-            if self._loop is None or not self._run_native(self._loop):
-                self._drain_in_python()
+            self._serve(self._loop)
 
-    def _drain_in_python(self) -> None:
-        program = self.program
-        queues = None if program is None else program.queues
-        for key, events in self._selector.select() if queues is None else self._select_until_due(queues):
-            self._output.flush(key.fd)
-            if not events & selectors.EVENT_READ:
-                continue
-            if key.data is not None:
-                key.data.drain(key.fd, self.receive)
-            else:
-                self._woken()
-        if program is not None and queues is not None:
-            self._depart(program)
-
-    def _select_until_due(self, queues: EgressQueues[Any]) -> list[tuple[selectors.SelectorKey, int]]:
-        """Wait for events until a packet is due in the queues, to the microsecond: epoll waits for milliseconds."""
+    def _serve(self, loop: DatapathLoop) -> None:
+        """Run the native loop once, and handle what it returned for."""
+        assert self.ports is not None
+        buffers, recorder = loop.buffers, self.ports.recorder
         with self.lock:
-            due_ns = queues.next_ns()
-        if due_ns is not None:
-            wait_s = max(0, due_ns - time.monotonic_ns()) / 1e9
-            select.select([self._selector], [], [], wait_s)  # epoll's own descriptor
-            return self._selector.select(0)
-        return self._selector.select()
+            program = self.program
+            native = batch_program(program) if recorder is None else None
+            buffers.bind(None if native is None else native.batch, self._installed_us)
+            due_ns = None if program is None or program.queues is None else program.queues.next_ns()
+            buffers.state["due_us"] = -1 if due_ns is None else -(-due_ns // 1000)
+            self.lock.begin_native(self._request)
+            try:
+                reason = loop.run_once(self.lock.shared)
+            finally:
+                self.lock.end_native()
+            packet_ins: list[bytes] = []
+            if native is not None and (reason is Reason.EVENT or buffers.clear_event()):
+                self._collect(native, loop)  # before another thread may run a frame
+            elif native is not None and reason is Reason.BUFFER_FULL:
+                buffers.enlarge(native.batch)
+            if reason is Reason.OTHER_PORT:
+                packet_ins = self._send([buffers.result()])
+            elif reason is Reason.UNKNOWN_PEER:
+                loop.admit_pending()
+            self.ports.flush()
+        if reason is Reason.WOKEN:
+            self._woken()
+        elif reason is Reason.FRAMES:
+            frames = buffers.frames()
+            if recorder is not None:
+                for port, frame in frames:
+                    recorder(port, frame)
+            one_by_one = program is not None and program.queues is not None  # else they would fill the queues
+            for group in [[arrived] for arrived in frames] if one_by_one else [frames]:
+                self._receive(group)
+        self._punt(packet_ins)
+        if program is not None and program.queues is not None:
+            self._depart(program)
 
     def _depart(self, program: Program) -> None:
         """Send what is due in the queues; of a program that recirculates for ever not all of it."""
@@ -219,49 +224,16 @@ class Switch:
                 except ExecutionError as error:
                     self._failed(None, error)
                     continue
-            if outputs is None or self._stopping.is_set():
-                return
-            for out_port, out_frame in outputs:
-                self._send(out_port, out_frame)
-
-    def _run_native(self, loop: DatapathLoop) -> bool:
-        """Run the native loop once, and handle what it returned for; False if the program has no native function."""
-        with self.lock:
-            program = batch_program(self.program)
-            if program is None:
-                self._finish(loop)
-                return False
-            loop.buffers.bind(program.batch, self._installed_us)
-            self.lock.begin_native(self._request)
-            try:
-                reason = loop.run_once(self.lock.shared)
-            finally:
-                self.lock.end_native()
-            if reason is Reason.EVENT or loop.buffers.clear_event():  # before another thread may run a frame
-                self._collect(program, loop)
-            elif reason is Reason.BUFFER_FULL:
-                loop.buffers.enlarge(program.batch)
-        if reason is Reason.WOKEN:
-            self._woken()
-        elif reason is Reason.OTHER_PORT:
-            self._send(*loop.buffers.result())
-        elif reason is Reason.UNKNOWN_PEER:
-            loop.receive_pending(self.receive)
-        return True
+                if outputs is None or self._stopping.is_set():
+                    return
+                packet_ins = self._send(outputs)
+            self._punt(packet_ins)
 
     def _collect(self, program: BatchProgram, loop: DatapathLoop) -> None:
         try:
             program.collect()
         except ExecutionError as error:
             self._failed(loop.buffers.last_port(), error)
-
-    def _finish(self, loop: DatapathLoop) -> None:
-        """Finish in Python what the native loop has begun, for a new program without a native function."""
-        while (result := loop.buffers.next_result()) is not None:
-            self._send(*result)
-        while (frame := loop.buffers.next_frame()) is not None:
-            self.receive(*frame)
-        loop.receive_pending(self.receive)
 
     def stop(self) -> None:
         """Make `run` return; callable from any thread or signal handler, more than once."""
@@ -274,23 +246,30 @@ class Switch:
 
     def close(self) -> None:
         """Close the ports; call after `run` has returned."""
-        self._selector.close()
-        for ports in self.ports:
-            ports.close()
+        if self.ports is not None:
+            self.ports.close()
         os.close(self._wake_reader)
         os.close(self._wake_writer)
 
-    def _send(self, port: int, frame: bytes) -> None:
-        if port == self.cpu_port:
+    def _send(self, outputs: Iterable[tuple[int, bytes]]) -> list[bytes]:
+        """Send frames out of their ports, with the lock held; return those for the controller."""
+        packet_ins = []
+        for port, frame in outputs:
+            if port == self.cpu_port:
+                packet_ins.append(frame)
+            elif self.ports is None or not self.ports.send(port, frame):
+                self.frames_to_no_port += 1
+                self._rate_limited_log.event(logging.INFO, "frame to no port", str(port), port=port)
+        if self.ports is not None:
+            self.ports.flush()
+        return packet_ins
+
+    def _punt(self, packet_ins: list[bytes]) -> None:
+        """Hand frames to the controller, without the lock."""
+        for frame in packet_ins:
             self.packet_ins += 1
             if self.on_packet_in is not None:
                 self.on_packet_in(frame)
-            return
-        for ports in self.ports:
-            if self._output.send(ports, port, frame):
-                return
-        self.frames_to_no_port += 1
-        self._rate_limited_log.event(logging.INFO, "frame to no port", str(port), port=port)
 
     def _digest(self, name: str, values: list[tuple[int, ...]]) -> None:
         if self.on_digest is not None:

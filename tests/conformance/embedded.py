@@ -8,7 +8,7 @@ from types import TracebackType
 
 from conformance.case import Outputs
 from p4reduce_switch.p4runtime import Server
-from p4reduce_switch.ports import Receiver
+from p4reduce_switch.ports import DatapathLoop
 from p4reduce_switch.switch import Switch
 from rigs.limits import LIMIT_S
 
@@ -18,17 +18,18 @@ class RememberingPorts:
 
     def __init__(self) -> None:
         self.sent: list[tuple[int, bytes]] = []
+        self.full: set[int] = set()
 
-    def datapath_loop(self, wake: int) -> None:
-        return None
+    recorder = None
+
+    def datapath_loop(self, wake: int) -> DatapathLoop:
+        raise NotImplementedError("frames are given to the switch one by one")
 
     def wait_when_full(self, wait: bool) -> None:
         """There is always room."""
 
-    def filenos(self) -> list[int]:
-        return []
-
-    def drain(self, fileno: int, receive: Receiver) -> None: ...
+    def flush(self) -> None:
+        """No frame waits."""
 
     def send(self, port: int, frame: bytes) -> bool:
         self.sent.append((port, frame))

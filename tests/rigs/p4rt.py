@@ -21,6 +21,8 @@ from p4reduce_contracts.p4runtime.schema import Schema, parse_p4info
 from p4reduce_lab import targets
 from p4reduce_runtime.streams import received
 from p4reduce_switch.p4runtime import Server
+from p4reduce_switch.ports import DatapathLoop
+from p4reduce_switch.ports.ethernet import EthernetPorts
 from p4reduce_switch.switch import Switch
 from rigs.limits import LIMIT_S
 from rigs.ports import own_address
@@ -36,22 +38,22 @@ class MemoryPorts:
 
     def __init__(self) -> None:
         self.sent: queue.SimpleQueue[tuple[int, bytes]] = queue.SimpleQueue()
+        self.full: set[int] = set()
+
+    recorder = None
 
     def wait_when_full(self, wait: bool) -> None:
         """There is always room."""
 
-    def filenos(self) -> list[int]:
-        return []
-
-    def drain(self, fileno: int, receive: Any) -> None:
-        raise AssertionError("there is nothing to drain")
+    def flush(self) -> None:
+        """No frame waits."""
 
     def send(self, port: int, frame: bytes) -> bool:
         self.sent.put((port, frame))
         return True
 
-    def datapath_loop(self, wake: int) -> None:
-        return None
+    def datapath_loop(self, wake: int) -> DatapathLoop:
+        return EthernetPorts({}).datapath_loop(wake)
 
     def close(self) -> None:
         pass

@@ -7,13 +7,18 @@ import socket
 import time
 import urllib.request
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from p4reduce_contracts.wire import pack_hello
 from p4reduce_runtime.metrics import Sample
+from p4reduce_runtime.records import zeros
+from p4reduce_switch.datapath.ethernet import Interface
 from p4reduce_switch.metrics import samples
 from p4reduce_switch.p4runtime import Server
 from p4reduce_switch.ports.ethernet import EthernetPorts, InterfaceCounters
-from p4reduce_switch.ports.udp import UdpUnderlay
+from p4reduce_switch.ports.udp import UdpUnderlay, UnderlayCounters
 from p4reduce_switch.program import Program, QueueSetting
 from p4reduce_switch.switch import Switch
 from rigs.limits import LIMIT_S
@@ -38,20 +43,27 @@ def test_controllers_that_are_connected() -> None:
     assert (value(found, "p4reduce_switch_controllers"), value(found, "p4reduce_switch_primary")) == (1, 1)
 
 
-def test_every_internal_counter_is_a_metric() -> None:
+@pytest.mark.parametrize("kind", [UnderlayCounters, InterfaceCounters])
+def test_every_internal_counter_is_a_metric(kind: Any) -> None:
     """Each counter gets a number of its own, and all the numbers come out."""
     switch = Switch()
-    underlay, interfaces = UdpUnderlay(("127.0.0.1", 0)), EthernetPorts({})
-    interfaces._counters[3] = InterfaceCounters()
-    switch.add_ports(underlay)
-    switch.add_ports(interfaces)
-    server = Server(switch, "127.0.0.1:0")
     numbers = iter(range(1000, 2000))
     given = set()
-    for counters in (underlay._counters, interfaces._counters[3]):
-        for field in dataclasses.fields(counters):
-            given.add(number := next(numbers))
-            setattr(counters, field.name, number)
+    ports: UdpUnderlay | EthernetPorts
+    if kind is UnderlayCounters:
+        ports = UdpUnderlay(("127.0.0.1", 0))
+        native: Any = ports._native_counters[0]
+    else:
+        ports = EthernetPorts({})
+        native = ports._native[3] = zeros(Interface)[0]
+    switch.add_ports(ports)
+    server = Server(switch, "127.0.0.1:0")
+    for field in dataclasses.fields(kind):
+        given.add(number := next(numbers))
+        if field.name in native.dtype.names:
+            native[field.name] = number
+        else:
+            setattr(ports._counters, field.name, number)  # type: ignore[union-attr]
     for name in ("frames_failed", "frames_to_no_port", "frames_without_program", "packet_ins", "packet_outs"):
         given.add(number := next(numbers))
         setattr(switch, name, number)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import queue
-import selectors
 import threading
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from p4reduce_switch.output import OUTPUT_FRAMES, OutputBuffers
-from p4reduce_switch.ports import PortFullError
+from p4reduce_runtime.records import zeros
+from p4reduce_switch.datapath.ethernet import Interface
+from p4reduce_switch.ports.ethernet import OUTPUT_FRAMES, EthernetPorts
 from p4reduce_switch.program import EgressQueues, Program, QueueSetting, QueueSettings
 from p4reduce_switch.switch import Switch
 from rigs.limits import LIMIT_S
@@ -19,36 +19,34 @@ from rigs.p4rt import MemoryPorts
 
 PROGRAMS = Path(__file__).parents[1] / "conformance" / "programs"
 QUEUES = (PROGRAMS / "timed" / "queues.json").read_bytes()
-FILENO = 77
 
 
-class NarrowPorts(MemoryPorts):
-    """Port 2 has room for `room` frames, all others for every frame."""
+class NarrowPorts(EthernetPorts):
+    """Ports 2 and 3, without sockets; port 2 has room for `room` frames, where frames are to wait for room."""
 
     def __init__(self, room: int) -> None:
-        super().__init__()
+        super().__init__({})
         self.room = room
+        self._native = dict(zip((2, 3), zeros(Interface, 2), strict=True))
+        self.sent: queue.SimpleQueue[tuple[int, bytes]] = queue.SimpleQueue()
+        self.watched: set[int] = set()
+        self._loop = self  # type: ignore[assignment]
+        self._waits = True
 
-    def send(self, port: int, frame: bytes) -> bool:
-        if port == 2:
-            if self.room == 0:
-                raise PortFullError(FILENO)
-            self.room -= 1
-        return super().send(port, frame)
+    def watch_for_room(self, port: int, watch: bool) -> None:
+        (self.watched.add if watch else self.watched.discard)(port)
+
+    def _transmit(self, frames: Sequence[tuple[int, bytes]]) -> bool:
+        for port, frame in frames:
+            if port == 2 and self._waits:
+                if self.room == 0:
+                    return False
+                self.room -= 1
+            self.sent.put((port, frame))
+        return True
 
 
-class Watched:
-    """Stands in for a selector: the events that are watched for."""
-
-    def __init__(self) -> None:
-        self.events = selectors.EVENT_READ
-
-    def modify(self, fileno: int, events: int, _: Any) -> None:
-        assert fileno == FILENO
-        self.events = events
-
-
-def sent(ports: MemoryPorts) -> list[bytes]:
+def sent(ports: NarrowPorts | MemoryPorts) -> list[bytes]:
     found = []
     while not ports.sent.empty():
         found.append(ports.sent.get()[1])
@@ -56,29 +54,27 @@ def sent(ports: MemoryPorts) -> list[bytes]:
 
 
 def test_frames_wait_for_their_interface_in_order() -> None:
-    ports, watched = NarrowPorts(1), Watched()
-    output = OutputBuffers(watched)  # type: ignore[arg-type]
+    ports = NarrowPorts(1)
     for name in (b"1", b"2", b"3"):
-        assert output.send(ports, 2, name)
-    assert output.send(ports, 3, b"another port")
+        assert ports.send(2, name)
+    assert ports.send(3, b"another port") and not ports.send(4, b"no port")
     assert sent(ports) == [b"1", b"another port"]
-    assert watched.events == selectors.EVENT_READ | selectors.EVENT_WRITE
+    assert ports.watched == {2}
     ports.room = 1
-    output.flush(FILENO)
-    output.send(ports, 2, b"4")
+    ports.flush()
+    ports.send(2, b"4")
     assert sent(ports) == [b"2"]
     ports.room = 9
-    output.flush(FILENO)
+    ports.flush()
     assert sent(ports) == [b"3", b"4"]
-    assert watched.events == selectors.EVENT_READ
-    output.send(ports, 2, b"5")
+    assert ports.watched == set()
+    ports.send(2, b"5")
     assert sent(ports) == [b"5"]
 
 
 def test_a_port_whose_output_buffer_is_full_has_its_queues_blocked() -> None:
     switch, ports = Switch(), NarrowPorts(10)
     switch.add_ports(ports)
-    switch._output = OutputBuffers(Watched())  # type: ignore[arg-type]
     program = Program(QUEUES)
     switch.install(program)
     assert program.queues is not None
@@ -90,7 +86,7 @@ def test_a_port_whose_output_buffer_is_full_has_its_queues_blocked() -> None:
     switch.receive(1, bytes((3, 0)) + bytes(22))
     assert len(sent(ports)) == 1, "another port is not held up"
     ports.room = 47
-    switch._output.flush(FILENO)
+    ports.flush()
     switch._depart(program)
     assert program.queues.depth(2, 0) == 64 - 47
     switch.close()
@@ -116,31 +112,15 @@ def test_packets_leave_when_they_are_due_though_nothing_else_arrives() -> None:
         switch.close()
 
 
-class LossyPorts(NarrowPorts):
-    """Port 2 has no room; frames for it are lost when they are not to wait."""
-
-    waits = False
-
-    def wait_when_full(self, wait: bool) -> None:
-        self.waits = wait
-
-    def send(self, port: int, frame: bytes) -> bool:
-        return super().send(port, frame) if self.waits or port != 2 else True
-
-
 def test_a_program_without_queues_leaves_no_frame_waiting() -> None:
-    """The native loop, which runs it, does not serve the output buffers."""
-    switch, ports, watched = Switch(), LossyPorts(0), Watched()
+    switch, ports = Switch(), NarrowPorts(0)
     switch.add_ports(ports)
-    switch._output = OutputBuffers(watched)  # type: ignore[arg-type]
     switch.install(Program(QUEUES))
     for _ in range(OUTPUT_FRAMES):
         switch.receive(1, bytes((2, 0)) + bytes(22))
-    assert switch._output.full == {2}
+    assert ports.full == ports.watched == {2}
     switch.install(Program((PROGRAMS / "egress_rewrite.json").read_bytes()))
-    assert switch._output.full == set()
-    assert watched.events == selectors.EVENT_READ
-    assert switch._output._by_port == {}
+    assert ports.full == ports.watched == set()
     switch.close()
 
 

@@ -48,7 +48,6 @@ signed: Any = np.int64
 """Makes an int64 of a number of another type: numba computes uint64 with int64 as float64."""
 _errno_location = types.ExternalFunction("__errno_location", types.uintp())
 _sched_yield = types.ExternalFunction("sched_yield", types.int32())
-_poll = types.ExternalFunction("poll", types.int32(types.uintp, types.uint64, types.int32))
 recvmsg = types.ExternalFunction("recvmsg", types.int64(types.int32, types.uintp, types.int32))
 sendmsg = types.ExternalFunction("sendmsg", types.int64(types.int32, types.uintp, types.int32))
 _I32, _I64 = ir.IntType(32), ir.IntType(64)
@@ -61,6 +60,22 @@ def _load_int(_typing: object, address: int) -> object:
         return builder.load(builder.inttoptr(arguments[0], _I32.as_pointer()))
 
     return types.int32(types.uintp), generate
+
+
+def _wait_for(_typing: object, address: int, count: int, timeout_us: int) -> object:
+    """Call ppoll for some struct pollfd; return what it returns."""
+
+    def generate(_: object, builder: ir.IRBuilder, _signature: object, arguments: Sequence[ir.Value]) -> ir.Value:
+        timespec: ir.Value = cgutils.alloca_once(builder, _I64, size=2)
+        builder.store(builder.sdiv(arguments[2], _I64(1_000_000)), timespec)
+        nanoseconds = builder.mul(builder.srem(arguments[2], _I64(1_000_000)), _I64(1000))
+        builder.store(nanoseconds, builder.gep(timespec, [_I64(1)]))
+        ppoll = cgutils.get_or_insert_function(
+            builder.module, ir.FunctionType(_I32, [_I64, _I64, _I64.as_pointer(), _I64]), "ppoll"
+        )
+        return builder.call(ppoll, [arguments[0], arguments[1], timespec, _I64(0)])
+
+    return types.int32(types.int64, types.int64, types.int64), generate
 
 
 def _monotonic_time(_typing: object) -> object:
@@ -81,6 +96,7 @@ def _monotonic_time(_typing: object) -> object:
 
 _int_at: Callable[..., int] = intrinsic(_load_int)
 _clock: Callable[..., int] = intrinsic(_monotonic_time)
+_ppoll: Callable[..., int] = intrinsic(_wait_for)
 
 
 @kernel("int64()")
@@ -118,7 +134,7 @@ def _swapped32(number: int) -> int:
 
 
 @kernel("int64(PollFd[::1], int64)")
-def wait(polled: Table[PollFd], timeout_ms: int) -> int:
+def wait(polled: Table[PollFd], timeout_us: int) -> int:
     """Wait until one of some descriptors is ready; return how many are, or -errno after a signal.
 
     Sets `revents` of each. Before it sleeps it polls some times, and yields the processor between: waking up takes
@@ -126,11 +142,11 @@ def wait(polled: Table[PollFd], timeout_ms: int) -> int:
     """
     address = address_of(polled)
     for _ in range(_POLLS):
-        ready: int = _poll(address, len(polled), 0)
+        ready: int = _ppoll(address, len(polled), 0)
         if ready != 0:
             return ready if ready >= 0 else -errno_now()
         _sched_yield()
-    ready = _poll(address, len(polled), timeout_ms)
+    ready = _ppoll(address, len(polled), timeout_us)
     return ready if ready >= 0 else -errno_now()
 
 

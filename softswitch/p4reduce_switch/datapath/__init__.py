@@ -13,7 +13,10 @@ The loop does not wait for a batch to fill. It can return at any point, and cont
 
 from __future__ import annotations
 
+import bisect
 import enum
+import itertools
+from collections.abc import Sequence
 from typing import Annotated, Final, NamedTuple, Protocol, cast
 
 import numpy as np
@@ -64,17 +67,20 @@ class Reason(enum.IntEnum):
     OTHER_PORT = 3  # the next result goes to a port that is not the loop's: the CPU port, or none
     EVENT = 4  # the last frame run left digests or a failure to collect
     BUFFER_FULL = 5  # the results of one frame may exceed the buffers
+    FRAMES = 6  # frames have arrived for Python: see `Buffers.frames`
 
 
 class LoopState(Record):
     """Progress of a loop between two calls."""
 
     function: int
-    """Address of the program's native function."""
+    """Address of the program's native function; 0: Python runs the frames."""
     started_us: int
     """The origin of the program's time, on the monotonic clock."""
     sent: int
     """Results that are sent."""
+    due_us: int
+    """When Python is needed at the latest, on the monotonic clock; -1: no such time."""
     event_due: bool
     """Whether the last frame run left digests or a failure."""
     pending_at: int
@@ -192,7 +198,7 @@ class Buffers:
 
     def __init__(self) -> None:
         self._state: NDArray[np.void] = zeros(LoopState)
-        self._state["pending_at"] = -1
+        self._state["pending_at"] = self._state["due_us"] = -1
         self.state: np.void = self._state[0]
         self._batch: NDArray[np.void] = zeros(batch.Batch)
         self._received = np.zeros(RECEIVE_BYTES, np.uint8)
@@ -201,14 +207,15 @@ class Buffers:
         self._bound: batch.NativeBatch | None = None
         self._allocate(_RESULTS_BYTES, _RESULTS)
 
-    def bind(self, native: batch.NativeBatch, installed_us: int) -> None:
-        """Run the rest of this batch, and all later batches, with this program."""
+    def bind(self, native: batch.NativeBatch | None, installed_us: int) -> None:
+        """Run the rest of this batch, and all later batches, with this program; with None they are for Python."""
         if native is self._bound:
             return
-        self._batch["program"] = native.new()["program"]
         self._bound = native
-        self.state["function"], self.state["started_us"] = native.address, started_us(native, installed_us)
-        self.state["event_due"] = False
+        self.state["event_due"], self.state["function"] = False, 0
+        if native is not None:
+            self._batch["program"] = native.new()["program"]
+            self.state["function"], self.state["started_us"] = native.address, started_us(native, installed_us)
 
     def enlarge(self, native: batch.NativeBatch) -> None:
         """Enlarge the result buffers to the results of one frame; all earlier results are sent."""
@@ -256,17 +263,22 @@ class Buffers:
         """Return the ingress port of the last frame run."""
         return int(self._frame_table["port"][self._batch["frames_run"][0] - 1])
 
-    def next_frame(self) -> tuple[int, bytes] | None:
-        """Return port and frame of the next frame that was not run, and skip it; None if there is none."""
-        index = int(self._batch["frames_run"][0])
-        if index == self._batch["frames"][0]:
-            return None
-        self._batch["frames_run"] += 1
-        return self._cut(self._frames, self._frame_table, index)
+    def frames(self) -> list[tuple[int, bytes]]:
+        """Return port and frame of all frames that were not run; the loop continues after them."""
+        first, end = int(self._batch["frames_run"][0]), int(self._batch["frames"][0])
+        self._batch["frames_run"] = end
+        return [self._cut(self._frames, self._frame_table, index) for index in range(first, end)]
 
-    def next_result(self) -> tuple[int, bytes] | None:
-        """Return port and frame of the next unsent result; None if there is none."""
-        return self.result() if self.state["sent"] < self._batch["frames_out"][0] else None
+    def set_results(self, frames: Sequence[tuple[int, bytes]]) -> int:
+        """Have these (port, frame), or the first of them that find room, as results; return how many."""
+        ends = list(itertools.accumulate(len(frame) for _, frame in frames))
+        count = min(bisect.bisect_right(ends, len(self._results)), len(self._result_table))
+        data = b"".join(frame for _, frame in frames[:count])
+        self._results[: len(data)] = np.frombuffer(data, np.uint8)
+        rows = zip(ends, frames[:count], strict=False)
+        self._result_table[:count] = [(end - len(frame), len(frame), port) for end, (port, frame) in rows]
+        self._batch["frames_out"], self.state["sent"] = count, 0
+        return count
 
     @staticmethod
     def _cut(store: NDArray[np.uint8], table: NDArray[np.void], index: int) -> tuple[int, bytes]:

@@ -9,11 +9,11 @@ from p4reduce_switch.datapath import Memory, Reason
 from p4reduce_switch.datapath.addresses import call_function
 from p4reduce_switch.program import batch
 
-EVENT, BUFFER_FULL = int(Reason.EVENT), int(Reason.BUFFER_FULL)
+EVENT, BUFFER_FULL, FRAMES = int(Reason.EVENT), int(Reason.BUFFER_FULL), int(Reason.FRAMES)
 SEND_RESULTS, BATCH_DONE = -1, -2
 MAX_RUN_US = 20_000
 """How long a loop runs before it returns to Python, which handles signals."""
-IDLE_MS = 1000
+_IDLE_US = 1_000_000
 
 
 @register_jitable
@@ -30,10 +30,25 @@ def run_batch(memory: Memory, now: int) -> int:
         run.frames = 0
         run.frames_run = 0
         return BATCH_DONE
+    if state.function == 0:
+        return FRAMES
     run.now_us = now - state.started_us
     stopped = call_function(state.function, address_of(memory.batch))
     state.event_due = stopped == batch.EVENT
     return BUFFER_FULL if stopped == batch.FULL and run.frames_out == 0 else SEND_RESULTS
+
+
+@register_jitable
+def idle_us(memory: Memory, now: int) -> int:
+    """Return how long the loop may wait for frames."""
+    due = memory.state[0].due_us
+    return _IDLE_US if due < 0 else min(max(0, due - now), _IDLE_US)
+
+
+@register_jitable
+def is_due(memory: Memory, now: int) -> bool:
+    """Return whether Python is needed now."""
+    return 0 <= memory.state[0].due_us <= now
 
 
 @register_jitable

@@ -24,6 +24,10 @@ class Interface(Record):
     gso_seen: int
     max_frame: int
     """Bytes of the longest frame that the interface accepts."""
+    waits: int
+    """Whether a frame for which the socket has no room is to be sent again, not lost."""
+    full: int
+    """Whether that has happened since Python cleared it."""
     frames_in: int
     bytes_in: int
     frames_out: int

@@ -1,4 +1,10 @@
-"""The datapath loop over interfaces: AF_PACKET sockets with PACKET_VNET_HDR, see `ports/super_frames.py`."""
+"""The datapath loop over interfaces: AF_PACKET sockets with PACKET_VNET_HDR.
+
+Each frame that is received or sent follows a `virtio_net_hdr`: flags, GSO type, header length, segment size, start of
+the checksummed bytes, and offset of the checksum from there. A frame from this machine, or from a container on it,
+arrives with a partial checksum (of the pseudo header), and successive datagrams as one super-frame (GSO). Checksums are
+completed; super-frames are segmented if they are UDP over IPv4 without a VLAN tag.
+"""
 
 from __future__ import annotations
 
@@ -26,13 +32,14 @@ from p4reduce_switch.datapath.addresses import (
 )
 from p4reduce_switch.datapath.batch_kernels import (
     BATCH_DONE,
-    IDLE_MS,
     MAX_RUN_US,
     SEND_RESULTS,
     add_frame,
     dequeue_all,
     end_of_frames,
     enqueue,
+    idle_us,
+    is_due,
     run_batch,
 )
 from p4reduce_switch.datapath.ethernet import MAX_SEGMENTS, Interface, Interfaces, PacketIo
@@ -49,6 +56,7 @@ _CHECKSUM_OFFSET = 6
 _IP, _UDP = 14, 34
 _OUTGOING = 4
 _NO_FRAME, _OUTGOING_FRAME = -1, -2
+_POLLOUT = 4
 
 
 @register_jitable
@@ -248,6 +256,8 @@ def _send_queue(memory: Memory, table: Table[PacketIo], interface: Interface, in
             if udp.errno_now() in _REFUSALS:
                 interface.gso_allowed = 0
             continue
+        elif interface.waits != 0 and udp.errno_now() == errno.EAGAIN:
+            interface.full = 1
         else:
             interface.send_errors += 1
         index = after
@@ -270,12 +280,18 @@ def _send_results(memory: Memory, ports: Interfaces) -> bool:
     return state.sent < count
 
 
+@kernel("boolean(Memory, Interfaces)")
+def send_results(memory: Memory, ports: Interfaces) -> bool:
+    """Send the results that Python has put there."""
+    return _send_results(memory, ports)
+
+
 @kernel("int64(Memory, Interfaces, LockState[::1])")
 def run_once(memory: Memory, ports: Interfaces, lock: Table[LockState]) -> int:
     """Run the loop until Python is needed; return the `Reason`. The caller holds the lock."""
     state, interfaces = memory.state[0], ports.interfaces
     begun, requests = udp.microseconds(), lock[0].requests
-    now, idle = begun, 0
+    now, idle = begun, False
     while True:
         while True:  # the rest of a batch
             if _send_results(memory, ports):
@@ -292,15 +308,18 @@ def run_once(memory: Memory, ports: Interfaces, lock: Table[LockState]) -> int:
         if state.pending_at >= 0:
             fits = _frame_pending(memory, interfaces[state.pending_port])
         if fits:
-            ready = 0 if idle > 0 and enter_idle(lock) else udp.wait(ports.polled, idle)
-            if idle > 0:  # no work: check what ended the wait
+            ready = 0 if idle and enter_idle(lock) else udp.wait(ports.polled, idle_us(memory, now) if idle else 0)
+            if idle:  # no work: check what ended the wait
                 if not leave_idle(lock, requests):
                     return _YIELD
-                if ready < 0 or ready == 1 and ports.polled[len(interfaces)].revents != 0:
-                    return _WOKEN
                 begun = udp.microseconds()
                 now = begun
+                woken = ready == 1 and ports.polled[len(interfaces)].revents != 0
+                if ready < 0 or woken or ready == 0 and is_due(memory, now):
+                    return _WOKEN
+            has_room = False
             for row in range(len(interfaces)):
+                has_room = has_room or ports.polled[row].revents & _POLLOUT != 0
                 while fits and ports.polled[row].revents != 0:
                     got = _receive(memory, ports.io, interfaces[row])
                     if got == _NO_FRAME:
@@ -308,4 +327,6 @@ def run_once(memory: Memory, ports: Interfaces, lock: Table[LockState]) -> int:
                     if got != _OUTGOING_FRAME:
                         state.pending_port = row
                         fits = _frame_pending(memory, interfaces[row])
-        idle = IDLE_MS if memory.batch[0].frames == 0 else 0
+            if has_room and memory.batch[0].frames == 0:
+                return _WOKEN
+        idle = memory.batch[0].frames == 0

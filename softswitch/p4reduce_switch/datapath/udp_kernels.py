@@ -34,13 +34,14 @@ from p4reduce_switch.datapath.addresses import (
 )
 from p4reduce_switch.datapath.batch_kernels import (
     BATCH_DONE,
-    IDLE_MS,
     MAX_RUN_US,
     SEND_RESULTS,
     add_frame,
     dequeue_all,
     end_of_frames,
     enqueue,
+    idle_us,
+    is_due,
     run_batch,
 )
 from p4reduce_switch.datapath.lock_kernels import enter_idle, has_waiters, leave_idle
@@ -58,7 +59,7 @@ _hashed: Callable[[int], int] = register_jitable(hashed)
 
 @register_jitable
 def _wrap(peer: PeerState, header: int, payload: int, length: int, frames: Octets, at: int) -> None:
-    """Write a payload with its headers at `frames[at:]`, as `UdpUnderlay.wrap` does.
+    """Write a payload with its headers, lengths and checksums at `frames[at:]`.
 
     `header` and `payload` are addresses.
     """
@@ -75,7 +76,7 @@ def _wrap(peer: PeerState, header: int, payload: int, length: int, frames: Octet
 
 @register_jitable
 def _payload_bytes(to: Destination, results: Octets, at: int, length: int) -> int:
-    """Return the payload bytes of a frame to this peer; -1 where `UdpUnderlay._unwrap` returns None."""
+    """Return the payload bytes of a frame to this peer (IPv4 without options, UDP, complete); -1 of any other."""
     if length < ENCAP_BYTES or results[at + 12] != 8 or results[at + 13] != 0 or results[at + 14] != 0x45:
         return -1
     size = (int(results[at + 38]) << 8 | int(results[at + 39])) - 8
@@ -180,6 +181,12 @@ def _receive_all(memory: Memory, socket: UdpSocket, peers: Peers, now: int) -> N
             return
 
 
+@kernel("boolean(Memory, Peers, UdpSocket)")
+def send_results(memory: Memory, peers: Peers, socket: UdpSocket) -> bool:
+    """Send the results that Python has put there."""
+    return _send_results(memory, peers, socket)
+
+
 @kernel("int64(Memory, Peers, UdpSocket, LockState[::1])")
 def run_once(memory: Memory, peers: Peers, socket: UdpSocket, lock: Table[LockState]) -> int:
     """Serve the socket until Python is needed; return the `Reason`. The caller holds the lock."""
@@ -201,10 +208,10 @@ def run_once(memory: Memory, peers: Peers, socket: UdpSocket, lock: Table[LockSt
         if memory.batch[0].frames == 0:
             if memory.state[0].pending_at >= 0:
                 return _UNKNOWN_PEER
-            ready = 0 if enter_idle(lock) else udp.wait(socket.polled, IDLE_MS)
+            ready = 0 if enter_idle(lock) else udp.wait(socket.polled, idle_us(memory, now))
             if not leave_idle(lock, requests):
                 return _YIELD
-            if ready < 0 or socket.polled[1].revents != 0:
-                return _WOKEN
             begun = udp.microseconds()
             now = begun
+            if ready < 0 or socket.polled[1].revents != 0 or ready == 0 and is_due(memory, now):
+                return _WOKEN

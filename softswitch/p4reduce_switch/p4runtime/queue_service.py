@@ -79,8 +79,7 @@ class QueueService:
         if port > MAX_PORT:
             invalid_argument(f"port {port} is outside 0..{MAX_PORT}")
         switch = self._switch
-        interfaces = [ports.interfaces for ports in switch.ports if isinstance(ports, EthernetPorts)]
-        known = [number for names in interfaces for number in names]
-        if interfaces and port not in (*known, switch.cpu_port):
+        known = list(switch.ports.interfaces) if isinstance(switch.ports, EthernetPorts) else []
+        if known and port not in (*known, switch.cpu_port):
             listed = ", ".join(map(str, sorted(known))) or "none"
             raise RequestError(Code.NOT_FOUND, f"the switch has no port {port}; its ports: {listed}")

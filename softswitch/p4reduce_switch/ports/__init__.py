@@ -2,34 +2,23 @@
 
 from __future__ import annotations
 
-import dataclasses
 import enum
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from types import ModuleType
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from p4reduce_runtime import datagrams, kernels
 from p4reduce_switch.datapath import Buffers, Reason
 
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
-
-Counters = TypeVar("Counters", bound="DataclassInstance")
 Receiver = Callable[[int, bytes], None]
-"""Called with (port, frame) for each received frame."""
+"""Called with (port, frame)."""
 
 
 class PortError(Exception):
     """A port cannot be opened; the message says what to do."""
-
-
-class PortFullError(Exception):
-    """The socket of a port takes no frame at present; the frame was not sent."""
-
-    def __init__(self, fileno: int) -> None:
-        super().__init__(fileno)
-        self.fileno = fileno
 
 
 class Gso(enum.IntEnum):
@@ -51,42 +40,48 @@ class DatapathLoop(Protocol):
     def run_once(self, lock: NDArray[np.void]) -> Reason:
         """Run the loop until Python is needed, or the lock, given by its LockState, has waiters."""
 
-    def receive_pending(self, receive: Receiver) -> None:
-        """Pass the received datagrams that are not converted to frames yet to `receive`."""
+    def admit_pending(self) -> None:
+        """After UNKNOWN_PEER: make the sender of the pending datagram a peer, or drop the datagram."""
 
 
 class Ports(Protocol):
-    """A set of switch ports behind one or more sockets."""
+    """A set of switch ports behind one or more sockets. Its methods are called with the switch's lock held."""
 
-    def filenos(self) -> list[int]:
-        """The descriptors to wait on for arriving frames."""
+    full: set[int]
+    """The ports whose queues are not to be served at present: too many frames wait for room in their sockets."""
 
-    def drain(self, fileno: int, receive: Receiver) -> None:
-        """Pass the frames that have arrived at `fileno` to `receive`, up to a bounded burst; do not block."""
+    @property
+    def recorder(self) -> Receiver | None:
+        """To be called with each frame that arrives; then all frames pass Python. None: nothing is recorded."""
+
+    def datapath_loop(self, wake: int) -> DatapathLoop:
+        """Return the native loop, which returns when the descriptor `wake` is readable.
+
+        The first time on a machine it is compiled, which takes seconds. PortError where it cannot be.
+        """
 
     def send(self, port: int, frame: bytes) -> bool:
-        """Send a frame out of `port`; False if the port is not one of these. Does not block.
+        """Send a frame out of `port`, with the next `flush`; False if the port is not one of these."""
 
-        PortFullError: only after `wait_when_full(True)`.
-        """
+    def flush(self) -> None:
+        """Send the frames given to `send`, and those that wait for room, as far as there is room. Does not block."""
 
     def wait_when_full(self, wait: bool) -> None:
-        """Choose what happens to a frame for which a socket has no room: PortFullError, or it is lost, the default."""
-
-    def datapath_loop(self, wake: int) -> DatapathLoop | None:
-        """Return the native loop, which returns when the descriptor `wake` is readable; None: these ports have none.
-
-        To be called once. The ports can still be drained in Python afterwards.
-        """
+        """Choose what happens to a frame for which a socket has no room: it waits, or it is lost, the default."""
 
     def close(self) -> None:
         """Close the sockets."""
 
 
-def with_native(counters: Counters, native: np.void) -> Counters:
-    """Return counters plus the fields of the same names that the native loop counts."""
-    names = {field.name for field in dataclasses.fields(counters)} & set(native.dtype.names or ())
-    return dataclasses.replace(counters, **{name: getattr(counters, name) + int(native[name]) for name in names})
+def load_loop(module: str) -> ModuleType:
+    """Import the kernels of a native loop; PortError where they cannot be compiled."""
+    compiled = kernels.load(module) if datagrams.supported() else None
+    if compiled is None:
+        raise PortError(
+            "the switch sends and receives in compiled code, which takes 64-bit Linux, numba, and P4REDUCE_KERNELS "
+            "unset or `on`"
+        )
+    return compiled
 
 
-__all__ = ["PortError", "PortFullError", "Ports", "DatapathLoop", "Receiver", "Gso", "with_native"]
+__all__ = ["DatapathLoop", "Gso", "PortError", "Ports", "Receiver", "load_loop"]

@@ -1,6 +1,6 @@
 """Interfaces whose frames are recorded: in pcap files as BMv2 names them, and in the log.
 
-The frames pass Python one by one: the native loop is not used.
+The frames pass Python one by one.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ import logging
 import os
 import struct
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from p4reduce_switch.ports import DatapathLoop, PortError, Receiver
+from p4reduce_switch.ports import PortError
 from p4reduce_switch.ports.ethernet import EthernetPorts
 
 _log = logging.getLogger(__name__)
@@ -83,6 +84,7 @@ class CapturedPorts(EthernetPorts):
         self._arrivals: dict[int, PcapFile] = {}
         self._departures: dict[int, PcapFile] = {}
         super().__init__(interfaces)
+        self.recorder = self._arrived
         if capture.folder is None:
             return
         try:
@@ -93,26 +95,19 @@ class CapturedPorts(EthernetPorts):
             self.close()
             raise
 
-    def drain(self, fileno: int, receive: Receiver) -> None:
-        def record(port: int, frame: bytes) -> None:
-            self._record("Received", self._arrivals, port, frame)
-            receive(port, frame)
-
-        super().drain(fileno, record)
-
-    def send(self, port: int, frame: bytes) -> bool:
-        ours = super().send(port, frame)  # PortFullError: it comes again
-        if ours:
-            self._record("Sending", self._departures, port, frame)
-        return ours
-
-    def datapath_loop(self, wake: int) -> DatapathLoop | None:
-        return None
-
     def close(self) -> None:
         super().close()
         for file in (*self._arrivals.values(), *self._departures.values()):
             file.close()
+
+    def _arrived(self, port: int, frame: bytes) -> None:
+        self._record("Received", self._arrivals, port, frame)
+
+    def _transmit(self, frames: Sequence[tuple[int, bytes]]) -> bool:
+        sent = super()._transmit(frames)
+        for port, frame in frames if sent else ():
+            self._record("Sending", self._departures, port, frame)
+        return sent
 
     def _record(self, verb: str, files: dict[int, PcapFile], port: int, frame: bytes) -> None:
         if self._dump_bytes:

@@ -3,30 +3,32 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import fcntl
+import functools
 import re
 import socket
 import struct
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Final, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from p4reduce_runtime import datagrams, kernels
-from p4reduce_runtime.datagrams import ENCAP_BYTES, PollFd
+from p4reduce_runtime import datagrams
+from p4reduce_runtime.datagrams import READABLE, WRITABLE, PollFd
 from p4reduce_runtime.records import Table, zeros
-from p4reduce_switch.datapath import MAX_PORT, Buffers, Memory, Reason
+from p4reduce_switch.datapath import MAX_PORT, Buffers, Reason
 from p4reduce_switch.datapath.ethernet import Interface, Interfaces, PacketIo
-from p4reduce_switch.ports import DatapathLoop, Gso, PortError, PortFullError, Receiver, with_native
-from p4reduce_switch.ports.super_frames import GSO_UDP_L4, HEADER, NEEDS_CHECKSUM, PLAIN, complete
+from p4reduce_switch.ports import DatapathLoop, Gso, PortError, Receiver, load_loop
 
-BURST: Final = 256
 SOCKET_BUFFER_BYTES: Final = 8 << 20
-MAX_FRAME: Final = 65535 + 64
+OUTPUT_FRAMES: Final = 130
+"""simple_switch's output buffer has 128 frames; the thread that sends and the one that fills it hold one each."""
 _ETH_P_ALL = 0x0003
-_PACKET_OUTGOING = 4
 _SOL_PACKET, _PACKET_ADD_MEMBERSHIP, _PACKET_MR_PROMISC = 263, 1, 1
 _PACKET_VNET_HDR, _PACKET_IGNORE_OUTGOING = 15, 23
 _SIOCGIFMTU = 0x8921
@@ -52,77 +54,87 @@ class InterfaceCounters:
 
 
 class EthernetPorts:
-    """Interfaces as ports, with an AF_PACKET socket each."""
+    """Interfaces as ports, with an AF_PACKET socket each.
+
+    Where an interface is slower than the frames for it (`tc` limits it), BMv2's send waits once the socket's buffer is
+    full, its output buffer fills, and then the egress queue of the port: that is how programs see a queue. Here each
+    port has an output buffer of its own, so that a slow one does not hold up the others.
+    """
+
+    recorder: Receiver | None = None
 
     def __init__(self, interfaces: dict[int, str], gso: Gso = Gso.AUTO) -> None:
-        self._counters = {port: InterfaceCounters() for port in interfaces}
         self._sockets: dict[int, socket.socket] = {}
-        self._ports: dict[int, int] = {}
-        self._native: dict[int, np.void] = {}
-        self._gso = gso
         self._names = interfaces
-        self._raises_when_full = False
+        self._waiting: dict[int, deque[bytes]] = {}
+        self._waits = False
+        self._outgoing: list[tuple[int, bytes]] = []
+        self.full: set[int] = set()
+        self._rows: NDArray[np.void] = zeros(Interface, len(interfaces))
+        self._native: dict[int, np.void] = dict(zip(interfaces, self._rows, strict=True))
         try:
             for port, name in interfaces.items():
                 self._sockets[port] = opened = _open(name)
-                self._ports[opened.fileno()] = port
+                row = self._native[port]
+                row["descriptor"], row["port"], row["gso_allowed"] = opened.fileno(), port, gso
+                row["max_frame"] = _longest_frame(name)
         except PortError:
             self.close()
             raise
-        self._with_header = bool(self._sockets) and all(map(_enable_headers, self._sockets.values()))
 
     @property
     def counters(self) -> dict[int, InterfaceCounters]:
-        """The counters of each port, of Python and of the native loop together."""
-        counted = self._counters
-        return {port: with_native(counted[port], native) for port, native in self._native.items()} or dict(counted)
+        """The counters of each port."""
+        names = [field.name for field in dataclasses.fields(InterfaceCounters)]
+        return {port: InterfaceCounters(*(int(row[name]) for name in names)) for port, row in self._native.items()}
 
     @property
     def interfaces(self) -> dict[int, str]:
         """The name of each port's interface."""
         return dict(self._names)
 
-    def filenos(self) -> list[int]:
-        return list(self._ports)
+    @functools.cached_property
+    def _loop(self) -> EthernetLoop:
+        return EthernetLoop(load_loop("p4reduce_switch.datapath.ethernet_kernels"), self._rows)
 
-    def drain(self, fileno: int, receive: Receiver) -> None:
-        port = self._ports[fileno]
-        counters = self._counters[port]
-        recvfrom = self._sockets[port].recvfrom
-        for _ in range(BURST):
-            try:
-                received, address = recvfrom(MAX_FRAME)
-            except BlockingIOError:
-                return
-            except OSError:  # the interface went down; it may come back
-                return
-            if address[2] != _PACKET_OUTGOING:
-                for frame in complete(received) if self._with_header else [received]:
-                    counters.frames_in += 1
-                    counters.bytes_in += len(frame)
-                    receive(port, frame)
+    def datapath_loop(self, wake: int) -> DatapathLoop:
+        self._loop.wake_by(wake)
+        return self._loop
 
     def send(self, port: int, frame: bytes) -> bool:
-        opened = self._sockets.get(port)
-        if opened is None:
+        if port not in self._native:
             return False
-        counters = self._counters[port]
-        try:
-            opened.send(PLAIN + frame if self._with_header else frame)
-        except BlockingIOError:
-            if self._raises_when_full:
-                raise PortFullError(opened.fileno()) from None
-            counters.send_errors += 1
-        except OSError:  # interface down, frame above the MTU: lost, as on a wire
-            counters.send_errors += 1
-        else:
-            counters.frames_out += 1
-            counters.bytes_out += len(frame)
+        if not self._waits:
+            self._outgoing.append((port, frame))
+            return True
+        waiting = self._waiting.get(port)
+        if waiting is None:
+            if self._transmit([(port, frame)]):
+                return True
+            waiting = self._waiting[port] = deque()
+            self._loop.watch_for_room(port, True)
+        waiting.append(frame)
+        if len(waiting) >= OUTPUT_FRAMES:
+            self.full.add(port)
         return True
+
+    def flush(self) -> None:
+        if self._outgoing:
+            frames, self._outgoing = self._outgoing, []
+            self._transmit(frames)
+        for port, waiting in [*self._waiting.items()]:
+            while waiting and self._transmit([(port, waiting[0])]):
+                waiting.popleft()
+            if not waiting:
+                del self._waiting[port]
+                self._loop.watch_for_room(port, False)
+            if len(waiting) < OUTPUT_FRAMES:
+                self.full.discard(port)
 
     def wait_when_full(self, wait: bool) -> None:
         """Also set the sockets' send buffers: with `wait` to the system's default, as BMv2's sockets have them."""
-        self._raises_when_full = wait
+        self.flush()
+        self._rows["waits"] = self._waits = wait
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
             default = any_socket.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
         for opened in self._sockets.values():
@@ -130,82 +142,57 @@ class EthernetPorts:
                 opened.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, default // 2)  # the system doubles it
             else:
                 datagrams.enlarge_buffers(opened, SOCKET_BUFFER_BYTES)
-
-    def datapath_loop(self, wake: int) -> DatapathLoop | None:
-        usable = self._with_header and datagrams.supported()
-        compiled = kernels.load("p4reduce_switch.datapath.ethernet_kernels") if usable else None
-        if compiled is None:
-            return None
-        descriptors = {port: opened.fileno() for port, opened in self._sockets.items()}
-        loop = EthernetLoop(compiled.run_once, descriptors, wake)
-        self._native = dict(zip(self._sockets, loop.interfaces, strict=True))
-        for port, interface in self._native.items():
-            interface["gso_allowed"] = self._gso
-            interface["max_frame"] = _longest_frame(self._names[port])
-        return loop
+        self.flush()
 
     def close(self) -> None:
         for opened in self._sockets.values():
             opened.close()
 
+    def _transmit(self, frames: Sequence[tuple[int, bytes]]) -> bool:
+        """Send frames, where they may wait one at a time; False if it has to wait."""
+        return self._loop.send(frames)
+
 
 class EthernetLoop:
     """The native loop over interfaces: see `p4reduce_switch.datapath`."""
 
-    def __init__(
-        self,
-        run_once: Callable[[Memory, Interfaces, NDArray[np.void]], int],
-        descriptors: dict[int, int],
-        wake: int,
-    ) -> None:
-        """`run_once` is the kernel of that name.
-
-        `descriptors` are the sockets by port; frames have the header of `super_frames` on them.
-        """
-        self.buffers = Buffers()
-        self.interfaces: NDArray[np.void] = zeros(Interface, len(descriptors))
-        """One Interface for each port."""
-        self._run_once = run_once
+    def __init__(self, compiled: ModuleType, interfaces: NDArray[np.void]) -> None:
+        """`compiled` is `ethernet_kernels`."""
+        self.buffers, self._outgoing = Buffers(), Buffers()
+        self._compiled, self._interfaces = compiled, interfaces
+        self._polled = datagrams.polled([*interfaces["descriptor"].tolist(), -1])
         rows = np.full(MAX_PORT + 1, -1, np.int64)
-        for row, (port, descriptor) in enumerate(descriptors.items()):
-            interface = self.interfaces[row]
-            interface["descriptor"], interface["port"], interface["max_frame"] = descriptor, port, MAX_FRAME
-            rows[port] = row
+        rows[interfaces["port"]] = np.arange(len(interfaces))
         self._ports = Interfaces(
             io=zeros(PacketIo),
-            interfaces=cast(Table[Interface], self.interfaces),
+            interfaces=cast(Table[Interface], interfaces),
             rows=rows,
-            polled=cast(Table[PollFd], datagrams.polled([*descriptors.values(), wake])),
+            polled=cast(Table[PollFd], self._polled),
         )
 
+    def wake_by(self, descriptor: int) -> None:
+        """Return from `run_once` when this descriptor is readable."""
+        self._polled["fd"][-1] = descriptor
+
+    def watch_for_room(self, port: int, watch: bool) -> None:
+        """Return from `run_once` when the socket of a port has room."""
+        self._polled["events"][self._ports.rows[port]] = READABLE | (WRITABLE if watch else 0)
+
     def run_once(self, lock: NDArray[np.void]) -> Reason:
-        return Reason(self._run_once(self.buffers.memory, self._ports, lock))
+        return Reason(self._compiled.run_once(self.buffers.memory, self._ports, lock))
 
-    def receive_pending(self, receive: Receiver) -> None:
-        state = self.buffers.state
-        at, segment = int(state["pending_at"]), int(state["pending_segment"])
-        if at < 0:
-            return
-        header = HEADER.pack(NEEDS_CHECKSUM, GSO_UDP_L4, ENCAP_BYTES, segment, 34, 6) if segment else PLAIN
-        frames = complete(header + self.buffers.pending(int(state["pending_bytes"])))
-        done = (at - ENCAP_BYTES) // segment if segment else 0
-        state["pending_at"] = -1
-        interface = self.interfaces[state["pending_port"]]
-        for frame in frames[done:]:
-            interface["frames_in"] += 1
-            interface["bytes_in"] += len(frame)
-            receive(int(interface["port"]), frame)
+    def send(self, frames: Sequence[tuple[int, bytes]]) -> bool:
+        """Send frames; False if one found no room, and frames are to wait for it."""
+        while frames:
+            count = self._outgoing.set_results(frames)
+            self._compiled.send_results(self._outgoing.memory, self._ports)
+            frames = frames[count:]
+        was_full = bool(self._interfaces["full"].any())
+        self._interfaces["full"] = False
+        return not was_full
 
-
-def _enable_headers(opened: socket.socket) -> bool:
-    """Enable PACKET_VNET_HDR, the header with the pending offloads; return False where the kernel lacks it."""
-    try:
-        opened.setsockopt(_SOL_PACKET, _PACKET_VNET_HDR, 1)
-    except OSError:
-        return False
-    with contextlib.suppress(OSError):
-        opened.setsockopt(_SOL_PACKET, _PACKET_IGNORE_OUTGOING, 1)
-    return True
+    def admit_pending(self) -> None:
+        """All frames of an interface are accepted."""
 
 
 def _longest_frame(name: str) -> int:
@@ -228,6 +215,9 @@ def _open(name: str) -> socket.socket:
             f"opening {name} takes root or CAP_NET_RAW: run with sudo, or use the UDP underlay (no -i)"
         ) from None
     datagrams.enlarge_buffers(opened, SOCKET_BUFFER_BYTES)
+    opened.setsockopt(_SOL_PACKET, _PACKET_VNET_HDR, 1)
+    with contextlib.suppress(OSError):  # Linux before 4.20
+        opened.setsockopt(_SOL_PACKET, _PACKET_IGNORE_OUTGOING, 1)
     opened.bind((name, _ETH_P_ALL))
     membership = struct.pack("iHH8s", index, _PACKET_MR_PROMISC, 0, b"")
     opened.setsockopt(_SOL_PACKET, _PACKET_ADD_MEMBERSHIP, membership)

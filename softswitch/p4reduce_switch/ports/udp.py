@@ -13,34 +13,34 @@ afterwards. Inside the frame the UDP destination is always the aggregation port,
 
 from __future__ import annotations
 
+import functools
 import ipaddress
 import logging
 import socket
 import struct
 import time
-from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
-from typing import Any, Final, cast
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from types import ModuleType
+from typing import Final, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from p4reduce_contracts.errors import FrameError
-from p4reduce_contracts.wire import AGGREGATION_PORT, HELLO_BYTES, UPLINK_PORT, internet_checksum, unpack_hello
-from p4reduce_runtime import datagrams, kernels
-from p4reduce_runtime.datagrams import ENCAP_BYTES, PollFd, SocketState
+from p4reduce_contracts.wire import AGGREGATION_PORT, HELLO_BYTES, UPLINK_PORT, unpack_hello
+from p4reduce_runtime import datagrams
+from p4reduce_runtime.datagrams import PollFd, SocketState
 from p4reduce_runtime.logs import RateLimitedLog
 from p4reduce_runtime.records import Table, zeros
 from p4reduce_switch.datapath import (
     Buffers,
-    Memory,
-    Peers,
     PeerTable,
     Reason,
     UdpCounters,
     UdpSocket,
 )
-from p4reduce_switch.ports import DatapathLoop, Gso, PortError, Receiver, with_native
+from p4reduce_switch.ports import DatapathLoop, Gso, PortError, load_loop
 
 _log = logging.getLogger(__name__)
 
@@ -50,19 +50,13 @@ EVICT_AFTER_S: Final = 5.0
 """A peer without a job that has sent nothing for this long loses its port when a new peer needs one."""
 EVICTION_RETRY_S: Final = 0.1
 """The interval of searches for a port to evict, so that a flood of new peers does not load the switch."""
-BURST: Final = 256
 SOCKET_BUFFER_BYTES: Final = 8 << 20
-MAX_DATAGRAM: Final = 65535
 
 _IPV4 = struct.Struct(">BBHHHBBH4s4s")
 _UDP = struct.Struct(">HHHH")
 _UDP_PROTOCOL = 17
 
 Address = tuple[str, int]
-
-
-MAX_CACHED_HEADERS: Final = 64
-"""IPv4 headers cached for a peer, one for each length."""
 
 
 @dataclass
@@ -83,15 +77,11 @@ class UnderlayCounters:
 
 @dataclass
 class Peer:
-    """A peer's address, port and header templates."""
+    """A peer's address and port."""
 
     port: int
     address: Address
-    ip: bytes
-    ethernet: bytes
-    address_sum: int  # of the IPv4 pseudo header's addresses, protocol and both UDP ports
     state: np.void  # its PeerState, which the native loop writes too
-    ip_headers: dict[int, bytes] = field(default_factory=dict)  # by total length
 
     def seen(self, now: float) -> None:
         """Record the time of a datagram."""
@@ -105,6 +95,8 @@ class Peer:
 
 class UdpUnderlay:
     """Switch ports behind one UDP socket, one for each peer address, numbered from 1 in the order of HELLOs."""
+
+    recorder = None
 
     def __init__(
         self,
@@ -130,9 +122,10 @@ class UdpUnderlay:
         if self.ip == bytes(4):
             raise PortError("the underlay needs the one address that workers send to, not 0.0.0.0")
         self.mac = mac.to_bytes(6, "big")
+        self.full: set[int] = set()
+        self._outgoing: list[tuple[int, bytes]] = []
         self._counters = UnderlayCounters()
         self._native_counters: NDArray[np.void] = zeros(UdpCounters)
-        self._gro_enabled = False  # the socket receives super-datagrams
         self._rate_limited_log = RateLimitedLog(_log, clock=clock)
         self._clock = clock
         self._in_use = in_use
@@ -163,114 +156,46 @@ class UdpUnderlay:
 
     @property
     def counters(self) -> UnderlayCounters:
-        """The counters of Python and of the native loop together."""
-        return with_native(self._counters, self._native_counters[0])
+        native = self._native_counters[0]
+        return replace(self._counters, **{name: int(native[name]) for name in native.dtype.names or ()})
 
     @property
     def peers(self) -> int:
         """The number of peers."""
         return len(self._peers)
 
-    def filenos(self) -> list[int]:
-        return [self._socket.fileno()]
-
-    def drain(self, fileno: int, receive: Receiver) -> None:
-        for _ in range(BURST):
-            try:
-                payloads, address = self._receive()
-            except BlockingIOError:
-                return
-            except ConnectionError:  # an ICMP error for an earlier datagram
-                continue
-            for payload in payloads:
-                self._deliver(address, payload, receive)
-
-    def _receive(self) -> tuple[list[bytes], Address]:
-        """Receive the datagrams of one super-datagram."""
-        if not self._gro_enabled:
-            payload, address = self._socket.recvfrom(MAX_DATAGRAM)
-            return [payload], address
-        payload, ancillary, _, address = self._socket.recvmsg(datagrams.RECEIVE_BYTES, datagrams.ANCILLARY_BYTES)
-        return datagrams.split(payload, ancillary), address
-
-    def _deliver(self, address: Address, payload: bytes, receive: Receiver) -> None:
-        """Pass on one datagram, if its sender is a peer or it is a HELLO."""
-        peer = self._peers.get(address) or self._admit_peer(address, payload)
-        if peer is not None:
-            peer.seen(self._clock())
-            self._counters.datagrams_in += 1
-            self._counters.bytes_in += len(payload)
-            receive(peer.port, self.wrap(peer, payload))
-
-    def wait_when_full(self, wait: bool) -> None:
-        """Datagrams on loopback are lost, not held up."""
-
-    def datapath_loop(self, wake: int) -> DatapathLoop | None:
-        compiled = kernels.load("p4reduce_switch.datapath.udp_kernels") if datagrams.supported() else None
-        if compiled is None:
-            return None
-        self._gro_enabled = True
+    @functools.cached_property
+    def _loop(self) -> UdpLoop:
+        compiled = load_loop("p4reduce_switch.datapath.udp_kernels")
         datagrams.accept_runs(self._socket)
+        polled = datagrams.polled([self._socket.fileno(), -1])
         socket_ = UdpSocket(
             io=cast(Table[SocketState], datagrams.socket_state(self._socket.fileno())),
-            polled=cast(Table[PollFd], datagrams.polled([self._socket.fileno(), wake])),
+            polled=cast(Table[PollFd], polled),
             counters=cast(Table[UdpCounters], self._native_counters),
         )
-        return UdpLoop(compiled.run_once, socket_, self._table, self._deliver)
+        return UdpLoop(compiled, socket_, polled, self._table, self._admit_peer)
+
+    def datapath_loop(self, wake: int) -> DatapathLoop:
+        self._loop.wake_by(wake)
+        return self._loop
 
     def send(self, port: int, frame: bytes) -> bool:
-        peer = self._by_port.get(port)
-        if peer is None:
-            return False
-        payload = self._unwrap(peer, frame)
-        if payload is None:
-            self._counters.not_for_peer += 1
-            return True
-        try:
-            self._socket.sendto(payload, peer.address)
-        except BlockingIOError:
-            self._counters.send_buffer_full += 1
-        except OSError:  # unreachable, or too long: lost, as on a wire
-            self._counters.send_errors += 1
-        else:
-            self._counters.datagrams_out += 1
-            self._counters.bytes_out += len(payload)
-        return True
+        known = port in self._by_port
+        if known:
+            self._outgoing.append((port, frame))
+        return known
+
+    def flush(self) -> None:
+        if self._outgoing:
+            frames, self._outgoing = self._outgoing, []
+            self._loop.send(frames)
+
+    def wait_when_full(self, wait: bool) -> None:
+        """No frame waits for room: on loopback datagrams are lost, not held up."""
 
     def close(self) -> None:
         self._socket.close()
-
-    def wrap(self, peer: Peer, payload: bytes) -> bytes:
-        """Return the frame of a peer's datagram, with lengths and checksums."""
-        udp_bytes = 8 + len(payload)
-        header = peer.ip_headers.get(udp_bytes) or self._ip_header(peer, udp_bytes)
-        padded = payload if len(payload) % 2 == 0 else payload + b"\0"
-        total = peer.address_sum + 2 * udp_bytes + int.from_bytes(padded, "big")
-        checksum = 0xFFFF - total % 0xFFFF  # as `internet_checksum`, with UDP's 0xFFFF in the place of 0
-        return header + _UDP.pack(peer.address[1], AGGREGATION_PORT, udp_bytes, checksum) + payload
-
-    def _unwrap(self, peer: Peer, frame: bytes) -> bytes | None:
-        """Return the payload of a frame to this peer (IPv4 without options, UDP, complete); else None."""
-        if len(frame) < ENCAP_BYTES or frame[12:15] != b"\x08\0\x45" or frame[23] != _UDP_PROTOCOL:
-            return None
-        end = 34 + int.from_bytes(frame[38:40], "big")
-        if not ENCAP_BYTES <= end <= len(frame):
-            return None
-        if frame[30:34] != peer.ip or int.from_bytes(frame[36:38], "big") != peer.address[1]:
-            return None
-        return frame[ENCAP_BYTES:end]
-
-    def _ip_fields(self, ip: bytes, total_bytes: int) -> list[Any]:
-        """Return the IPv4 header of a datagram from `ip`, with checksum 0."""
-        return [0x45, 0, total_bytes, 0, 0x4000, 64, _UDP_PROTOCOL, 0, ip, self.ip]
-
-    def _ip_header(self, peer: Peer, udp_bytes: int) -> bytes:
-        fields = self._ip_fields(peer.ip, 20 + udp_bytes)
-        fields[7] = internet_checksum(_IPV4.pack(*fields))
-        if len(peer.ip_headers) >= MAX_CACHED_HEADERS:
-            peer.ip_headers.clear()
-        header = peer.ip_headers[udp_bytes] = peer.ethernet + _IPV4.pack(*fields)
-        return header
 
     def _check_uplink(self, uplink: Address, cpu_port: int | None) -> None:
         """Raise PortError for a parent switch whose frames would not arrive, or arrive at no port."""
@@ -292,32 +217,32 @@ class UdpUnderlay:
                 "that port as spoofed. Choose other ports with --listen"
             )
 
-    def _admit_peer(self, address: Address, payload: bytes) -> Peer | None:
-        """Assign a port to a new peer that sent a HELLO; None, and counted, if it did not or no port is free."""
+    def _admit_peer(self, address: Address, payload: bytes) -> bool:
+        """Assign a port to a new peer that sent a HELLO; False, and counted, if it did not or no port is free."""
         if not _is_hello(payload):
             self._counters.no_hello += 1
             self._refused("no HELLO", address)
-            return None
+            return False
         now = self._clock()
         port = next((number for number in self._numbers if number not in self._by_port), None) or self._evict_peer(now)
         if port is None:
             self._counters.no_free_port += 1
             self._refused("no free port", address)
-            return None
+            return False
         peer = self._add_peer(port, address)
         peer.seen(now)
         self._rate_limited_log.event(logging.INFO, "port given", port=port, peer=_text(address))
-        return peer
+        return True
 
     def _add_peer(self, port: int, address: Address) -> Peer:
         ip = ipaddress.IPv4Address(address[0]).packed
         mac = b"\x06\0" + ip  # locally administered
         address_sum = int.from_bytes(ip + self.ip, "big") + _UDP_PROTOCOL + address[1] + AGGREGATION_PORT
-        ethernet, ip_header = self.mac + mac + b"\x08\0", _IPV4.pack(*self._ip_fields(ip, 0))
-        header = ethernet + ip_header + _UDP.pack(address[1], AGGREGATION_PORT, 0, 0)
+        ip_header = _IPV4.pack(0x45, 0, 0, 0, 0x4000, 64, _UDP_PROTOCOL, 0, ip, self.ip)
+        header = self.mac + mac + b"\x08\0" + ip_header + _UDP.pack(address[1], AGGREGATION_PORT, 0, 0)
         ip_sum = int.from_bytes(ip_header, "big") % 0xFFFF
         state = self._table.add(port, int.from_bytes(ip, "big"), address[1], header, ip_sum, address_sum % 0xFFFF)
-        peer = self._peers[address] = self._by_port[port] = Peer(port, address, ip, ethernet, address_sum, state)
+        peer = self._peers[address] = self._by_port[port] = Peer(port, address, state)
         return peer
 
     def _refused(self, reason: str, address: Address) -> None:
@@ -349,26 +274,42 @@ class UdpLoop:
 
     def __init__(
         self,
-        run_once: Callable[[Memory, Peers, UdpSocket, NDArray[np.void]], int],
+        compiled: ModuleType,
         socket: UdpSocket,
+        polled: NDArray[np.void],
         table: PeerTable,
-        deliver: Callable[[Address, bytes, Receiver], None],
+        admit: Callable[[Address, bytes], bool],
     ) -> None:
-        """`run_once` is the kernel of that name; `deliver` passes on the datagrams of unknown peers."""
-        self.buffers = Buffers()
-        self._run_once, self._socket, self._table, self._deliver = run_once, socket, table, deliver
+        """`compiled` is `udp_kernels`, `polled` that of `socket`.
+
+        `admit` makes the sender of a datagram a peer, or returns False.
+        """
+        self.buffers, self._outgoing = Buffers(), Buffers()
+        self._compiled, self._socket, self._polled, self._table, self._admit = compiled, socket, polled, table, admit
+
+    def wake_by(self, descriptor: int) -> None:
+        """Return from `run_once` when this descriptor is readable."""
+        self._polled["fd"][1] = descriptor
 
     def run_once(self, lock: NDArray[np.void]) -> Reason:
-        return Reason(self._run_once(self.buffers.memory, self._table.peers, self._socket, lock))
+        return Reason(self._compiled.run_once(self.buffers.memory, self._table.peers, self._socket, lock))
 
-    def receive_pending(self, receive: Receiver) -> None:
+    def send(self, frames: Sequence[tuple[int, bytes]]) -> None:
+        """Send frames to peers."""
+        while frames:
+            count = self._outgoing.set_results(frames)
+            self._compiled.send_results(self._outgoing.memory, self._table.peers, self._socket)
+            frames = frames[count:]
+
+    def admit_pending(self) -> None:
         state = self.buffers.state
         address = str(ipaddress.IPv4Address(int(state["pending_ip"]))), int(state["pending_port"])
         while state["pending_at"] >= 0:
             start, size = int(state["pending_at"]), int(state["pending_bytes"])
             end = min(start + int(state["pending_segment"]), size)
+            if self._admit(address, self.buffers.pending(end)[start:]):
+                return
             state["pending_at"] = end if end < size else -1
-            self._deliver(address, self.buffers.pending(end)[start:], receive)
 
 
 def _text(address: Address) -> str:

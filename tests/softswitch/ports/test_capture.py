@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from p4reduce_switch.ports import PortError, PortFullError
+from p4reduce_runtime.records import zeros
+from p4reduce_switch.datapath.ethernet import Interface
+from p4reduce_switch.ports import PortError
 from p4reduce_switch.ports.capture import Capture, CapturedPorts, PcapFile
-from p4reduce_switch.ports.ethernet import InterfaceCounters
 
 
 def test_each_frame_is_in_the_file_at_once(tmp_path: Path) -> None:
@@ -58,36 +59,31 @@ def test_a_file_that_cannot_be_made_is_named(tmp_path: Path) -> None:
         PcapFile(tmp_path / "no" / "folder")
 
 
-class NarrowSocket:
-    """A socket that has room for one frame of two."""
+class NarrowLoop:
+    """Has room for one frame of two."""
 
-    def __init__(self) -> None:
-        self.calls = 0
+    calls = 0
 
-    def send(self, frame: bytes) -> None:
+    def send(self, frames: object) -> bool:
         self.calls += 1
-        if self.calls % 2:
-            raise BlockingIOError
+        return self.calls % 2 == 0
 
-    def setsockopt(self, *_: int) -> None: ...
-
-    def fileno(self) -> int:
-        return 77
-
-    def close(self) -> None: ...
+    def watch_for_room(self, port: int, watch: bool) -> None: ...
 
 
 def test_a_frame_that_waits_for_its_interface_is_recorded_once(tmp_path: Path) -> None:
     ports = CapturedPorts({}, Capture(tmp_path))
-    ports._sockets[2] = NarrowSocket()  # type: ignore[assignment]
-    ports._counters[2] = InterfaceCounters()
+    ports._loop = NarrowLoop()  # type: ignore[assignment]
+    ports._native[2] = zeros(Interface)[0]
+    ports._waits = True
     ports._departures[2] = PcapFile(tmp_path / "s1-eth2_out.pcap")
-    ports.wait_when_full(True)
-    with pytest.raises(PortFullError):
-        ports.send(2, b"frame")
+    path = tmp_path / "s1-eth2_out.pcap"
     assert ports.send(2, b"frame")
+    assert path.stat().st_size == 24
+    ports.flush()
+    ports.flush()
+    assert path.stat().st_size == 24 + 16 + len(b"frame")
     ports.close()
-    assert (tmp_path / "s1-eth2_out.pcap").stat().st_size == 24 + 16 + len(b"frame")
 
 
 def test_a_missing_interface_is_named() -> None:

@@ -64,7 +64,9 @@ def test_run_processes_frames_until_it_is_stopped() -> None:
     switch, underlay = Switch(), UdpUnderlay(("127.0.0.1", 0))
     switch.add_ports(underlay)
     arrived = threading.Event()
-    switch.receive = lambda port, frame: arrived.set()  # type: ignore[method-assign]
+    program: Any = Echo()
+    program.process = lambda port, frame: arrived.set() or []
+    switch.install(program)
     thread = threading.Thread(target=switch.run)
     thread.start()
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as peer:

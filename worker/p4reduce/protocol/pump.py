@@ -96,7 +96,7 @@ def send_frames(socket: Socket, engine: Engine, count: int, together: int) -> No
             break
         if first < count:
             tried = first
-            wait(socket.writable, 50)
+            wait(socket.writable, 50_000)
 
 
 @kernel("int64(Socket, Engine, float64)")
@@ -129,8 +129,8 @@ def _run(socket: Socket, engine: Engine, until: float) -> int:
             count = on_loss_detection_timeout(engine, now)
             send_frames(socket, engine, count, frames_together(engine))
             continue
-        wait_ms: Any = np.int64(max(0.0, min(until, loss.timer_at) - now) * 1000) + 1
-        if wait(socket.readable, wait_ms) < 0:
+        wait_us: Any = np.int64(max(0.0, min(until, loss.timer_at) - now) * 1_000_000) + 1
+        if wait(socket.readable, wait_us) < 0:
             return PAUSE  # a signal: Python has its handler
 
 
