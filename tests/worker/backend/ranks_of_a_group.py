@@ -374,6 +374,35 @@ def check_fails_in_a_callback() -> None:
     raise SystemExit("rank 0 fails")
 
 
+def check_set_timeout() -> None:
+    """The time limit that torchtitan sets after its first step."""
+    pair = dist.new_group([0, 1])
+    dist.all_reduce(torch.ones(5), group=pair)
+    getattr(dist, "set_timeout", dist.distributed_c10d._set_pg_timeout)(timedelta(seconds=1), pair)
+    if dist.get_rank() == 0:
+        try:
+            dist.all_reduce(torch.ones(5), group=pair)
+        except dist.DistBackendError as error:
+            assert "timed out; its timeout was 1 s" in str(error), error
+        else:
+            raise AssertionError("no other rank called it")
+    dist.barrier()
+
+
+def check_dies_before_gloo() -> None:
+    """Rank 1 dies after the switch has told all of a NaN; rank 0 sees it in gloo's sum, not by its time limit."""
+    world = dist.group.WORLD
+    if dist.get_rank():
+        world._gloo_of_thread = lambda: os.kill(os.getpid(), signal.SIGKILL)
+    try:
+        dist.all_reduce(torch.full((5,), float("nan")))
+    except dist.DistStoreError:
+        raise
+    except RuntimeError as error:
+        print("failed as it should:", error, flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
 def check_killed() -> None:
     dist.all_reduce(torch.ones(5))
     dist.barrier()

@@ -83,10 +83,26 @@ def test_a_rank_that_fails_while_a_callback_waits_ends(launch: Launch) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("ranks", "store"), [(2, "kept"), (3, "kept"), (3, "fresh")])
+def test_groups_are_made_again_in_one_process(wide_system: System, launch: Launch, ranks: int, store: str) -> None:
+    for output in launch(ranks, "made_again.py", store):
+        assert output.endswith("cycle 5\n")
+    assert jobs(wide_system) == []
+
+
+@pytest.mark.slow
+def test_a_rank_that_dies_before_a_sum_over_gloo_is_noticed(launch: Launch) -> None:
+    outputs = launch(2, CHECKS, "dies_before_gloo", status=-signal.SIGKILL)
+    assert "failed as it should" in outputs[0]
+
+
+@pytest.mark.slow
 @over_networks("wide_system")
 def test_in_detail_debugging_and_with_a_late_rank(launch: Launch) -> None:
     switch_alone = {"P4REDUCE_GATHER_BYTES": "1"}
-    outputs = launch(2, CHECKS, "sums", "copies", "timeout", TORCH_DISTRIBUTED_DEBUG="DETAIL", **switch_alone)
+    outputs = launch(
+        2, CHECKS, "sums", "copies", "set_timeout", "timeout", TORCH_DISTRIBUTED_DEBUG="DETAIL", **switch_alone
+    )
     assert "timed out as it should" in outputs[0]
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import functools
 import logging
-import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -43,6 +42,7 @@ from p4reduce.errors import (
 from p4reduce.pytorch.backend import sums
 from p4reduce.pytorch.backend.jobs import GroupJob, NoRoomError, join_job
 from p4reduce.pytorch.backend.options import BACKEND, GATHER_BYTES, Options
+from p4reduce.pytorch.backend.rendezvous import meet, part
 from p4reduce.pytorch.backend.routes import Routes
 from p4reduce.pytorch.backend.work import CollectiveThread, CollectiveWork
 from p4reduce.pytorch.staging import OnHost, is_staged, stage
@@ -116,28 +116,28 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
         gather_bytes = self._options.least_gather_bytes()
         self._gather_bytes = GATHER_BYTES if gather_bytes is None else max(1, gather_bytes)
         self._routes = Routes() if gather_bytes is None else None
-        self._timeout: timedelta = group.timeout
-        # torchrun --standalone keeps one store for all its attempts: keys of ranks that have ended must not be found
-        attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-        self._store = _c10d.PrefixStore(f"p4reduce-attempt-{attempt}/", group.store)
+        given_s = group.timeout.total_seconds()
+        store = _c10d.PrefixStore("p4reduce/", group.store)
+        self._store = _c10d.PrefixStore(f"{meet(store, self.rank(), self.size(), given_s)}/", store)
         self._is_world = not group.global_ranks_in_group
         self._over_switch = self._is_world and self.size() > 1
         """Whether a collective over the switch was called: equal on all ranks, in the order of their calls."""
         self._job: GroupJob | None = None
         self._closed = False
         self._closing = threading.Lock()
-        self._gloo = self._make_gloo("gloo")
-        self._companion = _c10d.ProcessGroup(group.group_rank, group.group_size)
-        """Calls `_gloo`, without the interpreter's lock, by methods that `_gloo` has not."""
+        self._thread = CollectiveThread(f"p4reduce-group-{group.group_id}")
+        self._gloo: Any = None
         self._second_gloo: Any = None
         """Of the collective thread: the first one is called by other threads, in another order."""
+        self._connect(group.timeout)
+        self._companion = _c10d.ProcessGroup(group.group_rank, group.group_size)
+        """Calls `_gloo`, without the interpreter's lock, by methods that `_gloo` has not."""
         self._no_room = False
         self._submitted = 0
         for process_group in (self, self._companion):
             for device in ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",):
                 process_group._register_backend(torch.device(device), _c10d.ProcessGroup.BackendType.GLOO, self._gloo)
             process_group._set_default_backend(_c10d.ProcessGroup.BackendType.GLOO)
-        self._thread = CollectiveThread(f"p4reduce-group-{group.group_id}")
         if self._over_switch:
             self._communicator()
 
@@ -147,7 +147,8 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
     ) -> Self:
         """Make a process group of the `size` ranks that share `store`, without `init_process_group`.
 
-        For programs that make their groups anew, as torchft does. Each group needs its own prefix in the store.
+        For programs that make their groups anew, as torchft does. Groups of one time need prefixes of their own in the
+        store.
         `timeout` is of each collective, torch's default if None. Raises JoinError.
         """
         group = _c10d.distributed_c10d._DistributedBackendOptions()
@@ -385,7 +386,10 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
     # The end
 
     def shutdown(self) -> None:
-        """Leave the job and drop the companion; for `destroy_process_group`. Idempotent."""
+        """Leave the job, wait for the other ranks to do so, and drop the companion; for `destroy_process_group`.
+
+        Idempotent. Waits for 4 s at most for ranks that do not call it.
+        """
         self._end(wait=True)
 
     def abort(self) -> None:
@@ -397,12 +401,16 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
             if self._closed:
                 return
             self._closed = True
+        together = wait and self._is_world and self._job is not None and self._job.is_usable()
         if self._job is not None:
             if not wait:
                 self._job.comm.close(wait=False)
             self._job.close()
         self._thread.close(CLOSE_S)
         self._gloo = self._companion = self._second_gloo = None
+        if together:
+            part(self._store, self.rank(), self.size())
+        self._store = None
 
     # How
 
@@ -502,9 +510,14 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
         self._gloo_of_thread().allreduce([torch.view_as_real(total) if total.is_complex() else total]).wait()
         return _mean(total, self.size()) if average else total
 
+    @property
+    def _timeout(self) -> timedelta:
+        """Of collectives that give none: the companion's, which torch changes (`set_timeout`, `_set_pg_timeout`)."""
+        timeout: timedelta = self._gloo.options._timeout
+        return timeout
+
     def _gloo_of_thread(self) -> Any:
-        if self._second_gloo is None:  # all ranks are here, in the same collective
-            self._second_gloo = self._make_gloo("second")
+        self._second_gloo._set_default_timeout(self._timeout)
         return self._second_gloo
 
     def _communicator(self) -> Communicator | None:
@@ -535,9 +548,18 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
                 return None
         return self._job.comm
 
-    def _make_gloo(self, prefix: str) -> Any:
-        store = _c10d.PrefixStore(f"p4reduce-{prefix}/", self._store)
-        return _c10d.ProcessGroupGloo(store, self.rank(), self.size(), self._timeout)
+    def _connect(self, timeout: timedelta) -> None:
+        """Make both gloo groups in this time; gloo alone takes five times as long where a rank has ended."""
+
+        def make() -> None:
+            self._gloo, self._second_gloo = (
+                _c10d.ProcessGroupGloo(_c10d.PrefixStore(name, self._store), self.rank(), self.size(), timeout)
+                for name in ("gloo/", "second/")
+            )
+
+        work = CollectiveWork(f"{BACKEND}:connect", [], _NOTHING)
+        self._thread.submit(work, make, asynchronous=True)
+        work.wait(timeout)
 
     def _run_in_turn(self, name: str, call: Callable[[float], object]) -> None:
         work = self._submit(name, [], BarrierOptions(), call)
@@ -552,6 +574,8 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
         staged: OnHost = _NOTHING,
     ) -> CollectiveWork:
         """Run a collective in its turn; errors of ours become torch's DistBackendError."""
+        if self._closed:
+            raise _c10d.DistBackendError(f"{BACKEND}:{name}: this process group was shut down")
         given_s: float = opts.timeout.total_seconds()
         timeout_s = given_s if given_s > 0 else self._timeout.total_seconds()
         full_name = f"{BACKEND}:{name}"

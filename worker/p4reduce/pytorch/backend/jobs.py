@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from p4reduce.communicator import Communicator
-from p4reduce.errors import JoinError
+from p4reduce.errors import JoinError, P4ReduceError
 from p4reduce.join import Patience, join
 from p4reduce.pytorch.backend.options import SUBGROUP_SLOTS, Options
 from p4reduce_runtime.settings import ConfigError
@@ -38,6 +38,14 @@ class GroupJob:
     _made: str | None
     """The job's name, on the rank that made it."""
     _owner_token: str
+
+    def is_usable(self) -> bool:
+        """Return whether no error has ended the communicator."""
+        try:
+            self.comm.check()
+        except P4ReduceError:
+            return False
+        return True
 
     def close(self) -> None:
         """Leave the job, and remove it if this rank made it. Does not raise for a controller that is away."""

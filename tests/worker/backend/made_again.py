@@ -1,0 +1,65 @@
+"""A rank that makes process groups and ends them, one after the other, in one process.
+
+made_again.py kept|fresh: all groups have one store, or each has its own; then some are gloo's.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import weakref
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+
+CYCLES = 6
+LIMIT = timedelta(seconds=60)
+
+
+def use(cycle: int) -> None:
+    rank, size = dist.get_rank(), dist.get_world_size()
+    mine = torch.full((1000,), float(rank + cycle))
+    dist.all_reduce(mine)
+    assert mine.tolist() == [sum(each + cycle for each in range(size))] * 1000
+    pair = dist.new_group([0, 1])
+    if rank < 2:
+        mine = torch.full((5,), float("nan") if cycle == 3 else rank + cycle)
+        dist.all_reduce(mine, group=pair)
+        assert mine.isnan().all() if cycle == 3 else mine.tolist() == [1 + 2 * cycle] * 5
+    objects: list[object] = [None] * size
+    dist.all_gather_object(objects, (cycle, rank))
+    assert objects == [(cycle, each) for each in range(size)]
+
+
+def fork() -> None:
+    """As a DataLoader does."""
+    if (child := os.fork()) == 0:
+        os._exit(0)
+    os.waitpid(child, 0)
+
+
+def main() -> None:
+    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    kept = dist.TCPStore(host, port, size, rank == 0, LIMIT)
+    for cycle in range(CYCLES):
+        store, backend = kept, "p4reduce"  # in a store that is kept gloo finds the addresses of its first group
+        if sys.argv[1] == "fresh":
+            if rank == 0:
+                store = dist.TCPStore(host, 0, size, is_master=True, wait_for_workers=False)
+                kept.set(str(cycle), str(store.port))
+            else:
+                store = dist.TCPStore(host, int(kept.get(str(cycle))), size, is_master=False)
+            backend = "gloo" if cycle in (1, 4) else "p4reduce"
+        dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=LIMIT)
+        use(cycle)
+        if cycle % 2:
+            fork()
+        group = weakref.ref(dist.group.WORLD)
+        dist.destroy_process_group()
+        assert group() is None, "something holds the group, and with it the store"
+        print("cycle", cycle, flush=True)
+
+
+main()

@@ -1,0 +1,62 @@
+"""How the ranks of a process group find each other in a store that has older keys."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import torch.distributed as dist
+
+from p4reduce.pytorch.backend import group
+from p4reduce.pytorch.backend.rendezvous import meet
+
+LIMIT_S = 60.0
+
+
+def meet_all(store: Any, ranks: int) -> str:
+    with ThreadPoolExecutor(ranks) as pool:
+        (name,) = set(pool.map(lambda rank: meet(store, rank, ranks, LIMIT_S), range(ranks)))
+    return name
+
+
+def test_each_group_in_a_store_has_a_name_of_its_own() -> None:
+    store = dist.HashStore()
+    assert len({meet_all(store, ranks) for ranks in (3, 3, 2, 1, 3)}) == 5
+
+
+def test_the_keys_of_a_rank_that_has_ended_and_begins_again_are_not_taken_for_its_own() -> None:
+    store = dist.HashStore()
+    before = meet_all(store, 2)
+    for rank in (0, 1):  # which ends while the other one is not there yet
+        with pytest.raises(dist.DistBackendError, match="timed out after 0.01 s"):
+            meet(store, rank, 2, 0.01)
+    assert meet_all(store, 2) != before
+
+
+class Answered(dist.HashStore):
+    """A store in which rank 2 answers at once."""
+
+    def set(self, key: str, value: str) -> None:
+        super().set(key, value)
+        if "/" not in key:
+            super().set(f"{value}/2", "")
+
+
+def test_the_missing_ranks_are_named() -> None:
+    with pytest.raises(dist.DistBackendError, match="rank 1, 3 did not make the process group that rank 0 makes"):
+        meet(Answered(), 0, 4, 0.01)
+
+
+def test_connecting_ends_with_the_group_s_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """gloo waits five times as long for a rank that has ended after it gave its address."""
+    connected = threading.Event()
+    monkeypatch.setattr(group, "meet", lambda *_: "name")
+    monkeypatch.setattr(dist, "ProcessGroupGloo", lambda *_: connected.wait(LIMIT_S))
+    try:
+        with pytest.raises(RuntimeError, match=r"p4reduce:connect timed out: wait\(0.05 s\)"):
+            group.ProcessGroupP4Reduce.over(dist.HashStore(), 0, 2, timeout=timedelta(seconds=0.05))
+    finally:
+        connected.set()

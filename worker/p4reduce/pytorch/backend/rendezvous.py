@@ -1,0 +1,84 @@
+"""How the ranks of a process group find each other in a store, and how they part.
+
+A store may have the keys of groups that were made before under the same prefix: by the same processes, or by others
+that have ended, of which one rank alone may have been started again. So rank 0 draws a name for each group, the others
+answer it with a number drawn for this call, and rank 0's list of these numbers tells them that it is theirs.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any, Final
+
+import torch.distributed as dist
+
+_NAME: Final = "name"
+_LONGEST_PAUSE_S: Final = 0.05
+_PART_S: Final = 2.0
+
+
+def meet(store: Any, rank: int, size: int, timeout_s: float) -> str:
+    """Return a name that all ranks of this group have from this call, and no group had before.
+
+    Raises DistBackendError, which names the missing ranks, after `timeout_s`.
+    """
+    if rank:
+        return _answer(store, rank, timeout_s)
+    name = secrets.token_hex(8)
+    store.set(_NAME, name)
+    answers = [f"{name}/{other}" for other in range(1, size)]
+    for _ in _tries(timeout_s):
+        if not answers or store.check(answers):
+            break
+    else:
+        ranks = ", ".join(str(other) for other, key in enumerate(answers, 1) if not store.check([key]))
+        text = f"timed out after {timeout_s:g} s: rank {ranks} did not make the process group that rank 0 makes"
+        raise dist.DistBackendError(text)
+    store.set(f"{name}/all", json.dumps([store.get(key).decode() for key in answers]))
+    return name
+
+
+def _answer(store: Any, rank: int, timeout_s: float) -> str:
+    mine, answered = secrets.token_hex(8), ""
+    for _ in _tries(timeout_s):
+        if not store.check([_NAME]):
+            continue
+        name = store.get(_NAME).decode()
+        if name != answered:
+            store.set(f"{name}/{rank}", mine)
+            answered = name
+        if store.check([f"{name}/all"]) and mine in json.loads(store.get(f"{name}/all")):
+            return str(name)
+    text = f"timed out after {timeout_s:g} s: not all of the other ranks made the process group that rank {rank} makes"
+    raise dist.DistBackendError(text)
+
+
+def part(store: Any, rank: int, size: int) -> None:
+    """Return on the others once rank 0 has called it, which had to remove the job, and may have the store.
+
+    Else the others could begin to make the next group while rank 0's store of this one is still there. A rank that
+    does not call it is waited for 2 s, as `Communicator.close` waits.
+    """
+    with suppress(RuntimeError):  # the store has gone with its process
+        if rank:
+            store.set(f"waits/{rank}", "")
+        keys = ["parted"] if rank else [f"waits/{other}" for other in range(1, size)]
+        for _ in _tries(_PART_S):
+            if store.check(keys):
+                break
+        if not rank:
+            store.set("parted", "")
+
+
+def _tries(timeout_s: float) -> Iterator[None]:
+    """Yield until the time is over, with pauses that grow."""
+    end, pause_s = time.monotonic() + timeout_s, 0.0005
+    yield
+    while time.monotonic() < end:
+        time.sleep(pause_s)
+        pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+        yield
