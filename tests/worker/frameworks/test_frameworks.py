@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from rigs.script_runs import PYTHON, TORCHRUN, compare, run
+from rigs.fork_server import ForkServer
+from rigs.limits import LIMIT_S
+from rigs.script_runs import PYTHON, TORCHRUN, compare, copy_script, environment, read_weights, run
 from rigs.system import System
 
 TWO = (*TORCHRUN, "--nproc-per-node=2")
@@ -67,11 +69,15 @@ def test_weights_are_those_over_gloo(
     "forms; the weights are those of a run without interruption over gloo"
 )
 @pytest.mark.slow
-def test_a_restarted_run_has_the_weights_of_one_without_interruption(wide_system: System, tmp_path: Path) -> None:
+def test_a_restarted_run_has_the_weights_of_one_without_interruption(
+    wide_system: System, torch_server: ForkServer, tmp_path: Path
+) -> None:
+    folder = tmp_path / "gloo"
+    command = str(copy_script("plain_ddp.py", "gloo", folder)), str(folder / "weights")
+    torch_server.launch(folder, 2, *command, environment=environment(wide_system), timeout_s=LIMIT_S)
     command = (*TWO, "--max-restarts=1")
-    whole = run(command, "plain_ddp.py", "gloo", tmp_path / "gloo", wide_system)
     restarted = run(command, "plain_ddp.py", "p4reduce", tmp_path / "p4reduce", wide_system, ENDS_ONCE="yes")
-    compare(whole, restarted)
+    compare(read_weights(folder), restarted)
 
 
 @pytest.mark.slow
