@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from p4reduce_switch.program import packet
+from p4reduce_switch.program.ir import program as ir_program
 from p4reduce_switch.program.ir import statements as ir
 from p4reduce_switch.program.ir.data import Data
 from p4reduce_switch.program.ir.flow import loop_heads, order
 from p4reduce_switch.program.ir.places import HeaderElement, HeaderRef, Member, Stack
 from p4reduce_switch.program.ir.program import Parser, ParserErrors, SetCase, State
-from p4reduce_switch.program.llvm.emitter import I64, Value
+from p4reduce_switch.program.llvm.codegen_context import CodegenContext
+from p4reduce_switch.program.llvm.emitter import I64, Emitter, Value
 from p4reduce_switch.program.llvm.expressions import Scope
 from p4reduce_switch.program.llvm.failures import Failure
 from p4reduce_switch.program.llvm.numbers import Number, size_for
 from p4reduce_switch.program.llvm.packet_state import Cell
 from p4reduce_switch.program.llvm.references import HeaderCells
 from p4reduce_switch.program.llvm.statements import Statements
-from p4reduce_switch.program.llvm.value_sets import emit_value_set_match
+from p4reduce_switch.program.memory import ValueSetWord
 
 MAX_STATES = 10_000
 """Maximum number of parser states for a frame."""
@@ -190,7 +194,7 @@ class ParserWriter:
         keys = [(self.x.low(value, size_for(bits)), bits) for value, bits in state.keys] if state.cases else []
         for case in state.cases:
             if isinstance(case, SetCase):
-                matches = emit_value_set_match(
+                matches = _emit_value_set_match(
                     self.e, self.statements.context, case.value_set, [key for key, _ in keys]
                 )
                 self._branch_if(matches, blocks[case.next])
@@ -214,3 +218,28 @@ def _stack_of(ref: HeaderRef) -> Stack | None:
     if isinstance(ref, HeaderElement):
         return ref.stack
     return ref.union.stack if isinstance(ref, Member) else None
+
+
+def _emit_value_set_match(
+    e: Emitter, context: CodegenContext, declared: ir_program.ValueSet, keys: Sequence[Number]
+) -> Value:
+    """Return whether any member of a value set matches these keys, each of size `size_for`."""
+    n, base = context.n, context.offsets.value_sets[declared]
+    members = context.pointer(base + ValueSetWord.MEMBERS)
+    sizes = [size_for(width) // 64 for width in declared.widths]
+    found = e.local(I64)
+    e.store(e.i64(0), found)
+    with e.loop(context.word(base + ValueSetWord.COUNT)) as index:
+        start = e.word(members, e.b.mul(index, e.i64(4 * sum(sizes))))
+        matches, offset = e.bit(True), 0
+        for key, words in zip(keys, sizes, strict=True):
+            mask, value, low, high = (
+                n.from_limbs([e.load(I64, e.word(start, offset + part * words + word)) for word in range(words)])
+                for part in range(4)
+            )
+            outside = e.b.or_(n.less(key, low, False), n.less(high, key, False))
+            matches = e.b.and_(matches, e.b.and_(n.equal(n.and_(key, mask), value), e.b.not_(outside)))
+            offset += 4 * words
+        with e.if_then(matches):
+            e.store(e.i64(1), found)
+    return e.b.not_(n.is_zero(e.load(I64, found)))

@@ -3,10 +3,10 @@
 | file | what |
 | --- | --- |
 | `reader.py`, `limits.py` | typed access to the JSON, with the path of an invalid value; limits of a program |
-| `layout.py`, `metadata.py` | slots of headers, and of the standard metadata |
+| `layout.py` | slots of headers, and of the standard metadata |
 | `expressions.py`, `statements.py`, `actions.py` | expressions, primitives, actions |
 | `parser.py`, `control.py` | parser and control graphs |
-| `externs.py`, `checksums.py`, `lists.py` | counters, registers, meters, hashes, digests, field lists |
+| `externs.py`, `checksums.py` | counters, registers, meters, hashes, digests, field lists |
 """
 
 from __future__ import annotations
@@ -20,10 +20,8 @@ from p4reduce_switch.program.load.actions import load_actions
 from p4reduce_switch.program.load.checksums import load_action_profiles, load_calculations, load_checksums
 from p4reduce_switch.program.load.control import Known, load_control
 from p4reduce_switch.program.load.expressions import Expressions
-from p4reduce_switch.program.load.externs import load_externs
-from p4reduce_switch.program.load.layout import Layout, check_bytes
-from p4reduce_switch.program.load.lists import load_digests, load_field_lists
-from p4reduce_switch.program.load.metadata import standard_metadata
+from p4reduce_switch.program.load.externs import load_digests, load_externs, load_field_lists
+from p4reduce_switch.program.load.layout import Layout, check_bytes, standard_metadata
 from p4reduce_switch.program.load.parser import load_parser
 from p4reduce_switch.program.load.reader import Place, parse
 from p4reduce_switch.program.load.statements import Statements

@@ -1,4 +1,4 @@
-"""Assigns slots to the headers, stacks and unions of a program."""
+"""Assigns slots to the headers, stacks and unions of a program, and finds those of the standard metadata."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TypeVar
 
-from p4reduce_switch.program.errors import UnsupportedConstructError
+from p4reduce_switch.program.errors import InvalidProgramError, UnsupportedConstructError
 from p4reduce_switch.program.ir.places import FieldRef, FieldType, Header, HeaderStack, HeaderType, Union, UnionStack
-from p4reduce_switch.program.ir.program import TargetOptions
+from p4reduce_switch.program.ir.program import StandardMetadata, TargetOptions
 from p4reduce_switch.program.load.limits import MAX_BITS, MAX_HEADER_BITS, MAX_SLOTS
 from p4reduce_switch.program.load.reader import Place, shorten
 from p4reduce_switch.program.packet import FIRST_FREE
@@ -233,3 +233,50 @@ def _header_type(item: Place) -> HeaderType:
     longest = item.get("max_length")
     max_bytes = 0 if longest is None else longest.integer(0, MAX_HEADER_BITS)
     return HeaderType(item["name"].text(), tuple(fields), max_bytes, bits, varbits[0] if varbits else None)
+
+
+# simple_switch's names, with their widths in v1model; field_aliases map them to the program's fields.
+_REQUIRED = {
+    "egress_spec": ("standard_metadata.egress_spec", 9),
+    "egress_port": ("standard_metadata.egress_port", 9),
+    "instance_type": ("standard_metadata.instance_type", 32),
+    "ingress_port": ("standard_metadata.ingress_port", 9),
+    "packet_length": ("standard_metadata.packet_length", 32),
+}
+_OPTIONAL = {
+    "mcast_grp": ("intrinsic_metadata.mcast_grp", 16),
+    "egress_rid": ("intrinsic_metadata.egress_rid", 16),
+    "parser_error": ("standard_metadata.parser_error", 32),
+    "checksum_error": ("standard_metadata.checksum_error", 1),
+    "ingress_time": ("intrinsic_metadata.ingress_global_timestamp", 48),
+    "egress_time": ("intrinsic_metadata.egress_global_timestamp", 48),
+    "enqueue_time": ("queueing_metadata.enq_timestamp", 32),
+    "enqueue_depth": ("queueing_metadata.enq_qdepth", 16),
+    "dequeue_delay": ("queueing_metadata.deq_timedelta", 32),
+    "dequeue_depth": ("queueing_metadata.deq_qdepth", 16),
+    "queue": ("queueing_metadata.qid", 3),
+    "priority": ("intrinsic_metadata.priority", 3),
+}
+
+
+def standard_metadata(layout: Layout) -> StandardMetadata:
+    """Return the slots; InvalidProgramError if a field that v1model requires is missing, or a field is too narrow."""
+    required: dict[str, int] = {}
+    for attribute, (name, bits) in _REQUIRED.items():
+        field = layout.target_field(name)
+        if field is None:
+            raise InvalidProgramError(f"the program has no {name}: it is not a v1model program")
+        required[attribute] = _metadata_slot(field, name, bits)
+    optional: dict[str, int | None] = {}
+    for attribute, (name, bits) in _OPTIONAL.items():
+        field = layout.target_field(name)
+        optional[attribute] = None if field is None else _metadata_slot(field, name, bits)
+    return StandardMetadata(**required, **optional)  # type: ignore[arg-type]
+
+
+def _metadata_slot(field: FieldRef, name: str, bits: int) -> int:
+    kind, slot = field.type, field.slot
+    assert slot is not None
+    if kind.varbit or kind.signed or kind.width < bits:
+        raise InvalidProgramError(f"{name} is not an unsigned field of {bits} bits: it is not a v1model program")
+    return slot
