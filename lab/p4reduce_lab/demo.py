@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from p4reduce_lab import demo_report, report
 from p4reduce_lab.processes import Children, ProcessError, terminable
@@ -16,7 +17,7 @@ from p4reduce_runtime import kernels
 
 _WIDTH_OF_A_FILE = 130
 _LINES = 20
-"""Of progress."""
+"""Of progress, where there is no terminal."""
 
 
 def run_demo(
@@ -40,10 +41,9 @@ def run_demo(
     logs = out / "logs"
     logs.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
-    console.print("compiling kernels, if this is their first use on this machine")
     try:
         for package, seconds in kernels.warm():  # now, so that it is in no training's time
-            console.print(f"compiled {package} in {seconds:.0f} s")
+            console.print(f"compiled {package} in {seconds:.0f} s, once on this machine")
     except kernels.NotCachedError as error:
         console.print(f"kernels are compiled in each training, since they cannot be kept: {error}")
     plan = [Training(variant, seed, epochs, logs) for seed in range(seeds) for variant in VARIANTS]
@@ -51,18 +51,23 @@ def run_demo(
         console.print(f"starting {f'{racks + 1} switches' if racks > 1 else 'a switch'} and a controller")
         with running_system(children, pipeline, racks) as system, system.job("demo", WORLD_SIZE) as job:
             console.print(f"starting {WORLD_SIZE} workers")
-            printed = 0
+            with _progress(console) as bar:
+                task = bar.add_task("", total=None)
+                printed = 0
 
-            def show(training: Training, step: int, steps: int) -> None:
-                nonlocal printed
-                lines = (plan.index(training) * steps + step) * _LINES // (len(plan) * steps)
-                if lines > printed:
-                    printed = lines
-                    seed = f", seed {training.seed}" if seeds > 1 else ""
-                    console.print(f"{training.variant.name}{seed}: step {step}/{steps}")
+                def show(training: Training, step: int, steps: int) -> None:
+                    nonlocal printed
+                    about = training.variant.name + (f", seed {training.seed}" if seeds > 1 else "")
+                    done, total = plan.index(training) * steps + step, len(plan) * steps
+                    bar.update(task, description=about, completed=done, total=total)
+                    if (
+                        not console.is_terminal and done * _LINES // total > printed
+                    ):  # there, the bar is shown at the end
+                        printed = done * _LINES // total
+                        console.print(f"{about}: step {step}/{steps}")
 
-            switches = [system.switch_of(rank, WORLD_SIZE) for rank in range(WORLD_SIZE)] if racks > 1 else []
-            results = train(children, plan, job, system.controller, show, switches)
+                switches = [system.switch_of(rank, WORLD_SIZE) for rank in range(WORLD_SIZE)] if racks > 1 else []
+                results = train(children, plan, job, system.controller, show, switches)
             trunks = TrunkBytes.of(system, job, results) if racks > 1 else None
     demo_report.write(out, results, time.monotonic() - began, console, {"trunks": asdict(trunks)} if trunks else None)
     if trunks is not None:
@@ -98,3 +103,14 @@ class TrunkBytes:
             f"{self.ranks_up:,.0f} B) and {self.down:,} B down ({self.down / self.ranks_down:.3f} of what the ranks "
             f"received, {self.ranks_down:,.0f} B)."
         )
+
+
+def _progress(console: Console) -> Progress:
+    return Progress(
+        TextColumn("{task.description:<24}"),
+        BarColumn(bar_width=None),
+        MofNCompleteColumn(),
+        TextColumn("steps"),
+        TimeElapsedColumn(),
+        console=console,
+    )

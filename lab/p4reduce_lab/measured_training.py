@@ -105,12 +105,10 @@ def _wire(counted: list[tuple[int, int, int] | None], steps: int) -> dict[str, A
 def _compression(compressor: Compressor | None, reports: list[BucketReport]) -> dict[str, Any]:
     """Return the compression rate of the training, and the wire forms and bytes down of its last step."""
     rate = compressor.effective_compression_rate if compressor else math.nan
-    predicted = [report.predicted_bytes_down for report in reports if report.predicted_bytes_down is not None]
     return {
         "effective_compression_rate": None if math.isnan(rate) else rate,
         "forms": {name: str(form) for report in reports for name, form in report.forms.items()},
         "last_step_down_bytes": sum(report.bytes_down for report in reports) if reports else None,
-        "last_step_down_bytes_predicted": sum(predicted) if reports and len(predicted) == len(reports) else None,
     }
 
 

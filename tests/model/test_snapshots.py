@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from model.snapshots import RestorableCollective
-from p4reduce.codecs import Float32
+from p4reduce.codecs import Floats
 from p4reduce.errors import Reason
 from p4reduce.protocol.call import Call, CodecId, Kind
 from p4reduce.protocol.source import NoBlocks
@@ -26,7 +26,7 @@ def make(rank: int = 0, world_size: int = 1, *, refuses: bool = False, in_place:
         return RestorableCollective(
             lease, [0] * SLOTS, NoBlocks(), Call(0, Kind.REFUSED, detail=Reason.NOT_FINITE), 5.0, window=SLOTS
         )
-    source = Float32(tensor, out=tensor if in_place else None).bind(world_size, SMALL.block_words, False)
+    source = Floats(tensor, out=tensor if in_place else None).bind(world_size, SMALL.block_words, False)
     return RestorableCollective(lease, [0] * SLOTS, source, call, 5.0)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from p4reduce.codecs.wire import float_segment
+from p4reduce.codecs import Floats
 from p4reduce.protocol.call import Call, Kind
 from p4reduce.testing.terrible_network import Member, NetworkConditions, TerribleNetwork
 from p4reduce_contracts.jobs.lease import Lease
@@ -29,12 +29,12 @@ class RigSwitch:
         return [(self._ranks[port], payload_of(frame)) for port, frame in self._rig.send(rank, payload)]
 
 
-@pytest.mark.parametrize("wire", ["16", "8"])
+@pytest.mark.parametrize("bits", [16, 8])
 @pytest.mark.parametrize(
     ("rig", "geometry"),
     [(PipelineRig, "small"), (PipelineRig, "tofino1-4x8"), (TnaRig, "tofino1-4x8"), (TnaRig, "tofino2-4x16")],
 )
-def test_sums_of_negative_lanes_are_right(rig: type[PipelineRig], geometry: str, wire: str) -> None:
+def test_sums_of_negative_lanes_are_right(rig: type[PipelineRig], geometry: str, bits: int) -> None:
     made = rig(geometry, RANKS)
     columns, words = made.geometry.columns, made.geometry.block_words
     rng = np.random.default_rng(5)
@@ -44,11 +44,11 @@ def test_sums_of_negative_lanes_are_right(rig: type[PipelineRig], geometry: str,
     tensors[0][::3] *= -1
     members = []
     for rank, tensor in enumerate(tensors):
-        segment = float_segment(tensor, wire)
+        segment = Floats(tensor, bits)
         call = Call(0, Kind.ALL_REDUCE, segment.codec, segment.detail, segment.elements, segment.layout)
         lease = Lease(JOB, "lanes", EPOCH, rank, RANKS, SLOT_COUNT, columns, words, secret=rank_secret(rank))
         members.append(Member(lease, [(segment.bind(RANKS, words, False), call)], [0] * SLOT_COUNT))
     results = TerribleNetwork(RigSwitch(made), members, NetworkConditions(drop=0.05), 1).run()
-    wanted = by_numpy(tensors, wire, words).numpy()
+    wanted = by_numpy(tensors, bits, words).numpy()
     for ((found,),) in results:
         np.testing.assert_array_equal(found, wanted)

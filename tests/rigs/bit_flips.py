@@ -26,7 +26,7 @@ import numpy as np
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from p4reduce.codecs import Float32, FloatLanes, Gathered, Int32, Lanes, Segment
+from p4reduce.codecs import Floats, Gathered, Int32, Lanes, Segment
 from p4reduce.errors import CollectiveError, CollectiveTimeoutError, CorruptSumError
 from p4reduce.protocol.call import Call, Kind
 from p4reduce.protocol.collective import Collective
@@ -46,11 +46,11 @@ STEPS: Final = 60
 Make = Callable[[np.random.Generator, int, int], Segment]
 FORMATS: Final[dict[str, Make]] = {
     "int32": lambda rng, words, _: Int32(rng.integers(-(2**31), 2**31, words).astype(np.int32)),
-    "float32": lambda rng, words, _: Float32(rng.standard_normal(words).astype(np.float32)),
+    "float32": lambda rng, words, _: Floats(rng.standard_normal(words).astype(np.float32)),
     "lanes4": lambda rng, words, _: Lanes(rng.integers(-1, 2, 8 * words), 4, bound=1),
     "lanes8": lambda rng, words, _: Lanes(rng.integers(-1, 2, 4 * words), 8, bound=1),
-    "floats8": lambda rng, words, _: FloatLanes(rng.standard_normal(4 * words).astype(np.float32), 8),
-    "floats16": lambda rng, words, _: FloatLanes(rng.standard_normal(2 * words).astype(np.float32), 16),
+    "floats8": lambda rng, words, _: Floats(rng.standard_normal(4 * words).astype(np.float32), 8),
+    "floats16": lambda rng, words, _: Floats(rng.standard_normal(2 * words).astype(np.float32), 16),
     "bytes": lambda rng, words, rank: Gathered(rng.integers(1, 256, 2 * words).astype(np.uint8), 2 * words, rank),
 }
 """What a collective sums: a rank's part of it, from random numbers, the words that the sum has, and the rank."""

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from p4reduce.codecs import Float32, FloatLanes, Gathered, Int32, Lanes, Segment
+from p4reduce.codecs import Floats, Gathered, Int32, Lanes, Segment
 from p4reduce.protocol.source import ANY_SUM, FlatSource
 from p4reduce_contracts.wire import DEFAULT, MAX_BLOCK_WORDS, MAX_COLUMNS
 from p4reduce_contracts.wire.check import weights
@@ -38,9 +38,9 @@ def _normal(rng: np.random.Generator, size: int) -> NDArray[np.float32]:
 
 
 FORMATS: Final[dict[str, Make]] = {
-    "float32": lambda rng, words, _, __: Float32(_normal(rng, words)),
-    "floats in lanes of 16": lambda rng, words, _, __: FloatLanes(_normal(rng, 2 * words), 16),
-    "floats in lanes of 8": lambda rng, words, _, __: FloatLanes(_normal(rng, 4 * words), 8),
+    "float32": lambda rng, words, _, __: Floats(_normal(rng, words)),
+    "floats in lanes of 16": lambda rng, words, _, __: Floats(_normal(rng, 2 * words), 16),
+    "floats in lanes of 8": lambda rng, words, _, __: Floats(_normal(rng, 4 * words), 8),
     "lanes of 8, -1 to 1, bound 1": lambda rng, words, _, __: Lanes(rng.integers(-1, 2, 4 * words), 8, bound=1),
     "lanes of 4, -1 to 1, bound 1": lambda rng, words, _, __: Lanes(rng.integers(-1, 2, 8 * words), 4, bound=1),
     "lanes of 4, -1 to 1, no bound": lambda rng, words, _, __: Lanes(rng.integers(-1, 2, 8 * words), 4),

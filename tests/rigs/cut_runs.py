@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from p4reduce import Communicator
-from p4reduce.codecs import Float32
+from p4reduce.codecs import Floats
 from p4reduce.errors import InvalidTensorError, PeerRefusedError
 from p4reduce.testing.resettable_group import ResettableGroup
 from p4reduce_contracts.wire import SMALL
@@ -45,7 +45,7 @@ def run(comm: Communicator) -> list[Any]:
     found: list[Any] = []
     for step in range(2):
         mine = numbers(comm.rank, step)
-        mine[...] = comm.all_reduce_segments([Float32(mine, mean=True)])[0]
+        mine[...] = comm.all_reduce_segments([Floats(mine, mean=True)])[0]
         found.append(mine.copy())
     whole = np.arange(60, dtype=np.int32) * (comm.rank + 1)
     found.append(comm.all_reduce(whole))

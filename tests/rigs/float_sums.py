@@ -8,7 +8,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from p4reduce.codecs.float_source import FloatSource, headroom_bits
+from p4reduce.codecs.floats import FloatSource
+from p4reduce.codecs.formats import headroom_bits
 from p4reduce.protocol.source import UNTOUCHED, Words
 
 
@@ -33,10 +34,9 @@ def fields_of(tensor: torch.Tensor, per_block: int) -> NDArray[np.int64]:
     return np.where(rows.any(axis=1), np.maximum(found, least), 0)
 
 
-def by_numpy(tensors: list[torch.Tensor], wire: str, block_words: int, *, mean: bool = False) -> torch.Tensor:
+def by_numpy(tensors: list[torch.Tensor], bits: int, block_words: int, *, mean: bool = False) -> torch.Tensor:
     """Return the sum as docs/protocol.md defines it."""
     ranks, dtype = len(tensors), tensors[0].dtype
-    bits = {"float32": 32, "16": 16, "8": 8}[wire]
     m = (30 if bits == 32 else bits - 2) - headroom_bits(ranks)
     per_block = block_words * 32 // bits
     fields = np.max([fields_of(tensor, per_block) for tensor in tensors], axis=0)

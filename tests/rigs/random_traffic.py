@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from p4reduce.codecs import Float32, FloatLanes, Gathered, Int32, Lanes, Segment
+from p4reduce.codecs import Floats, Gathered, Int32, Lanes, Segment
 from p4reduce.errors import CollectiveError, Reason
 from p4reduce.protocol.call import Call, CodecId, Kind
 from p4reduce.protocol.collective import Collective
@@ -138,12 +138,12 @@ class Traffic:
                 for f in floats
             ]
             every: list[Segment] = [
-                Float32(floats[0].astype(np.float32), mean=mean),
+                Floats(floats[0].astype(np.float32), mean=mean),
                 Int32(numbers.integers(-(2**31), 2**31, sizes[1]).astype(np.int32)),
                 Lanes(numbers.integers(-1, 2, sizes[2]).astype(np.int32), 8, bound=1),
-                FloatLanes(floats[3].astype(np.float32), bits, mean=mean),
+                Floats(floats[3].astype(np.float32), bits, mean=mean),
                 Gathered(numbers.integers(0, 256, random.randrange(sizes[4] + 1)).astype(np.uint8), sizes[4], rank),
-                Float32(floats[5].astype(np.float32) * np.float32(1e-42)),
+                Floats(floats[5].astype(np.float32) * np.float32(1e-42)),
             ]
             made.append([every[i] for i in order])
         return made

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from p4reduce.codecs import Float32, Int32
+from p4reduce.codecs import Floats, Int32
 from p4reduce.codecs.raw import RawSource, block_count
 from p4reduce.errors import Reason
 from p4reduce.protocol.call import Call, CodecId, Kind
@@ -124,7 +124,7 @@ def build(
         else:
             tensors = random_tensors(rng, world_size, size, density, np.float32, words)
             expected.append(sum_of_float32(tensors, words))
-            sources = [Float32(t).bind(world_size, words, dense) for t in tensors]
+            sources = [Floats(t).bind(world_size, words, dense) for t in tensors]
             call = Call(number, Kind.ALL_REDUCE, CodecId.FLOAT32, 0, size)
         refused = {
             rank: list(Reason)[int(refusing.integers(0, len(Reason)))]

@@ -19,7 +19,8 @@ import numpy as np
 import torch
 
 import p4reduce
-from p4reduce.codecs.wire import ResidueLanes, float_segment
+from p4reduce.codecs import Floats
+from p4reduce.codecs.formats import Bits
 from p4reduce.compressors.all_reduce import all_reduce_compressed
 from p4reduce.errors import P4ReduceError
 from p4reduce.group import Group, group_of
@@ -44,15 +45,11 @@ class Checked:
         ranks = range(comm.world_size)
         names = self._random.sample(sorted(MAKERS), COMPRESSORS_A_LAUNCH)
         self._compressors = {name: (make(name), [make(name) for _ in ranks]) for name in names}
-        self._residues = [np.zeros(LARGEST, np.float32) for _ in ranks]
-        self._own_residue = np.zeros(LARGEST, np.float32)
         self._kinds: dict[str, Callable[[], None]] = {
             "int32": self._int32,
-            "float32": lambda: self._floats("float32"),
-            "16 bits": lambda: self._floats("16"),
-            "8 bits": lambda: self._floats("8"),
-            "16 bits, residue": lambda: self._with_residue("16"),
-            "8 bits, residue": lambda: self._with_residue("8"),
+            "float32": lambda: self._floats(32),
+            "16 bits": lambda: self._floats(16),
+            "8 bits": lambda: self._floats(8),
             "bfloat16": self._bfloat16,
             "broadcast": self._broadcast,
             "all_gather": self._all_gather,
@@ -74,12 +71,12 @@ class Checked:
         own = group_of(self.comm.lease)
         return [replace(own, rank=rank) for rank in range(self.comm.world_size)]
 
-    def _arrays(self, size: int | None = None) -> list[np.ndarray]:
+    def _arrays(self) -> list[np.ndarray]:
         """Normally distributed float32 of all ranks, of very different sizes, partly zero."""
         made = []
         for rank in range(self.comm.world_size):
             rng = np.random.default_rng([self.seed, self.step, rank])
-            values = rng.standard_normal(size or self._size) * 2.0 ** rng.integers(-20, 20)
+            values = rng.standard_normal(self._size) * 2.0 ** rng.integers(-20, 20)
             made.append(np.where(rng.random(values.size) < self._density, values, 0).astype(np.float32))
         if 0 < self._wrong <= self.step:
             made[self.comm.rank] += 1
@@ -89,22 +86,14 @@ class Checked:
         given = [array.view(np.int32) for array in self._arrays()]
         self._same(self.comm.all_reduce(given[self.comm.rank]), np.sum(given, axis=0, dtype=np.int32))
 
-    def _floats(self, wire: str) -> None:
+    def _floats(self, bits: Bits) -> None:
         given = self._arrays()
-        expected = sum_segment([float_segment(own, wire) for own in given], self._places()[0])
-        self._same(self.comm.all_reduce(given[self.comm.rank], wire=wire), expected[self.comm.rank])
-
-    def _with_residue(self, wire: str) -> None:
-        given = self._arrays(LARGEST)
-        segments = [ResidueLanes(own, kept, wire) for own, kept in zip(given, self._residues, strict=True)]
-        expected = sum_segment(segments, self._places()[0])
-        got = self.comm.all_reduce(given[self.comm.rank], wire=wire, residue=self._own_residue)
-        self._same(got, expected[self.comm.rank])
-        self._same(self._own_residue, self._residues[self.comm.rank])
+        expected = sum_segment([Floats(own, bits) for own in given], self._places()[0])
+        self._same(self.comm.all_reduce(given[self.comm.rank], bits=bits), expected[self.comm.rank])
 
     def _bfloat16(self) -> None:
         given = [torch.from_numpy(own).to(torch.bfloat16) for own in self._arrays()]
-        expected = sum_segment([float_segment(own, None) for own in given], self._places()[0])
+        expected = sum_segment([Floats(own) for own in given], self._places()[0])
         got = self.comm.all_reduce(given[self.comm.rank])
         assert torch.equal(got.view(torch.int16), expected[self.comm.rank].view(torch.int16)), "bfloat16"
 
@@ -125,7 +114,7 @@ class Checked:
         given = [odd(rank, self.seed % 10**6 + self.step) for rank in range(self.comm.world_size)]
         expected = exchange_all(mirrors, given, self._places())[self.comm.rank]
         outcome, _ = all_reduce_compressed(self.comm, own, given[self.comm.rank])
-        assert outcome.plan == expected.plan, name
+        assert outcome.forms == expected.forms, name
         for key, mean in expected.means.items():
             assert torch.equal(outcome.means[key], mean), f"{name}, {key}"
             mine, other = own.residue(key), mirrors[self.comm.rank].residue(key)

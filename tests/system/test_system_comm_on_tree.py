@@ -23,8 +23,8 @@ from worker.compressors import test_adacomp_exchange as adacomp
 from worker.compressors import test_block_sparsifiers as sparsifiers
 from worker.compressors import test_refused_gradients as gradients
 from worker.compressors import test_scalecom as scalecom
+from worker.ddp import test_ddp_bits as bits
 from worker.ddp import test_ddp_nonfinite as nonfinite
-from worker.ddp import test_ddp_wire as wire
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
@@ -65,20 +65,19 @@ CASES: list[tuple[ModuleType, Callable[..., None], dict[str, Any]]] = [
         gradients.test_one_rank_s_gradients_are_refused_on_all_and_the_next_step_is_right,
         {"compressor": "adacomp", "what": "a NaN"},
     ),
-    (wire, wire.test_means_in_few_bits_are_close_and_equal_on_all_ranks, {"wire": "16", "rounding": "stochastic"}),
+    (bits, bits.test_means_in_few_bits_are_close_and_equal_on_all_ranks, {"number": 16}),
     *[
-        (wire, wire.test_with_error_feedback_sums_and_residues_add_up_to_the_gradients, {"dtype": dtype})
+        (bits, bits.test_with_error_feedback_sums_and_residues_add_up_to_the_gradients, {"dtype": dtype})
         for dtype in DTYPES
     ],
-    *[(wire, wire.test_gradients_of_16_bits_are_summed, {"dtype": dtype}) for dtype in DTYPES[1:]],
+    *[(bits, bits.test_gradients_of_16_bits_are_summed, {"dtype": dtype}) for dtype in DTYPES[1:]],
     *[
-        (wire, wire.test_gradients_of_16_bits_are_compressed_in_float32, {"dtype": torch.bfloat16, "form": form})
+        (bits, bits.test_gradients_of_16_bits_are_compressed_in_float32, {"dtype": torch.bfloat16, "form": form})
         for form in ("sum", "gather")
     ],
-    (wire, wire.test_weights_of_16_bits_stay_equal_on_all_ranks, {"dtype": torch.float16}),
-    (wire, wire.test_a_skipped_step_leaves_the_residues, {}),
-    (wire, wire.test_residues_of_feedback_are_in_checkpoints, {}),
-    (wire, wire.test_ranks_with_different_options_all_get_an_error, {}),
+    (bits, bits.test_weights_of_16_bits_stay_equal_on_all_ranks, {"dtype": torch.float16}),
+    (bits, bits.test_a_skipped_step_leaves_the_residues, {}),
+    (bits, bits.test_residues_are_in_checkpoints, {}),
     (
         nonfinite,
         nonfinite.test_by_default_all_ranks_raise_in_that_bucket_and_the_communicator_stays_usable,

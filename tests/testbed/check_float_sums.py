@@ -1,4 +1,4 @@
-"""Runs on a testbed's host: sums of floats in each wire format, compared with their definition in numpy.
+"""Runs on a testbed's host: sums of floats in 32, 16 and 8 bits, compared with their definition in numpy.
 
 python -P check_float_sums.py, with the folder `tests` on PYTHONPATH. Prints a line of JSON: of each sum its format, how
 many numbers differ from the definition, and the digest of its bits.
@@ -17,7 +17,7 @@ from rigs.limits import LIMIT_S
 
 SIZES = (1, 63, 500, 4097)
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
-WIRES = ("float32", "16", "8")
+BITS = (32, 16, 8)
 
 
 def given(size: int, dtype: torch.dtype, rank: int) -> torch.Tensor:
@@ -33,16 +33,16 @@ def main() -> None:
     found = []
     with p4reduce.join(timeout_s=LIMIT_S, collective_timeout_s=LIMIT_S) as comm:
         words = comm.lease.block_words
-        for wire in WIRES:
+        for bits in BITS:
             for dtype in DTYPES:
                 for size in SIZES:
                     ranks = [given(size, dtype, rank) for rank in range(comm.world_size)]
-                    total = comm.all_reduce(ranks[comm.rank], wire=wire)  # type: ignore[arg-type]
-                    wanted = by_numpy(ranks, wire, words)
-                    bits = total.view(torch.int32 if dtype == torch.float32 else torch.int16).numpy()
-                    digest = hashlib.sha256(bits.tobytes()).hexdigest()
+                    total = comm.all_reduce(ranks[comm.rank], bits=bits)  # type: ignore[arg-type]
+                    wanted = by_numpy(ranks, bits, words)
+                    words_of = total.view(torch.int32 if dtype == torch.float32 else torch.int16).numpy()
+                    digest = hashlib.sha256(words_of.tobytes()).hexdigest()
                     wrong = int((total != wanted).sum())
-                    found.append({"wire": wire, "type": str(dtype), "size": size, "wrong": wrong, "digest": digest})
+                    found.append({"bits": bits, "type": str(dtype), "size": size, "wrong": wrong, "digest": digest})
     print(json.dumps({"sums": found}), flush=True)
 
 

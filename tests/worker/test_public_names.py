@@ -19,6 +19,7 @@ def test_the_public_names() -> None:
         "DDPState",
         "NoCompression",
         "OmniReduce",
+        "Quantize",
         "P4ReduceError",
         "ScaleCom",
         "__version__",

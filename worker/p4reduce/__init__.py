@@ -20,7 +20,7 @@ from p4reduce.errors import CollectiveError, P4ReduceError
 from p4reduce.join import join
 
 if TYPE_CHECKING:
-    from p4reduce.compressors import AdaComp, NoCompression, OmniReduce, ScaleCom
+    from p4reduce.compressors import AdaComp, NoCompression, OmniReduce, Quantize, ScaleCom
     from p4reduce.pytorch.ddp import DDPState, ddp_hook
 
     __version__: str
@@ -32,6 +32,7 @@ __all__ = [
     "DDPState",
     "NoCompression",
     "OmniReduce",
+    "Quantize",
     "P4ReduceError",
     "ScaleCom",
     "__version__",
@@ -44,6 +45,7 @@ _NEED_TORCH = {
     "DDPState": "p4reduce.pytorch.ddp",
     "NoCompression": "p4reduce.compressors",
     "OmniReduce": "p4reduce.compressors",
+    "Quantize": "p4reduce.compressors",
     "ScaleCom": "p4reduce.compressors",
     "ddp_hook": "p4reduce.pytorch.ddp",
 }

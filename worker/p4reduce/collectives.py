@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from p4reduce.codecs import Int32, Segment
 from p4reduce.codecs.arrays import Tensor, as_kind_of, dtype_of, to_numpy
-from p4reduce.codecs.float_source import FORMS
+from p4reduce.codecs.floats import Floats
+from p4reduce.codecs.formats import FORMS
 from p4reduce.codecs.raw import RawSource, bytes_of, first_bytes
-from p4reduce.codecs.wire import ResidueLanes, default_wire, float_segment
 from p4reduce.errors import InvalidTensorError
 from p4reduce.protocol.call import HIGH_ROOT, Call, CodecId, Kind
 from p4reduce.protocol.source import Array, BlockSource, ConcatenatedBlocks, NoBlocks
@@ -37,8 +37,8 @@ class Contribution:
     detail: int = 0
     elements: int = 0
     layout: str = ""
-    expected_blocks: int | None = None
-    """About how many blocks will be sent, the same number on all ranks; None: as many as last time, or most of them."""
+    agreement: str = ""
+    """What must be equal on all ranks too, and may differ from call to call."""
     finish: Callable[[list[Array]], Any] = list
     """Makes the caller's result of the decoded sums."""
 
@@ -49,7 +49,7 @@ class Contribution:
 
     def call(self, number: int, slots: int | None = None) -> Call:
         """Return the descriptor of collective `number`; `slots` are part of what the ranks compare."""
-        layout = self.layout if slots is None else f"{self.layout}|{slots}"
+        layout = f"{self.layout}|{self.agreement}" + ("" if slots is None else f"|{slots}")
         return Call(number, self.kind, self.codec, self.detail, self.elements, layout)
 
 
@@ -58,45 +58,33 @@ def no_blocks(kind: Kind, detail: int = 0) -> Contribution:
     return Contribution(kind, NoBlocks(), detail=detail)
 
 
-def all_reduce(
-    lease: Lease,
-    array: Tensor,
-    out: Tensor | None,
-    *,
-    dense: bool,
-    name: str | None,
-    wire: str | None = None,
-    seed: int = 0,
-    residue: Tensor | None = None,
-) -> Contribution:
+def all_reduce(lease: Lease, array: Tensor, out: Tensor | None, bits: int | None) -> Contribution:
     """Contribute the non-zero blocks of a tensor. Raises InvalidTensorError for a type that is not summed."""
-    dtype = dtype_of(array, name or "the tensor")
+    dtype = dtype_of(array)
     segment: Segment
-    if residue is not None:
-        segment = ResidueLanes(array, residue, wire, name=name, out=out, seed=seed)
-    elif dtype in FORMS:
-        segment = float_segment(array, wire or default_wire(dtype), name=name, out=out, seed=seed)
-    elif dtype == np.int32 and wire is None:
-        segment = Int32(array, name=name, out=out)
+    if dtype in FORMS:
+        segment = Floats(array, bits, out=out)
+    elif dtype == np.int32 and bits is None:
+        segment = Int32(array, out=out)
     elif dtype == np.int32:
-        raise InvalidTensorError(f"{name or 'the tensor'} is int32, which is summed exactly: give no wire format")
+        raise InvalidTensorError("the tensor is int32, which is summed exactly: give no bits")
     else:
         raise InvalidTensorError(
-            f"{name or 'the tensor'} is {dtype}; all_reduce sums float32, float16, bfloat16 and int32, convert it"
+            f"the tensor is {dtype}; all_reduce sums float32, float16, bfloat16 and int32, convert it"
         )
     return Contribution(
         Kind.ALL_REDUCE,
-        segment.bind(lease.world_size, lease.block_words, dense),
+        segment.bind(lease.world_size, lease.block_words, False),
         codec=segment.codec,
         detail=segment.detail,
         elements=segment.elements,
-        layout=f"{name}|{segment.layout}",
+        layout=segment.layout,
         finish=lambda sums: segment.wrap(sums[0]),
     )
 
 
 def all_reduce_segments(
-    lease: Lease, segments: Sequence[Segment], *, dense: bool, expected_blocks: int | None, name: str | None
+    lease: Lease, segments: Sequence[Segment], *, dense: bool, name: str | None, agreement: str
 ) -> Contribution:
     """Contribute several tensors, each in its own codec."""
     parts = [segment.bind(lease.world_size, lease.block_words, dense) for segment in segments]
@@ -107,7 +95,7 @@ def all_reduce_segments(
         detail=len(segments) & 0xFF,
         elements=sum(segment.elements for segment in segments),
         layout=f"{name}|" + ",".join(segment.layout for segment in segments),
-        expected_blocks=expected_blocks,
+        agreement=agreement,
         finish=lambda sums: [segment.wrap(total) for segment, total in zip(segments, sums, strict=True)],
     )
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import math
 import os
 import threading
 import time
@@ -16,13 +15,10 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, Protocol, TypeVar
 
-import numpy as np
-
 from p4reduce import collectives
-from p4reduce.auto_wire import MEASURED_SUMS, AutoWire, Speed
 from p4reduce.codecs import Segment
 from p4reduce.codecs.arrays import Tensor
-from p4reduce.codecs.wire import FixedWire, Rounding, Wire, check_wire, seed_of
+from p4reduce.codecs.formats import Bits
 from p4reduce.collectives import Contribution
 from p4reduce.errors import (
     CollectiveError,
@@ -131,7 +127,6 @@ class Communicator:
         self._fixed_window = window
         self._refusal: tuple[Exception, Mapping[int, Reason]] | None = None
         """The error with which this rank refused last, and why each rank refused then."""
-        self._auto_wire = AutoWire()
         self._turns = Turns()
         self._failure: P4ReduceError | None = None
         self._failing = threading.Lock()
@@ -191,43 +186,25 @@ class Communicator:
         array: SomeTensor,
         *,
         out: SomeTensor | None = None,
-        dense: bool = False,
+        bits: Bits | None = None,
         timeout_s: Timeout | None = None,
-        name: str | None = None,
-        wire: Wire | None = None,
-        rounding: Rounding = "nearest",
-        residue: SomeTensor | None = None,
     ) -> SomeTensor:
         """Return the sum over all ranks of a float32, float16, bfloat16 or int32 tensor; the same bits on every rank.
 
-        Blocks of zeros are not sent, unless `dense`, which is a little cheaper if few blocks are zero. Errors name the
-        tensor by `name`. Raises InvalidTensorError for data that cannot be summed, PeerRefusedError for another rank's,
-        and CollectiveError when a rank, the switch or the controller fails or the ranks' calls differ.
+        Blocks of zeros are not sent. Raises InvalidTensorError for data that cannot be summed, PeerRefusedError for
+        another rank's, and CollectiveError when a rank, the switch or the controller fails or the ranks' calls differ.
 
         With `out`, a tensor like `array` or `array` itself, the sum is written there, and `out` is returned. With
         contiguous float32 on the CPU that saves the memory of another tensor, and time, unless the job was joined with
         `rejoin`. After any error, also PeerRefusedError, `out` may hold the sums of some blocks.
 
+        `bits`, equal on all ranks: of a number on the way, 32, 16 or 8 (docs/compressors.md has the errors). Default:
+        32 for float32, 16 for float16 and bfloat16.
+
         `timeout_s`, in seconds or as a timedelta, bounds the whole call. A sum beyond the type's range is an infinity,
         without an error, and an int32 sum wraps, as numpy's additions do.
-
-        `wire`, equal on all ranks: the bits of a number on the way, "float32", "16" or "8" (docs/compressors.md has the
-        errors), or "auto", see `choose_wire`. Default: float32 as float32, float16 and bfloat16 in 16 bits. In 16 and 8
-        bits `rounding` is to the nearest, or "stochastic", without a bias. `residue`, float32 of the shape of
-        `array`, is what this rank did not send so far: it is added first, and is then what was lost in rounding; for
-        "16" and "8". An error leaves it as it was.
         """
-
-        chosen = self.choose_wire(array, timeout_s=timeout_s) if wire == "auto" and residue is None else wire
-
-        def prepare() -> Contribution:
-            check_wire(chosen, rounding)
-            seed = seed_of(rounding, self.rank, self.operations)
-            return collectives.all_reduce(
-                self.lease, array, out, dense=dense, name=name, wire=chosen, seed=seed, residue=residue
-            )
-
-        total: SomeTensor = self._run(prepare, timeout_s)
+        total: SomeTensor = self._run(lambda: collectives.all_reduce(self.lease, array, out, bits), timeout_s)
         return total
 
     def all_reduce_segments(
@@ -235,43 +212,21 @@ class Communicator:
         segments: Sequence[Segment],
         *,
         dense: bool = False,
-        expected_blocks: int | None = None,
         timeout_s: Timeout | None = None,
         name: str | None = None,
+        agreement: str = "",
     ) -> list[Any]:
         """Return the sums of several tensors, each with its own codec, from one collective.
 
-        `expected_blocks` is about how many blocks will be sent, the same number on all ranks: a collective
-        expected to be short then opens few slots. Default: as many as the last call alike needed.
+        `agreement`: what else must be equal on all ranks, and may differ from call to call. A call of the same name and
+        layout opens as many slots as the last one needed.
         """
 
         def prepare() -> Contribution:
-            return collectives.all_reduce_segments(
-                self.lease, segments, dense=dense, expected_blocks=expected_blocks, name=name
-            )
+            return collectives.all_reduce_segments(self.lease, segments, dense=dense, name=name, agreement=agreement)
 
         sums: list[Any] = self._run(prepare, timeout_s)
         return sums
-
-    def choose_wire(self, *tensors: Tensor, timeout_s: Timeout | None = None) -> FixedWire | None:
-        """Return what wire="auto" stands for in the next sum, of these tensors: "float32" or "16"; None: their default.
-
-        All ranks call it, for each such sum once. The first eight sums are float32. Before the ninth, rank 0 broadcasts
-        what it has measured so far, within `timeout_s`; from then on the size decides: 16 bits where they are expected
-        to take at most four fifths of the time. Raises what `broadcast` raises.
-        """
-        auto = self._auto_wire
-        auto.sums += 1  # whatever the tensors are: the ranks have to count alike
-        if auto.sums > MEASURED_SUMS and auto.agreed is None:
-            mine = auto.measured(self._connection.round_trip.shortest_s)
-            round_s, frame_s = self.broadcast(np.array([mine.round_s, mine.frame_s]), 0, timeout_s=timeout_s)
-            auto.agreed = Speed(float(round_s), float(frame_s))
-        if not all(str(getattr(tensor, "dtype", None)).endswith("float32") for tensor in tensors):
-            return None
-        if auto.agreed is None:
-            return "float32"
-        numbers = sum(math.prod(tensor.shape) for tensor in tensors)
-        return auto.agreed.wire_of(numbers, self.lease.geometry.frame_words)
 
     def broadcast(self, array: SomeTensor, root: int = 0, *, timeout_s: Timeout | None = None) -> SomeTensor:
         """Return the root's tensor, bit for bit. The others give one of the same shape and type."""
@@ -370,7 +325,7 @@ class Communicator:
         `alike`: what this call has in common with later ones like it; None: nothing is remembered for them.
         """
         connection, stats = self._connection, CollectiveStats(collectives=1)
-        slots = connection.slots_of(alike, contribution.expected_blocks)
+        slots = connection.slots_of(alike)
         call = contribution.call(number, slots)
         begun = self._clock()
         keep_words = self.recovery is not None
@@ -396,9 +351,7 @@ class Communicator:
                 by_ranks=",".join(str(rank) for rank in sorted(collective.refusals)),
             )
         else:
-            seconds = self._clock() - begun
-            self._auto_wire.saw(stats.rounds, seconds, connection.round_trip.shortest_s)
-            self._last = call, seconds, stats, union_blocks, collective.slots
+            self._last = call, self._clock() - begun, stats, union_blocks, collective.slots
         return collective
 
     # ---- for a recovery policy, during its `finish`

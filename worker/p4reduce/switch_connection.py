@@ -57,9 +57,9 @@ class SwitchConnection:
         self.channel = self._open_channel()
         """What lets a collective use the transport's socket by itself; None where it cannot."""
 
-    def slots_of(self, alike: Hashable, expected_blocks: int | None) -> int:
+    def slots_of(self, alike: Hashable) -> int:
         """Return how many slots the next collective opens, the same number on all ranks (protocol/window.py)."""
-        return self.window.slots_of(alike, self.lease.columns, expected_blocks)
+        return self.window.slots_of(alike, self.lease.columns)
 
     def waiting(self) -> WaitingSlot | None:
         """Return what the running collective waits for; None if there is none. May be called from any thread."""

@@ -91,7 +91,7 @@ class Trainer:
             summing = p4reduce.DDPState(comm, compressor, module=self._model)
             self._model.register_comm_hook(summing, p4reduce.ddp_hook)
         elif peer == "p4reduce 8":
-            rounded = p4reduce.DDPState(comm, module=self._model, wire="8", feedback=True)
+            rounded = p4reduce.DDPState(comm, p4reduce.Quantize(8), module=self._model)
             self._model.register_comm_hook(rounded, p4reduce.ddp_hook)
         elif peer.startswith("ring"):
             ring = RingState(Inceptionn(2.0 ** int(peer.rpartition("^")[2])))

@@ -22,6 +22,7 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 
 import p4reduce
+from p4reduce.codecs import Floats
 from p4reduce.pytorch.backend.options import Options
 from p4reduce_lab.bench.tensors import Kind, tensor
 from p4reduce_lab.network import interface_bytes
@@ -89,7 +90,8 @@ class Worker:
         else:
 
             def work() -> Any:
-                return self._comm.all_reduce(copied, out=copied, dense=dense, name=name, wire=wire)
+                part = Floats(copied, int(wire) if wire else None, out=copied)
+                return self._comm.all_reduce_segments([part], dense=dense, name=name)[0]
 
         found, measured = self._measure(work)
         if check:

@@ -1,4 +1,4 @@
-"""The compressors of the variants, and those of the study only: one bit an element, plain top-k, and BlockAdaComp.
+"""The compressors of the variants, and those of the study only: one bit an element, plain top-k, Rounded, BlockAdaComp.
 
 AdaComp's authors compare theirs with the first two. A switch cannot add their messages more cheaply than whole floats,
 so their sums are sent as floats, and only their own encodings' bits are counted.
@@ -13,6 +13,7 @@ goes back; and both times the error is added to the next gradient. That paper's 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import ClassVar, Final
 
 import torch
@@ -28,6 +29,7 @@ from p4reduce.compressors import (
     NoCompression,
     OmniReduce,
     Policy,
+    Quantize,
     ScaleCom,
     Step,
 )
@@ -125,6 +127,16 @@ class BlockAdaComp(BlockSparsifier):
         return chosen
 
 
+class Rounded(Quantize):
+    """Quantize without error feedback: what rounding loses is dropped."""
+
+    name: ClassVar[str] = "rounded"
+
+    def decompress(self, step: Step, compressed: Compressed, answer: Answer) -> Decompressed:
+        done = super().decompress(step, compressed, answer)
+        return replace(done, residue=torch.zeros_like(done.residue))
+
+
 _MAKERS: Final[dict[str, Callable[..., Compressor]]] = {
     "": NoCompression,
     "adacomp": AdaComp,
@@ -133,6 +145,8 @@ _MAKERS: Final[dict[str, Callable[..., Compressor]]] = {
     "omnireduce": OmniReduce,
     "one-bit": OneBit,
     "top-k": TopK,
+    "quantize": Quantize,
+    "rounded": Rounded,
 }
 
 

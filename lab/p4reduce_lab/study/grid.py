@@ -48,14 +48,12 @@ class Task:
 
 @dataclass(frozen=True)
 class Variant:
-    """What sums the gradients: a compressor, whole numbers of `bits`, a ring, or a hook of torch; and a recipe."""
+    """What sums the gradients: a compressor, a ring, or a hook of torch; and a recipe."""
 
     compressor: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
     lengths: Mapping[str, Any] = field(default_factory=dict)
     """Of a Policy."""
-    bits: Literal["", "16", "8"] = ""
-    feedback: bool = False
     ring: Mapping[str, Any] | None = None
     """Options of Inceptionn; empty: plain numbers."""
     cut: Literal["", "gradients", "weights"] = ""

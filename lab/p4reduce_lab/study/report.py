@@ -118,7 +118,7 @@ _COLUMNS: Final[dict[str, Callable[[Group, Group], str]]] = {
     "ratio": lambda group, dense: _ratio(dense.bytes_down(), group.bytes_down()),
     "off": lambda group, dense: _show(group.off_by(), "{:.0%}"),
     "residues": lambda group, dense: _residues(group, "{:.1f}"),
-    "feedback": lambda group, dense: _residues(group, "{:.4f}") if group.variant.feedback else "",
+    "feedback": lambda group, dense: _residues(group, "{:.4f}") if group.variant.compressor == "quantize" else "",
     "state": lambda group, dense: _show(group.records[0].get("state_per_parameter"), "{:.2f}"),
     "alike": lambda group, dense: _show(group.similarity(with_residues=False), "{:.2f}"),
     "alike-totals": lambda group, dense: _show(group.similarity(with_residues=True), "{:.2f}"),

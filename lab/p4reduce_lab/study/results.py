@@ -90,7 +90,7 @@ class Group:
 
     def off_by(self) -> float | None:
         """Return how far the predicted bytes down of a step were off, on average, as a share of the measured."""
-        known = (step for step in self._steps if step["predicted_bytes_down"] is not None)
+        known = (step for step in self._steps if step.get("predicted_bytes_down") is not None)
         return _mean(abs(step["predicted_bytes_down"] - step["bytes_down"]) / step["bytes_down"] for step in known)
 
     def residue(self, part: float) -> float | None:

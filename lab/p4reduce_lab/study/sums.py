@@ -1,7 +1,7 @@
 """What the ranks of a training exchange in a step: in this process, or over a switch with the same bits.
 
-The ranks' gradients come in, and the mean by parameter name comes out: of a compressor (Compressed), of whole gradients
-in 16 or 8 bits a number (Rounded), or of a ring of hosts (Ring).
+The ranks' gradients come in, and the mean by parameter name comes out: of a compressor (Compressed), or of a ring of
+hosts (Ring).
 """
 
 from __future__ import annotations
@@ -18,13 +18,11 @@ from numpy.typing import NDArray
 from torch import nn
 
 import p4reduce
-from p4reduce.codecs import Segment
 from p4reduce.codecs.inceptionn import Inceptionn
-from p4reduce.codecs.wire import ResidueLanes, Wire, float_segment
 from p4reduce.compressors import Compressor
 from p4reduce.compressors.all_reduce import all_reduce_compressed
 from p4reduce.ring.schedule import mean_over_ring
-from p4reduce.testing.in_process import exchange_all, groups, sum_segment
+from p4reduce.testing.in_process import exchange_all, groups
 from p4reduce_contracts.jobs.client import JobClient
 from p4reduce_lab.study.compressors import make_compressor
 from p4reduce_lab.study.grid import Task, Variant
@@ -99,47 +97,11 @@ class Compressed:
         for outcome, _ in both:
             _need_equal(outcome.means.values(), first.means.values())
         forms = {key: str(form) for key, form in report.forms.items()}
-        return first.means, {**spent, "predicted_bytes_down": report.predicted_bytes_down, "forms": forms}
+        return first.means, {**spent, "forms": forms}
 
     def residue_norm(self) -> float:
         """Return the L2 norm of a rank's residue, the mean over the ranks."""
         return sum(compressor.residue_norm() for compressor in self.compressors) / len(self.compressors)
-
-
-class Rounded:
-    """Whole gradients in 16 or 8 bits a number, as DDPState(wire=, feedback=) sends them: one bucket."""
-
-    compressors: Sequence[Compressor] = ()
-
-    def __init__(self, wire: Wire, feedback: bool, parameters: Mapping[str, torch.Tensor], world_size: int) -> None:
-        self._wire = wire
-        self._shapes = {name: parameters[name].shape for name in reversed(list(parameters))}  # DDP's order in a bucket
-        elements = sum(shape.numel() for shape in self._shapes.values())
-        self._residues = [torch.zeros(elements) for _ in range(world_size)] if feedback else []
-        self._place = groups(world_size)[0]
-
-    def here(self, gradients: Gradients) -> Means:
-        return self._split(sum_segment(self._segments(gradients), self._place)[0])
-
-    def over(self, switch: OnSwitch, gradients: Gradients) -> tuple[Means, dict[str, Any]]:
-        segments = self._segments(gradients)
-        totals, spent = switch.run(lambda comm: comm.all_reduce_segments([segments[comm.rank]])[0])
-        _need_equal(totals, [totals[0]] * len(totals))
-        return self._split(totals[0]), {**spent, "predicted_bytes_down": None, "forms": {}}
-
-    def residue_norm(self) -> float:
-        norms = [float(residue.double().norm()) for residue in self._residues]
-        return sum(norms) / len(norms) if norms else 0.0
-
-    def _segments(self, gradients: Gradients) -> list[Segment]:
-        flat = [torch.cat([of_rank[name].reshape(-1) for name in self._shapes]) for of_rank in gradients]
-        if not self._residues:
-            return [float_segment(own, self._wire, mean=True) for own in flat]
-        return [ResidueLanes(own, kept, self._wire, mean=True) for own, kept in zip(flat, self._residues, strict=True)]
-
-    def _split(self, mean: torch.Tensor) -> Means:
-        parts = torch.split(mean, [shape.numel() for shape in self._shapes.values()])
-        return {name: part.view(shape) for (name, shape), part in zip(self._shapes.items(), parts, strict=True)}
 
 
 class Ring:
@@ -193,12 +155,10 @@ class Ring:
         }
 
 
-def make_sums(variant: Variant, task: Task, model: nn.Module, world_size: int) -> Compressed | Rounded | Ring:
+def make_sums(variant: Variant, task: Task, model: nn.Module, world_size: int) -> Compressed | Ring:
     """Make what sums the gradients of a variant."""
     if variant.ring is not None:
         return Ring(variant, world_size)
-    if variant.bits:
-        return Rounded(variant.bits, variant.feedback, dict(model.named_parameters()), world_size)
     return Compressed(model, lambda: make_compressor(variant, task), world_size)
 
 

@@ -21,8 +21,7 @@ from p4reduce_lab.study import train as training
 from p4reduce_lab.study.grid import GROUPS, TASKS, TRANSFORMER, VARIANTS, Run
 from p4reduce_lab.study.optimizers import SecondMomentAdamW, rate_at
 from p4reduce_lab.study.results import is_current
-from p4reduce_lab.study.sums import Ring, Rounded, cut
-from rigs.ranks import ODD, odd
+from p4reduce_lab.study.sums import Ring, cut
 from rigs.torch_threads import one_thread  # noqa: F401 (a fixture)
 
 pytestmark = pytest.mark.slow
@@ -74,9 +73,11 @@ def test_a_training_can_be_repeated(model: str, variant: str, optimizer: str) ->
     assert (
         [step for step, _ in found["train_loss"]] == [step for step, _ in found["residue_norm"]] == list(range(STEPS))
     )
-    sparse = "adacomp" in variant or "block" in variant  # from the start: ScaleCom begins with 50 dense steps
-    assert bool(found["rates"]) == sparse
-    assert (found["residue_norm"][-1][1] > 0) == (sparse or variant == "wire-8-feedback")
+    sparse = (
+        "adacomp" in variant or "block" in variant or variant == "wire-8-feedback"
+    )  # from the start: ScaleCom begins with 50 dense steps
+    assert bool(found["rates"]) == (sparse or variant == "wire-16")
+    assert (found["residue_norm"][-1][1] > 0) == sparse
     assert len(found["similarity"]) == (STEPS if variant in ("dense", "scalecom") and model != TRANSFORMER else 0)
     if model == TRANSFORMER:
         assert [step for step, _ in found["test_loss"]] == list(range(STEPS - 1))
@@ -123,20 +124,6 @@ def test_similarity_with_residues_is_of_the_tensors_that_would_be_sent() -> None
     exchange_all(ranks, [{"weight": kept}] * 2, groups(2))
     gradients = [{"weight": own}, {"weight": -own}]
     assert training._similarities(ranks, gradients) == (-1.0, 0.9976)  # of 0.11 0.11 0.1 0.1 0.1 and 0.09 0.09 0.1 ...
-
-
-@pytest.mark.parametrize("variant", GROUPS["rounded"])
-def test_whole_gradients_in_fewer_bits_are_the_same_over_a_switch(variant: str) -> None:
-    shapes = {name: torch.zeros(shape) for name, shape in ODD.items()}
-    switched, played = (Rounded(VARIANTS[variant].bits, VARIANTS[variant].feedback, shapes, 3) for _ in range(2))
-    with LocalGroup(3) as group:
-        for step in range(4):
-            given = [odd(rank, step) for rank in range(3)]
-            over, _ = switched.over(OverLocalGroup(group), given)
-            for name, mean in played.here(given).items():
-                assert torch.equal(over[name], mean) and mean.shape == given[0][name].shape
-            assert switched.residue_norm() == played.residue_norm()
-            assert (played.residue_norm() > 0) == variant.endswith("feedback")
 
 
 class OverLocalGroup:

@@ -1,6 +1,6 @@
 """A rank that trains by DDP with residues over the backend's group, saves its state or loads what others saved.
 
-torchrun --nproc-per-node N checkpointed.py FOLDER adacomp|feedback save|resume|sum
+torchrun --nproc-per-node N checkpointed.py FOLDER adacomp|quantize save|resume|sum
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ def main() -> None:
     torch.manual_seed(5)
     model = DistributedDataParallel(nn.Sequential(nn.Linear(20, 64), nn.ReLU(), nn.Linear(64, 10)), bucket_cap_mb=0.002)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    options = {
-        "adacomp": {"compressor": p4reduce.AdaComp(form="gather", momentum=0.9)},
-        "feedback": {"wire": "8", "feedback": True},
+    compressor = {
+        "adacomp": p4reduce.AdaComp(form="gather", momentum=0.9),
+        "quantize": p4reduce.Quantize(8),
     }[kind]
-    with p4reduce.DDPState(dist.group.WORLD, module=model, **options) as state:
+    with p4reduce.DDPState(dist.group.WORLD, compressor, module=model) as state:
         model.register_comm_hook(state, p4reduce.ddp_hook)
         if task == "save":
             train(model, optimizer, range(STEPS))
@@ -63,7 +63,7 @@ def main() -> None:
             gathered = checkpoint.gather(state)
             totals = totals_of(state)
             assert any(total.abs().sum() > 0 for total in totals.values())
-            assert len(totals) == {"adacomp": 2 + 4, "feedback": 4}[kind]
+            assert len(totals) == {"adacomp": 2 + 4, "quantize": 4}[kind]
             if dist.get_rank() == 0:
                 torch.save(gathered, folder / "gathered.pt")
                 torch.save(totals, folder / "totals.pt")

@@ -133,7 +133,7 @@ def test_scripts_train_as_over_gloo(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["adacomp", "feedback"])
+@pytest.mark.parametrize("kind", ["adacomp", "quantize"])
 def test_a_hook_s_checkpoint_keeps_the_sum_of_residues_for_any_number_of_ranks(
     launch: Launch, tmp_path: Path, kind: str
 ) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from p4reduce.codecs.float_source import levels
+from p4reduce.codecs.formats import levels
 from p4reduce.errors import LaneOverflowError
 from p4reduce_contracts.wire import DEFAULT, MAX_RANKS
 from p4reduce_contracts.wire.lanes import WIDTHS, lane_limit, lanes_per_word
@@ -18,19 +18,19 @@ RANKS = (1, 2, 4, 8, 16, 32)
 ELEMENTS = 1 << 16
 
 
-def relative_error(ranks: int, wire: str) -> float:
+def relative_error(ranks: int, bits: int) -> float:
     """Return |sum - exact sum| / |exact sum| of ranks' normally distributed numbers."""
     given = torch.from_numpy(np.random.default_rng(ranks).standard_normal((ranks, ELEMENTS)).astype(np.float32))
     exact = given.double().sum(0)
-    return float((by_numpy(list(given), wire, DEFAULT.block_words).double() - exact).norm() / exact.norm())
+    return float((by_numpy(list(given), bits, DEFAULT.block_words).double() - exact).norm() / exact.norm())
 
 
 def table() -> str:
     """Return the table's rows."""
     rows = []
-    for wire in ("float32", "16", "8"):
-        errors = " | ".join(f"{relative_error(ranks, wire):.1e}" for ranks in RANKS)
-        rows.append(f"| `{wire}` | {errors} |")
+    for bits in (32, 16, 8):
+        errors = " | ".join(f"{relative_error(ranks, bits):.1e}" for ranks in RANKS)
+        rows.append(f"| {bits} | {errors} |")
     return "\n".join(rows)
 
 

@@ -8,9 +8,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from p4reduce.codecs import FloatLanes
-from p4reduce.codecs.float_lanes import Summed
-from p4reduce.codecs.float_source import headroom_bits, levels
+from p4reduce.codecs import Floats, Summed
+from p4reduce.codecs.formats import headroom_bits, levels
 from p4reduce.communicator import Communicator
 from p4reduce.errors import InvalidTensorError, LaneOverflowError
 from p4reduce.testing.local_group import LocalGroup
@@ -23,7 +22,7 @@ WORDS = 8
 
 def switch_sum(tensors: list[np.ndarray], bits: int, *, mean: bool = False, dense: bool = False) -> list[Summed]:
     """What the ranks get, with the switch's part done by numpy."""
-    segments = [FloatLanes(tensor, bits, mean=mean) for tensor in tensors]
+    segments = [Floats(tensor, bits, mean=mean, keep_sent=True) for tensor in tensors]
     sources = [segment.bind(len(tensors), WORDS, dense) for segment in segments]
     words, agreed = summed_words(sources, WORDS)
     return [segment.wrap(source.decode(words, agreed)[0]) for segment, source in zip(segments, sources, strict=True)]
@@ -33,7 +32,7 @@ def switch_sum(tensors: list[np.ndarray], bits: int, *, mean: bool = False, dens
 @pytest.mark.parametrize("world_size", [1, 2, 3, 31, 32])
 def test_the_largest_sum_of_a_word_is_reached(bits: int, world_size: int) -> None:
     below_four = np.full(WORDS * 32 // bits, np.nextafter(np.float32(4), np.float32(0)))
-    source = FloatLanes(below_four, bits).bind(world_size, WORDS, False)
+    source = Floats(below_four, bits).bind(world_size, WORDS, False)
     (words,) = source.encode(np.array([0]), source.exponents).astype(np.int64)
     assert (world_size * words == source.elements.largest_sum).all()
 
@@ -84,7 +83,7 @@ def test_over_a_switch_as_by_numpy(geometry: Geometry, bits: int) -> None:
     given = [torch.randn(shape, generator=torch.Generator().manual_seed(rank)) for rank in range(5)]
 
     def rank_main(comm: Communicator) -> Summed:
-        return comm.all_reduce_segments([FloatLanes(given[comm.rank], bits, mean=True)])[0]
+        return comm.all_reduce_segments([Floats(given[comm.rank], bits, mean=True, keep_sent=True)])[0]
 
     with LocalGroup(5, geometry=geometry) as group:
         found = group.run(rank_main)
@@ -135,7 +134,7 @@ def test_eight_bits_hold_64_ranks() -> None:
     with pytest.raises(LaneOverflowError, match="lanes of 8 bits hold no sum of 65 rounded floats: use 16 or 32 bits"):
         levels(8, 65)
     with pytest.raises(LaneOverflowError):
-        FloatLanes(np.ones(3, np.float32), 8).bind(65, WORDS, False)
+        Floats(np.ones(3, np.float32), 8).bind(65, WORDS, False)
     with pytest.raises(LaneOverflowError):
         levels(16, (1 << 14) + 1)
 
@@ -144,29 +143,29 @@ def test_blocks_of_zeros_are_skipped() -> None:
     values = np.zeros(3 * 32 + 1, np.float32)
     values[32:64] = -0.0
     values[70] = 1e-42  # a denormal number is not nothing
-    source = FloatLanes(values, 8).bind(2, WORDS, False)
+    source = Floats(values, 8).bind(2, WORDS, False)
     assert source.nonzero.tolist() == [False, False, True, False]
     other = np.zeros_like(values)
     other[96] = 7
     one, two = switch_sum([values, other], 8)
     assert np.flatnonzero(one.total).tolist() == [96]  # 1e-42 is below what a block's unit resolves
     assert np.flatnonzero(two.sent).tolist() == [96] and not one.sent.any()
-    assert FloatLanes(values, 8).bind(2, WORDS, True).nonzero.all()
+    assert Floats(values, 8).bind(2, WORDS, True).nonzero.all()
     (empty,) = switch_sum([np.zeros((0, 4), np.float32)], 16)
     assert empty.total.shape == empty.sent.shape == (0, 4)
 
 
 def test_invalid_widths_types_and_numbers_are_refused() -> None:
-    for bits in (0, 4, 10, 32, 64):
-        with pytest.raises(InvalidTensorError, match=f"lanes of 8 or 16 bits, or as float32 in 32, not in {bits}"):
-            FloatLanes(np.ones(3, np.float32), bits)
+    for bits in (0, 4, 10, 64):
+        with pytest.raises(InvalidTensorError, match=f"bits is {bits}; give 32, 16 or 8"):
+            Floats(np.ones(3, np.float32), bits)
     for dtype in (np.float64, np.int64, np.int8):
         with pytest.raises(InvalidTensorError, match=f"values is {np.dtype(dtype)}; convert it to float32"):
-            FloatLanes(np.ones(3, dtype), 8, name="values")
+            Floats(np.ones(3, dtype), 8, name="values")
     for bad in (np.nan, np.inf, -np.inf):
         tensor = np.ones((2, 3), np.float32)
         tensor[1, 2] = bad
         with pytest.raises(
             InvalidTensorError, match=rf"element \[1, 2\] of fc is {bad} \(1 such elements\); a sum needs finite"
         ):
-            FloatLanes(tensor, 8, name="fc").bind(2, WORDS, False)
+            Floats(tensor, 8, name="fc").bind(2, WORDS, False)

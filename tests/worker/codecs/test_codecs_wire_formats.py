@@ -10,9 +10,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from p4reduce.codecs import Floats
 from p4reduce.codecs.arrays import to_numpy
-from p4reduce.codecs.float_source import FloatSource, headroom_bits
-from p4reduce.codecs.wire import float_segment
+from p4reduce.codecs.floats import FloatSource
+from p4reduce.codecs.formats import headroom_bits
 from p4reduce.communicator import Communicator
 from p4reduce.errors import CollectiveMismatchError, InvalidTensorError, NotFiniteError, PeerRefusedError
 from p4reduce.protocol import floats, state
@@ -23,15 +24,12 @@ from rigs.float_sums import by_numpy, summed_words
 
 WORDS = 8
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
-WIRES = ("float32", "16", "8")
+BITS = (32, 16, 8)
 
 
-def summed(
-    tensors: list[Any], wire: str, *, mean: bool = False, seeds: list[int] | None = None, words: int = WORDS
-) -> torch.Tensor:
+def summed(tensors: list[Any], bits: int, *, mean: bool = False, words: int = WORDS) -> torch.Tensor:
     """Return what every rank gets, with the switch's part done by numpy."""
-    seeds = seeds or [0] * len(tensors)
-    segments = [float_segment(tensor, wire, mean=mean, seed=seed) for tensor, seed in zip(tensors, seeds, strict=True)]
+    segments = [Floats(tensor, bits, mean=mean) for tensor in tensors]
     sources: list[FloatSource] = [segment.bind(len(tensors), words, False) for segment in segments]
     (decoded,) = sources[0].decode(*summed_words(sources, words))
     result: torch.Tensor = segments[0].wrap(decoded)
@@ -45,19 +43,19 @@ def random_tensors(rng: np.random.Generator, ranks: int, size: int, dtype: torch
     return [torch.from_numpy(tensor).to(dtype) for tensor in tensors]
 
 
-@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize("bits", BITS)
 @pytest.mark.parametrize("dtype", DTYPES)
 @settings(max_examples=60)
 @given(
     st.integers(1, 32), st.integers(0, 2**32), st.integers(0, 20), st.booleans(), st.sampled_from([4, 8, 32, 36, 100])
 )
 def test_sums_have_the_bits_of_the_definition(
-    dtype: torch.dtype, wire: str, ranks: int, seed: int, spread: int, mean: bool, words: int
+    dtype: torch.dtype, bits: int, ranks: int, seed: int, spread: int, mean: bool, words: int
 ) -> None:
     """Blocks of some lengths, as the kernels have one loop for the first 32 words and one for what is beyond."""
     rng = np.random.default_rng(seed)
     tensors = random_tensors(rng, ranks, int(rng.integers(1, 25 * words)), dtype, spread)
-    found, wanted = summed(tensors, wire, mean=mean, words=words), by_numpy(tensors, wire, words, mean=mean)
+    found, wanted = summed(tensors, bits, mean=mean, words=words), by_numpy(tensors, bits, words, mean=mean)
     assert found.dtype == dtype
     assert (found.isfinite() == wanted.isfinite()).all()
     assert torch.equal(found + 0.0, wanted + 0.0)  # a sum of zero has no sign
@@ -70,7 +68,7 @@ def test_the_error_norm_is_that_of_the_bits(ranks: int, bits: int) -> None:
     rng = np.random.default_rng(ranks)
     tensors = [rng.standard_normal(40 * WORDS * 32 // bits).astype(np.float32) for _ in range(ranks)]
     exact = np.sum(tensors, axis=0, dtype=np.float64)
-    found = summed(tensors, str(bits))
+    found = summed(tensors, bits)
     m = bits - 2 - headroom_bits(ranks)
     rows = np.abs(tensors).max(axis=0).reshape(40, -1)
     units = 2.0 ** (np.frexp(rows.max(axis=1))[1] - m)
@@ -78,20 +76,6 @@ def test_the_error_norm_is_that_of_the_bits(ranks: int, bits: int) -> None:
     assert (np.abs(error) <= ranks / 2 * units[:, None] * (1 + 1e-6)).all()
     uniform = units[:, None] * np.sqrt(ranks / 12)  # of rounding errors that are equally likely within half a unit
     assert np.sqrt((error**2).mean()) <= 1.1 * np.sqrt((uniform**2).mean()) + (0.02 if m < 4 else 0)
-
-
-@pytest.mark.parametrize("wire", ["16", "8"])
-def test_stochastic_rounding_has_no_bias(wire: str) -> None:
-    values = np.full(4000, 0.3, np.float32)
-    values[:: WORDS * 4] = 1
-    middle = np.arange(len(values)) % (WORDS * 4) != 0
-    rounds = [summed([values] * 4, wire, seeds=[4 * i + r + 1 for r in range(4)]) for i in range(8)]
-    unit = 2.0 ** (1 - (int(wire) - 4))
-    assert not np.array_equal(rounds[0], rounds[1])
-    off = np.mean(rounds, axis=0)[middle] - 1.2
-    assert abs(off.mean()) < 0.02 * unit < abs(np.asarray(summed([values] * 4, wire))[middle] - 1.2).mean()
-    for found in rounds:
-        assert (np.abs(found - 4 * values) < 4 * unit).all()
 
 
 def test_the_16_bit_formats_are_converted_as_torch_does() -> None:
@@ -120,52 +104,52 @@ def test_numbers_that_are_not_finite_are_refused_in_16_bits(dtype: Any, bad: flo
     tensor[1, 7] = bad
     for given_tensor in (tensor, torch.from_numpy(tensor).bfloat16()):
         with pytest.raises(NotFiniteError, match=r"element \[1, 7\] of fc is -?(nan|inf) \(1 such"):
-            float_segment(given_tensor, "16", name="fc").bind(2, WORDS, False)
+            Floats(given_tensor, 16, name="fc").bind(2, WORDS, False)
 
 
 @pytest.mark.parametrize("lost", [0.0, 0.1])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_a_communicator_sums_in_every_format(dtype: torch.dtype, lost: float) -> None:
     rng = np.random.default_rng(int(10 * lost))
-    calls = [(wire, in_place, size) for wire in (None, *WIRES) for in_place in (False, True) for size in (1, 33, 1025)]
+    calls = [(bits, in_place, size) for bits in (None, *BITS) for in_place in (False, True) for size in (1, 33, 1025)]
     tensors = [random_tensors(rng, 3, size, dtype, 3) for *_, size in calls]
     copies = [[tensor.clone() for tensor in row] for row in tensors]
 
     def rank_main(comm: Communicator) -> list[torch.Tensor]:
         found = []
-        for (wire, in_place, _), row in zip(calls, copies, strict=True):
+        for (bits, in_place, _), row in zip(calls, copies, strict=True):
             mine: torch.Tensor = row[comm.rank]
-            found.append(comm.all_reduce(mine, wire=wire, out=mine if in_place else None))  # type: ignore[arg-type]
+            found.append(comm.all_reduce(mine, bits=bits, out=mine if in_place else None))  # type: ignore[arg-type]
             assert (found[-1] is mine) == in_place
         return found
 
     with LocalGroup(3, lose=lambda *_: rng.random() < lost) as group:
         by_rank = group.run(rank_main)
-    default = "float32" if dtype == torch.float32 else "16"
-    for (wire, *_), row, found in zip(calls, tensors, zip(*by_rank, strict=True), strict=True):
-        wanted = by_numpy(row, wire or default, DEFAULT.block_words)
+    default = 32 if dtype == torch.float32 else 16
+    for (bits, *_), row, found in zip(calls, tensors, zip(*by_rank, strict=True), strict=True):
+        wanted = by_numpy(row, bits or default, DEFAULT.block_words)
         for one in found:
             assert one.dtype == dtype
             assert torch.equal(one + 0.0, wanted + 0.0)
 
 
-@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize("bits", BITS)
 @pytest.mark.parametrize("dtype", DTYPES)
 @settings(max_examples=60)
 @given(st.integers(1, 3), st.integers(0, 2**32), st.integers(1, 200), st.data())
 def test_a_part_of_a_sum_has_the_same_bits(
-    dtype: torch.dtype, wire: str, ranks: int, seed: int, size: int, data: st.DataObject
+    dtype: torch.dtype, bits: int, ranks: int, seed: int, size: int, data: st.DataObject
 ) -> None:
     """Decoded of words, as after a reset of the job."""
     begin = data.draw(st.integers(0, size))
     end = data.draw(st.integers(begin, size))
     tensors = random_tensors(np.random.default_rng(seed), ranks, size, dtype, 3)
-    segments = [float_segment(tensor, wire, part=(begin, end)) for tensor in tensors]
+    segments = [Floats(tensor, bits, part=(begin, end)) for tensor in tensors]
     sources = [segment.bind(ranks, WORDS, False) for segment in segments]
     (decoded,) = sources[0].decode(*summed_words(sources, WORDS))
     found = segments[0].wrap(decoded)
     assert found.dtype == dtype
-    assert torch.equal(found + 0.0, by_numpy(tensors, wire, WORDS)[begin:end] + 0.0)
+    assert torch.equal(found + 0.0, by_numpy(tensors, bits, WORDS)[begin:end] + 0.0)
 
 
 @pytest.mark.parametrize("lost", [0.0, 0.1])
@@ -180,11 +164,9 @@ def test_each_rank_keeps_a_part_of_a_sum(dtype: torch.dtype, lost: float) -> Non
 
     def rank_main(comm: Communicator) -> list[Any]:
         rank, found = comm.rank, []
-        for wire in WIRES:
-            parts = [
-                float_segment(row[rank], wire, part=part) for row, part in zip(tensors, of_rank[rank], strict=True)
-            ]
-            found.append(comm.all_reduce_segments([*parts, float_segment(tensors[1][rank], wire)]))
+        for bits in BITS:
+            parts = [Floats(row[rank], bits, part=part) for row, part in zip(tensors, of_rank[rank], strict=True)]
+            found.append(comm.all_reduce_segments([*parts, Floats(tensors[1][rank], bits)]))
             found.append(comm.all_reduce_segments(parts[:1]))
         return found
 
@@ -192,8 +174,8 @@ def test_each_rank_keeps_a_part_of_a_sum(dtype: torch.dtype, lost: float) -> Non
     with LocalGroup(3, lose=lambda *_: rng.random() < lost) as group:
         by_rank = group.run(rank_main)
     for rank, found in enumerate(by_rank):
-        for number, wire in enumerate(WIRES):
-            sums = [by_numpy(row, wire, DEFAULT.block_words) for row in tensors]
+        for number, bits in enumerate(BITS):
+            sums = [by_numpy(row, bits, DEFAULT.block_words) for row in tensors]
             wanted = [total[begin:end] for total, (begin, end) in zip(sums, of_rank[rank], strict=True)]
             for one, expected in zip(found[2 * number], [*wanted, sums[1]], strict=True):
                 assert one.dtype == dtype and torch.equal(one + 0.0, expected + 0.0)
@@ -202,9 +184,9 @@ def test_each_rank_keeps_a_part_of_a_sum(dtype: torch.dtype, lost: float) -> Non
 
 
 def test_a_part_takes_memory_for_its_blocks_alone() -> None:
-    segment = float_segment(np.ones(1000, np.float32), "float32", part=(250, 500))
+    segment = Floats(np.ones(1000, np.float32), 32, part=(250, 500))
     assert Segments(segment.bind(4, 10, False), 10).sums_words == 250
-    halves = float_segment(np.ones(1000, np.float16), "16", part=(255, 500))
+    halves = Floats(np.ones(1000, np.float16), 16, part=(255, 500))
     assert Segments(halves.bind(4, 10, False), 10).sums_words == 130  # blocks of 20 numbers: 240 to 500
 
 
@@ -212,31 +194,15 @@ def test_parts_that_are_none_are_refused() -> None:
     tensor = np.ones(100, np.float32)
     for part in ((-1, 5), (5, 4), (0, 101)):
         with pytest.raises(InvalidTensorError, match="no span of the 100 numbers"):
-            float_segment(tensor, "16", part=part)
+            Floats(tensor, 16, part=part)
     with pytest.raises(InvalidTensorError, match="only a part of the sum is kept"):
-        float_segment(tensor, "float32", part=(0, 5), out=np.empty(100, np.float32))
-
-
-@pytest.mark.parametrize("in_place", [False, True])
-def test_the_sum_of_halves_and_residues_is_that_of_float32_rounded(in_place: bool) -> None:
-    given = torch.randn(3, 100, generator=torch.Generator().manual_seed(1)).bfloat16()
-
-    def rank_main(comm: Communicator) -> None:
-        mine, residue = given[comm.rank].clone(), torch.full((100,), 0.25)
-        wide, kept = mine.float(), residue.clone()
-        exact = comm.all_reduce(wide, wire="16", residue=kept)
-        found = comm.all_reduce(mine, wire="16", residue=residue, out=mine if in_place else None)
-        assert torch.equal(found, exact.bfloat16()) and torch.equal(residue, kept)
-        assert (found is mine) == in_place and torch.equal(mine, found if in_place else given[comm.rank])
-
-    with LocalGroup(3) as group:
-        group.run(rank_main)
+        Floats(tensor, 32, part=(0, 5), out=np.empty(100, np.float32))
 
 
 def test_a_strided_bfloat16_tensor_is_read_in_its_own_order() -> None:
     tensor = torch.arange(24, dtype=torch.bfloat16).reshape(4, 6)[::2].T
-    assert torch.equal(summed([tensor.reshape(-1)], "16"), tensor.reshape(-1))
-    segment = float_segment(tensor, "16")
+    assert torch.equal(summed([tensor.reshape(-1)], 16), tensor.reshape(-1))
+    segment = Floats(tensor, 16)
     assert to_numpy(tensor).shape == segment.values.shape == (6, 2)
 
 
@@ -245,7 +211,7 @@ def test_ranks_with_different_formats_get_an_error() -> None:
         with pytest.raises(
             CollectiveMismatchError, match="40 float32.*40 lanes of 16 bits|40 lanes of 16 bits.*"
         ) as info:
-            comm.all_reduce(np.ones(40, np.float32), wire="16" if comm.rank else "float32")
+            comm.all_reduce(np.ones(40, np.float32), bits=16 if comm.rank else 32)
         return str(info.value)
 
     with LocalGroup(2) as group:
@@ -255,42 +221,11 @@ def test_ranks_with_different_formats_get_an_error() -> None:
 
 def test_other_arguments_are_refused_on_all_ranks() -> None:
     def rank_main(comm: Communicator) -> None:
-        wrong: list[dict[str, Any]] = [
-            {"wire": "4"},
-            {"rounding": "up"},
-            {"residue": np.zeros(3, np.float32)},
-            {"residue": np.zeros(2, np.float32), "wire": "8"},
-            {"residue": np.zeros(3, np.float64), "wire": "8"},
-            {"residue": np.zeros(3, np.float16), "wire": "8"},
-        ]
-        for arguments in wrong:
-            with pytest.raises(InvalidTensorError if comm.rank else PeerRefusedError):
-                comm.all_reduce(np.ones(3, np.float32), **(arguments if comm.rank else {}))
+        with pytest.raises(InvalidTensorError if comm.rank else PeerRefusedError):
+            comm.all_reduce(np.ones(3, np.float32), bits=4 if comm.rank else None)  # type: ignore[arg-type]
         with pytest.raises(InvalidTensorError, match="summed exactly"):
-            comm.all_reduce(np.ones(3, np.int32), wire="16")
+            comm.all_reduce(np.ones(3, np.int32), bits=16)
         np.testing.assert_array_equal(comm.all_reduce(np.ones(3, np.float32)), 2)
 
     with LocalGroup(2) as group:
         group.run(rank_main)
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float16])
-def test_a_residue_is_sent_later(dtype: Any) -> None:
-    rng = np.random.default_rng(3)
-    gradients = rng.standard_normal((4, 20, 300)).astype(dtype)
-
-    def rank_main(comm: Communicator) -> tuple[Any, Any]:
-        residue, totals = np.zeros(300, np.float32), []
-        for gradient in gradients[comm.rank]:
-            totals.append(comm.all_reduce(gradient, wire="8", residue=residue))
-            assert totals[-1].dtype == dtype
-        return np.sum(totals, axis=0, dtype=np.float64), residue
-
-    with LocalGroup(4) as group:
-        found = group.run(rank_main)
-    total = found[0][0]
-    assert all(np.array_equal(other, total) for other, _ in found)
-    kept = np.sum([residue for _, residue in found], axis=0, dtype=np.float64)
-    rounded = 20 * 8 * np.finfo(np.float16).eps if dtype == np.float16 else 0  # of sums below 16
-    np.testing.assert_allclose(total + kept, gradients.sum((0, 1), dtype=np.float64), atol=1e-4 + rounded)
-    assert np.abs(kept).max() > 0.01

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from p4reduce import Communicator
-from p4reduce.codecs import Float32, Int32, Lanes
+from p4reduce.codecs import Floats, Int32, Lanes
 from p4reduce.errors import (
     CollectiveError,
     CollectiveMismatchError,
@@ -35,8 +35,10 @@ def test_all_reduce_of_float32(world_size: int, density: float) -> None:
     tensors = [t.reshape(50, 60) for t in tensors]
     with LocalGroup(world_size, geometry=SMALL, slots=16) as group:
         for dense in (False, True):
-            results = group.run(lambda comm, dense=dense: comm.all_reduce(tensors[comm.rank], dense=dense))
-            for result in results:
+            results = group.run(
+                lambda comm, dense=dense: comm.all_reduce_segments([Floats(tensors[comm.rank])], dense=dense)
+            )
+            for (result,) in results:
                 assert result.shape == (50, 60)
                 assert result.tobytes() == sum_of_float32(tensors, 8).tobytes()
 
@@ -60,7 +62,7 @@ def test_many_segments_in_one_collective() -> None:
         def step(comm: Communicator) -> list[np.ndarray]:
             rank = comm.rank
             return comm.all_reduce_segments(
-                [Lanes(ternary[rank], 4), Float32(empty), Float32(floats[rank]), Int32(counts[rank])]
+                [Lanes(ternary[rank], 4), Floats(empty), Floats(floats[rank]), Int32(counts[rank])]
             )
 
         for lanes, nothing, sums, totals in group.run(step):
@@ -443,7 +445,7 @@ def test_torch_tensors_without_plain_memory_are_refused_as_out() -> None:
     mine = torch.ones(8)
     for out in (torch.zeros(8, device="meta"), torch.zeros(8).to_sparse(), torch.zeros(1).expand(8)):
         with pytest.raises(InvalidTensorError, match="out has no plain memory|elements of out share memory"):
-            Float32(mine, out=out)
+            Floats(mine, out=out)
 
 
 def test_a_sum_in_place_increments_autograds_version() -> None:
@@ -476,7 +478,7 @@ def test_each_rank_may_give_another_kind_of_out() -> None:
     strided = np.zeros(2002, np.float32)
     outs = [None, own[1], strided[::2], np.zeros(1001, np.float32)]
     with LocalGroup(4, geometry=SMALL, slots=8) as group:
-        found = group.run(lambda comm: comm.all_reduce(own[comm.rank], out=outs[comm.rank], dense=comm.rank == 1))
+        found = group.run(lambda comm: comm.all_reduce(own[comm.rank], out=outs[comm.rank]))
     for rank in range(4):
         assert found[rank].tobytes() == sum_of_float32(tensors, 8).tobytes()
     assert found[2].base is strided

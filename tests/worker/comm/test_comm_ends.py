@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from p4reduce import Communicator, communicator
-from p4reduce.codecs import Float32
+from p4reduce.codecs import Floats
 from p4reduce.errors import CollectiveError, CollectiveTimeoutError, CommunicatorClosedError, JobResetError
 from p4reduce.membership import EpochMembership
 from p4reduce.testing.local_group import LocalGroup
@@ -132,7 +132,7 @@ def test_a_sum_that_has_arrived_is_handed_out_despite_a_reset() -> None:
 def test_a_mean_of_large_numbers_is_finite_where_their_sum_is_not() -> None:
     large = np.array([2e38, -3e38, 1.5], np.float32)
     with LocalGroup(2) as group:
-        for (mean,) in group.run(lambda comm: comm.all_reduce_segments([Float32(large, mean=True)])):
+        for (mean,) in group.run(lambda comm: comm.all_reduce_segments([Floats(large, mean=True)])):
             np.testing.assert_allclose(mean, large, rtol=1e-6, atol=1e31)
         for total in group.run(lambda comm: comm.all_reduce(large)):
             assert total[0] == np.inf and total[1] == -np.inf

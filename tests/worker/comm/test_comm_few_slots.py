@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from p4reduce.codecs import Floats
 from p4reduce.communicator import Communicator
-from p4reduce.errors import InvalidTensorError, PeerRefusedError
+from p4reduce.errors import CollectiveMismatchError, InvalidTensorError, PeerRefusedError
 from p4reduce.protocol.window import Window
+from p4reduce.stats import CollectiveStats
 from p4reduce.switch_connection import SwitchConnection
 from p4reduce.testing.local_group import LocalGroup
 from p4reduce.testing.resettable_group import ResettableGroup
@@ -75,7 +77,7 @@ def test_dense_on_one_rank_only_changes_no_sum() -> None:
     def rank_main(comm: Communicator) -> list[int]:
         found = []
         for _ in range(3):
-            comm.all_reduce(np.zeros(ELEMENTS, np.float32), dense=comm.rank == 1)
+            comm.all_reduce_segments([Floats(np.zeros(ELEMENTS, np.float32))], dense=comm.rank == 1)
             found.append(slots_of_last(comm))
         return [*found, *slots_used(comm, "sparse sparse")]
 
@@ -122,12 +124,38 @@ def test_the_least_recent_calls_are_forgotten_first() -> None:
         window.saw(call, 100, 1000)
     window.saw(0, 100, 1000)
     window.saw(Window.MOST_CALLS, 100, 1000)
-    assert [window.slots_of(call, 8, None) for call in (0, 1, 2, Window.MOST_CALLS)] == [8, 64, 8, 8]
+    assert [window.slots_of(call, 8) for call in (0, 1, 2, Window.MOST_CALLS)] == [8, 64, 8, 8]
 
 
-def test_expected_blocks_override_remembered_calls() -> None:
+def test_what_more_than_half_of_the_blocks_needed_is_not_remembered() -> None:
     window = Window(128)
     window.saw("call", 1000, 4000)
-    assert [window.slots_of("call", 8, expected) for expected in (None, 40, 0)] == [32, 2, 1]
+    assert window.slots_of("call", 8) == 32
     window.saw("call", 2001, 4000)
-    assert window.slots_of("call", 8, None) == 64
+    assert window.slots_of("call", 8) == 64
+
+
+def test_calls_that_agree_on_something_new_each_time_are_alike() -> None:
+    def rank_main(comm: Communicator) -> list[int]:
+        given = [Floats(tensor("sparse", comm.rank))]
+        found = []
+        for step in range(2):
+            comm.all_reduce_segments(given, agreement=f"step {step}")
+            found.append(slots_of_last(comm))
+        with pytest.raises(CollectiveMismatchError):
+            comm.all_reduce_segments(given, agreement=f"rank {comm.rank}")
+        return found
+
+    with LocalGroup(2, slots=64) as group:
+        assert group.run(rank_main) == [[64, 13]] * 2
+
+
+def test_a_short_collective_does_not_widen_the_window() -> None:
+    def proposal(*, limited: bool, losses: int = 0) -> int:
+        window = Window(256)
+        window.finished(64, CollectiveStats(rounds=400, losses=losses), limited=limited)
+        return window.proposal
+
+    assert proposal(limited=False) == 128
+    assert proposal(limited=True) == 64
+    assert proposal(limited=True, losses=150) == 32

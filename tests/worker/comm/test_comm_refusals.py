@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from p4reduce import Communicator
-from p4reduce.codecs import Float32, Int32, Lanes
+from p4reduce.codecs import Floats, Int32, Lanes
 from p4reduce.errors import (
     CollectiveMismatchError,
     CollectiveTimeoutError,
@@ -206,7 +206,7 @@ def test_the_error_for_torch_tensors_without_data_says_what_to_do() -> None:
     }
     with LocalGroup(1) as group:
         for message, tensor in given.items():
-            for call in (group.comms[0].all_reduce, group.comms[0].broadcast, Float32):
+            for call in (group.comms[0].all_reduce, group.comms[0].broadcast, Floats):
                 with pytest.raises(InvalidTensorError, match=message):
                     call(tensor)
 
@@ -229,4 +229,4 @@ def test_invalid_timeouts_are_refused(timeout_s: Any) -> None:
             comm.barrier(timeout_s=timeout_s)
         with pytest.raises(ValueError, match="give a time to wait in seconds"):
             Communicator(comm.lease, comm.transport, timeout_s=timeout_s)
-        assert comm.all_reduce_segments([Float32(BIG)], timeout_s=1e6)[0].sum() == 5000
+        assert comm.all_reduce_segments([Floats(BIG)], timeout_s=1e6)[0].sum() == 5000

@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from p4reduce.compressors import AdaComp, Form, Integers, ParameterState, Policy
-from p4reduce.compressors.bins import count_bins_held
 from p4reduce.errors import InvalidTensorError
 from rigs.ranks import as_tensor, begun, by_the_book, compress_alone, coordinates_alone, gaussian, residue_of
 
@@ -239,14 +238,3 @@ def test_the_initial_metadata_changes_nothing() -> None:
     adacomp.commit_step({"w": ParameterState(scale=1.0)})
     assert compress_alone(adacomp, "w", step, Form.SUM).metadata[0] == scale
     assert adacomp.initial_metadata(begun(adacomp, "w", step, Form.SUM)) == ()  # asked once
-
-
-@pytest.mark.parametrize("elements", [0, 1, 7, 8, 9, 80, 83])
-def test_bins_that_hold_anything_are_counted(elements: int) -> None:
-    for seed in range(20):
-        integers, floats = torch.zeros(elements, dtype=torch.int32), torch.full((elements,), -0.0)
-        chosen = torch.rand(elements, generator=torch.Generator().manual_seed(seed)) < 0.1
-        integers[chosen] = [-1, 1, 256, -(2**31)][seed % 4]
-        floats[chosen] = [-1.0, 1e-45, np.nan, np.inf][seed % 4]
-        expected = len({index // 8 for index in chosen.nonzero().flatten().tolist()})
-        assert count_bins_held(integers, 8) == count_bins_held(floats, 8) == expected

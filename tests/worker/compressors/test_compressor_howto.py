@@ -47,11 +47,11 @@ def test_the_test_in_the_document_passes(howto: dict[str, Any], world_size: int)
     howto["test_nothing_is_lost"](world_size)
 
 
-def test_the_example_resumes_from_a_checkpoint_and_predicts_its_bytes(howto: dict[str, Any]) -> None:
+def test_the_example_resumes_from_a_checkpoint(howto: dict[str, Any]) -> None:
     gradient = {"w": torch.arange(40.0).view(4, 10), "b": torch.ones(4)}
     ranks = [by_name("top-signs") for _ in range(2)]
     with LocalGroup(2) as group:
-        reports = [one for _, one in group.run(lambda comm: all_reduce_compressed(comm, ranks[comm.rank], gradient))]
+        group.run(lambda comm: all_reduce_compressed(comm, ranks[comm.rank], gradient))
         restored = [by_name("top-signs") for _ in range(2)]
         for one, other in zip(ranks, restored, strict=True):
             other.load_state_dict(one.state_dict())
@@ -61,8 +61,6 @@ def test_the_example_resumes_from_a_checkpoint_and_predicts_its_bytes(howto: dic
         ]
     assert all(torch.equal(mean, means[0][0]) for found in means for mean in found)
     assert means[0][0].count_nonzero() == 10
-    for report in reports:
-        assert report.predicted_bytes_down == pytest.approx(report.bytes_down, rel=0.3)
 
 
 def test_the_table_names_every_compressor_with_its_forms() -> None:

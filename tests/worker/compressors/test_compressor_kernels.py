@@ -211,7 +211,7 @@ def test_whole_steps_are_equal_with_and_without_kernels(name: str, world_size: i
         seen: list[Any] = []
         for step in range(5):
             outcomes = exchange_all(compressors, [odd(rank, step) for rank in range(world_size)], groups(world_size))
-            seen += [[outcome.means, repr(outcome.plan)] for outcome in outcomes]
+            seen += [[outcome.means, repr(outcome.forms)] for outcome in outcomes]
             seen += [compressor.state_dict() for compressor in compressors]
         return bits(seen)
 

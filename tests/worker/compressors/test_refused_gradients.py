@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from p4reduce import Communicator
-from p4reduce.codecs import Float32
-from p4reduce.codecs.float_lanes import FloatLanes
+from p4reduce.codecs import Floats
 from p4reduce.compressors.all_reduce import all_reduce_compressed
 from p4reduce.errors import InvalidTensorError, NotFiniteError, PeerRefusedError, Reason
 from p4reduce.testing.local_group import LocalGroup
@@ -52,6 +51,6 @@ def test_one_rank_s_gradients_are_refused_on_all_and_the_next_step_is_right(comp
 def test_codecs_say_that_a_number_is_not_finite(value: float) -> None:
     given = torch.tensor([1.0, value, 2.0])
     with pytest.raises(NotFiniteError):
-        Float32(given).bind(2, 8, False)
+        Floats(given).bind(2, 8, False)
     with pytest.raises(NotFiniteError):
-        FloatLanes(given, 16).bind(2, 8, False)
+        Floats(given, 16).bind(2, 8, False)

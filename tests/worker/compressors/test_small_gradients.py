@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from p4reduce.codecs.float_source import levels
+from p4reduce.codecs.formats import levels
 from p4reduce.compressors import AdaComp, Compressor, Form, OmniReduce, ScaleCom
 from p4reduce.compressors.policy import Policy
 from p4reduce.testing.in_process import exchange_all, groups

@@ -84,8 +84,6 @@ def test_reports_are_of_the_buckets_of_the_last_step(comm: Communicator) -> None
             assert set(forms) == {"fc1.weight", "fc2.weight", "extra.weight"}
             if seed == 0:
                 assert set(forms.values()) == {Form.GATHER}
-            else:
-                assert all(report.predicted_bytes_down is not None for report in state.reports)
         assert len(state.reports) > 1
     plain = wrapped()
     with LocalGroup(1) as group, DDPState(group.comms[0]) as dense:
@@ -103,7 +101,7 @@ def test_the_policy_reads_the_modules_layers(comm: Communicator) -> None:
         assert [set(report.forms) for report in state.reports] == [{"fc2.weight"}]
 
 
-@pytest.mark.parametrize(("form", "late"), [("gather", 0), ("shared", 0), ("sum", 1), ("auto", 1)])
+@pytest.mark.parametrize(("form", "late"), [("gather", 0), ("shared", 0), ("sum", 1), ("auto", 0)])
 def test_a_layer_that_appears_late_and_is_sometimes_unused(comm: Communicator, form: str, late: int) -> None:
     """Its gradients are None, and its residue waits. In the form sum its first gradient, for which the scale of the
     steps without any is 0, travels with the second."""

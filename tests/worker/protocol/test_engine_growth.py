@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from p4reduce.codecs import Float32, Int32
+from p4reduce.codecs import Floats, Int32
 from p4reduce.protocol.call import Call, CodecId, Kind
 from p4reduce.protocol.collective import Collective
 from p4reduce.testing.reference_switch import ReferenceSwitch
@@ -15,7 +15,7 @@ from p4reduce_contracts.wire import DEFAULT, unpack
 SLOTS, BLOCKS = 4, 152
 
 
-def run(tensors: list[np.ndarray], codec: type[Int32] | type[Float32]) -> tuple[list[np.ndarray], list[bytes]]:
+def run(tensors: list[np.ndarray], codec: type[Int32] | type[Floats]) -> tuple[list[np.ndarray], list[bytes]]:
     """All ranks' results of one all-reduce over a perfect network, and every contribution sent.
 
     The reference switch fails the test when a RESULT has no room in BMv2.
@@ -41,7 +41,7 @@ def run(tensors: list[np.ndarray], codec: type[Int32] | type[Float32]) -> tuple[
 
 
 @pytest.mark.parametrize("holder", [0, 1, 2])
-@pytest.mark.parametrize(("codec", "dtype"), [(Int32, np.int32), (Float32, np.float32)])
+@pytest.mark.parametrize(("codec", "dtype"), [(Int32, np.int32), (Floats, np.float32)])
 def test_one_rank_holds_everything(holder: int, codec: type[Int32], dtype: type) -> None:
     tensors = [np.zeros(BLOCKS * DEFAULT.block_words, dtype) for _ in range(3)]
     tensors[holder][:] = np.arange(1, tensors[0].size + 1)

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from p4reduce.codecs import Float32, Int32
+from p4reduce.codecs import Floats, Int32
 from p4reduce.errors import (
     CollectiveMismatchError,
     CollectiveTimeoutError,
@@ -96,7 +96,7 @@ def test_only_the_slots_that_have_blocks_are_used() -> None:
 
 def test_different_calls_are_named_on_every_rank() -> None:
     calls = [Call(4, Kind.ALL_REDUCE, CodecId.FLOAT32, 0, 100), Call(4, Kind.BARRIER)]
-    source = Float32(np.ones(100, np.float32)).bind(2, SMALL.block_words, False)
+    source = Floats(np.ones(100, np.float32)).bind(2, SMALL.block_words, False)
     ranks = [make(source, calls[0]), make(NoBlocks(), calls[1], rank=1)]
     got = exchange(switch(), {rank: collective.start(0.0) for rank, collective in enumerate(ranks)})
     for rank, collective in enumerate(ranks):
@@ -223,7 +223,7 @@ def test_an_impossible_sum_with_a_valid_check_word_is_requested_again() -> None:
     """Bit 31 of two words: every linear check word modulo 2^32 with one word takes it for right."""
     tensor = np.linspace(-1, 1, SMALL.frame_words, dtype=np.float32)
     call = Call(0, Kind.ALL_REDUCE, CodecId.FLOAT32, 0, tensor.size)
-    ranks = [make(Float32(tensor).bind(2, SMALL.block_words, False), call, rank) for rank in range(2)]
+    ranks = [make(Floats(tensor).bind(2, SMALL.block_words, False), call, rank) for rank in range(2)]
     reference = switch()
     got = exchange(reference, {rank: member.start(0.0) for rank, member in enumerate(ranks)})
     sent = {rank: member.receive_burst(got[rank], 0.1) for rank, member in enumerate(ranks)}

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from p4reduce.codecs.float32 import Float32
-from p4reduce.codecs.float_lanes import FloatLanes
+from p4reduce.codecs.floats import Floats, Summed
 from p4reduce.codecs.int32 import Int32
 from p4reduce.codecs.lanes import Lanes
 from p4reduce.codecs.raw import Gathered
@@ -41,4 +40,4 @@ class Segment(Protocol):
         ...
 
 
-__all__ = ["Float32", "FloatLanes", "Gathered", "Int32", "Lanes", "Segment"]
+__all__ = ["Floats", "Gathered", "Int32", "Lanes", "Segment", "Summed"]

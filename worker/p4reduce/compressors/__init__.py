@@ -15,6 +15,7 @@ from p4reduce.compressors.step import Answer, Compressed, Decompressed, Paramete
 from p4reduce.compressors.methods.adacomp import AdaComp
 from p4reduce.compressors.methods.no_compression import NoCompression
 from p4reduce.compressors.methods.omnireduce import OmniReduce
+from p4reduce.compressors.methods.quantize import Quantize
 from p4reduce.compressors.methods.scalecom import ScaleCom
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "OmniReduce",
     "ParameterState",
     "Policy",
+    "Quantize",
     "ScaleCom",
     "Step",
     "Stream",

@@ -16,14 +16,10 @@ from p4reduce.group import Group, group_of
 
 @dataclass(frozen=True)
 class BucketReport:
-    """How a bucket was sent. Forms and predictions are equal on all ranks, the bytes up are this rank's."""
+    """How a bucket was sent."""
 
     forms: dict[str, Form]
-    """The wire form of each compressed parameter of the bucket; its other parameters were dense."""
-    costs: dict[Form, float]
-    """Predicted bytes down of the whole bucket in each form; empty on a first step."""
-    predicted_bytes_down: float | None
-    """Of the forms taken; None on a first step."""
+    """The wire form of each compressed parameter, equal on all ranks; the other parameters were dense."""
     bytes_down: int
     bytes_up: int
 
@@ -71,12 +67,9 @@ def finish(comm: Communicator, begun: Begun) -> tuple[Outcome, BucketReport]:
     request = begun.request
     try:
         while True:
-            results = comm.all_reduce_segments(
-                request.segments, expected_blocks=request.expected_blocks, name=request.name
-            )
+            results = comm.all_reduce_segments(request.segments, name=request.name, agreement=request.agreement)
             request = begun.steps.send(results)
     except StopIteration as finished:
         outcome: Outcome = finished.value
     spent = comm.stats - before
-    chosen = outcome.plan
-    return outcome, BucketReport(chosen.forms, chosen.costs, chosen.bytes_down, spent.bytes_down, spent.bytes_up)
+    return outcome, BucketReport(outcome.forms, spent.bytes_down, spent.bytes_up)

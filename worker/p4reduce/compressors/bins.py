@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 
 
@@ -16,15 +15,6 @@ def by_bin(flat: torch.Tensor, length: int) -> torch.Tensor:
 def without_padding(binned: torch.Tensor, elements: int) -> torch.Tensor:
     """Return [bins, length] as [elements]."""
     return binned.reshape(-1)[:elements]
-
-
-def count_bins_held(numbers: torch.Tensor, length: int) -> int:
-    """Return in how many bins of int32 or float32 [elements] one or another is not zero."""
-    bits = numbers.detach().numpy().view(np.uint32)
-    magnitude = np.uint32(0x7FFF_FFFF if numbers.is_floating_point() else 0xFFFF_FFFF)  # -0.0 is zero too
-    whole = bits.size // length * length
-    held = np.bitwise_or.reduce(bits[:whole].reshape(-1, length), axis=1) & magnitude  # torch's any is ten times slower
-    return int(np.count_nonzero(held)) + bool((bits[whole:] & magnitude).any())
 
 
 def mean_of(values: torch.Tensor) -> float:

@@ -11,10 +11,10 @@ from typing import ClassVar
 
 import torch
 
-from p4reduce.codecs.float_source import levels
-from p4reduce.compressors.bins import by_bin, count_bins_held, without_padding
+from p4reduce.codecs.formats import levels
+from p4reduce.compressors.bins import by_bin, without_padding
 from p4reduce.compressors.forms import Form
-from p4reduce.compressors.forms.sum import Values, numbers_per_block, payload_bytes
+from p4reduce.compressors.forms.sum import Values
 from p4reduce.compressors.interface import Compressor
 from p4reduce.compressors.policy import Policy
 from p4reduce.compressors.step import Answer, Compressed, Decompressed, Step
@@ -58,10 +58,4 @@ class BlockSparsifier(Compressor):
 
     def decompress(self, step: Step, compressed: Compressed, answer: Answer) -> Decompressed:
         mean, sent = answer.result
-        per_block = numbers_per_block(self.value_bits, step.group)
-        union = count_bins_held(mean, per_block)
-        return Decompressed(mean, compressed.kept - sent, compressed.sent_bits, counts=(float(union),))
-
-    def expected_bytes(self, key: str, shape: torch.Size, form: Form, group: Group) -> float | None:
-        counts = self.state_of(key).counts
-        return None if counts is None else payload_bytes(counts[0], group)
+        return Decompressed(mean, compressed.kept - sent, compressed.sent_bits)

@@ -19,8 +19,7 @@ import numpy as np
 import torch
 
 from p4reduce.codecs import Segment
-from p4reduce.compressors.cost import Plan, plan
-from p4reduce.compressors.forms import second_collective
+from p4reduce.compressors.forms import Form
 from p4reduce.compressors.forms.dense import Dense
 from p4reduce.compressors.forms.interface import Message, MessageExchange, Piece
 from p4reduce.compressors.forms.rank_metadata import RankMetadata
@@ -40,7 +39,8 @@ class Request:
 
     segments: list[Segment]
     name: str
-    expected_blocks: int | None
+    agreement: str
+    """What else must be equal on all ranks."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,8 @@ class Outcome:
 
     means: dict[str, torch.Tensor]
     """The mean over all ranks of each gradient, in its shape and type; the same bits on every rank."""
-    plan: Plan
+    forms: dict[str, Form]
+    """The wire form of each compressed parameter, equal on all ranks; the other parameters were dense."""
 
 
 def exchange(
@@ -72,12 +73,9 @@ def exchange(
         if compressor.momentum and bool(tensor.any())
     }
     gradients |= velocities
-    shapes = {key: tensor.shape for key, tensor in gradients.items() if not compressor.is_dense(key, tensor.shape)}
-    dense = [key for key in gradients if key not in shapes]
-    chosen = plan(compressor, shapes, sum(gradients[key].numel() for key in dense), group)
-    steps = {
-        key: Step(key, gradients[key], compressor.state_of(key), form, group) for key, form in chosen.forms.items()
-    }
+    dense = [key for key, tensor in gradients.items() if compressor.is_dense(key, tensor.shape)]
+    forms = {key: compressor.form_of(key, gradients[key].shape, group) for key in gradients if key not in dense}
+    steps = {key: Step(key, gradients[key], compressor.state_of(key), form, group) for key, form in forms.items()}
     steps |= yield from _agree_first(compressor, steps, group)
     compressed = compressor.compress_all(steps)
 
@@ -85,9 +83,8 @@ def exchange(
     messages: list[tuple[str, Message]] = [("", Dense(whole))] if dense else []
     messages += [(key, sent.message) for key, sent in compressed.items()]
     messages += [(key, RankMetadata(sent.metadata)) for key, sent in compressed.items() if sent.metadata]
-    first_name = f"gradients, {compressor.agreement_text([step.state for step in steps.values()])}"
-    names = [first_name, second_collective(chosen.forms.values())]
-    found = iter((yield from _exchange_messages(messages, compressor.name, group, names, chosen.blocks)))
+    agreement = compressor.agreement_text([step.state for step in steps.values()])
+    found = iter((yield from _exchange_messages(messages, compressor.name, group, "gradients", agreement)))
 
     flat_means = dict(zip(dense, next(found) if dense else (), strict=True))
     results = {key: next(found) for key in compressed}
@@ -97,7 +94,7 @@ def exchange(
     done = compressor.decompress_all(steps, compressed, answers)
     flat_means |= {key: left.mean for key, left in done.items()}
     means = {key: flat_means[key].view(tensor.shape).to(types[key]) for key, tensor in gradients.items()}
-    outcome = Outcome(means, chosen)
+    outcome = Outcome(means, forms)
     after = {
         key: steps[key].state.after(done[key]) if key in done else compressor.state_of(key).after_dense()
         for key in gradients
@@ -132,7 +129,7 @@ def _agree_first(
     if not metadata:
         return {}
     messages = [(key, RankMetadata(values)) for key, values in metadata.items()]
-    found = yield from _exchange_messages(messages, compressor.name, group, ["first agreement"], [1])
+    found = yield from _exchange_messages(messages, compressor.name, group, "first agreement", "")
     scales = {key: compressor.agreed_scale(rows) for key, rows in zip(metadata, found, strict=True)}
     return {key: replace(steps[key], state=replace(steps[key].state, scale=scale)) for key, scale in scales.items()}
 
@@ -141,23 +138,23 @@ def _exchange_messages(
     messages: Sequence[tuple[str, Message]],
     owner: str,
     group: Group,
-    names: Sequence[str],
-    expected_blocks: Sequence[int | None],
+    name: str,
+    agreement: str,
 ) -> Generator[Request, list[Any], list[Any]]:
     """Send these parameters' messages together; return the answers, in the order of the messages.
 
-    `names` and `expected_blocks`: of the first collective, which takes place in any case, and of a second, which does
-    when a message needs it.
+    `name` and `agreement`: of the first collective, which takes place in any case. A second one does when a message
+    needs it.
     """
     exchanges = [message.exchange(owner, group) for _, message in messages]
     answers: dict[int, Any] = {}
     pieces = _next_pieces(exchanges, dict.fromkeys(range(len(messages))), answers)
-    for name, blocks in zip(names, expected_blocks, strict=True):
+    while True:
         requested = _segments_of(pieces)
         request = Request(
             [kind.segment({messages[i][0]: pieces[i] for i in indices}, owner, group) for kind, indices in requested],
             name,
-            blocks,
+            agreement,
         )
         results = yield request
         received: dict[int, Any] = {}
@@ -166,6 +163,7 @@ def _exchange_messages(
         pieces = _next_pieces(exchanges, received, answers)
         if not pieces:
             break
+        name, agreement = f"values of {name}", ""
     return [answers[index] for index in range(len(messages))]
 
 

@@ -28,6 +28,7 @@ from p4reduce.compressors.step import Answer, Compressed, Decompressed, Paramete
 from p4reduce.group import Group
 
 AUTO = "auto"
+"""Instead of a form: a method of several chooses for each parameter and step."""
 
 
 class Compressor(ParameterStates, ABC):
@@ -40,15 +41,18 @@ class Compressor(ParameterStates, ABC):
     name: ClassVar[str]
     forms: ClassVar[tuple[Form, ...]]
 
-    def __init__(self, policy: Policy, form: str = AUTO, *, warmup_steps: int = 0, momentum: float = 0.0) -> None:
-        """`form`: one of `forms`, or "auto" for the cheapest. A parameter's first `warmup_steps` steps are dense.
+    def __init__(self, policy: Policy, form: str, *, warmup_steps: int = 0, momentum: float = 0.0) -> None:
+        """`form`: one of `forms`, or where there are several "auto" (`form_of`).
+
+        A parameter's first `warmup_steps` steps are dense.
 
         `momentum`: of momentum correction (Lin et al., Deep Gradient Compression, ICLR 2018, section 3.2), from 0 to
         less than 1; 0: none. Each rank compresses the moving average of its own gradients, for an optimizer without a
         first moment, `AdamW(betas=(0.0, beta2))` or `SGD(momentum=0)` (momentum.py).
         """
-        if form not in (AUTO, *self.forms):
-            raise ValueError(f"{self.name} travels in the forms {', '.join((AUTO, *self.forms))}, not in {form!r}")
+        known = (AUTO, *self.forms) if len(self.forms) > 1 else self.forms
+        if form not in known:
+            raise ValueError(f"{self.name} travels in the forms {', '.join(known)}, not in {form!r}")
         if warmup_steps < 0:
             raise ValueError(f"warmup_steps is {warmup_steps}; give 0 or more")
         if not isinstance(policy, Policy):
@@ -59,7 +63,7 @@ class Compressor(ParameterStates, ABC):
         self.policy = policy
         self.form = form
         self.warmup_steps = warmup_steps
-        if set(self.forms) - {Form.SUM}:
+        if self.form != Form.SUM:
             coordinates.load_kernels()  # now, and not in a step, where the other ranks would wait
 
     # ----- a step
@@ -107,15 +111,9 @@ class Compressor(ParameterStates, ABC):
         """Return whether this parameter's next gradient is sent dense: by the policy, or for the warm-up."""
         return self.policy.length(key, shape) is None or self.state_of(key).steps < self.warmup_steps
 
-    # ----- the choice of a form
-
-    def auto_forms(self) -> tuple[Form, ...]:
-        """Return the forms among which "auto" chooses."""
-        return self.forms
-
-    def expected_bytes(self, key: str, shape: torch.Size, form: Form, group: Group) -> float | None:
-        """Return the expected payload bytes down in this form, with metadata, by what all ranks know; None: not yet."""
-        return None
+    def form_of(self, key: str, shape: torch.Size, group: Group) -> Form:
+        """Return the form of this parameter's next step, by what all ranks know."""
+        return Form(self.form)
 
     # ----- what ranks agree on
 

@@ -220,20 +220,3 @@ def subtract_all(
         kept_ends[p] = count
         first = ends[p]
     return count
-
-
-@kernel("void(int64[::1], int64[::1], int64, int64[::1], int64[::1])")
-def count_blocks_all(indices: Indices, ends: Indices, length: int, seen: Indices, counts: Indices) -> None:
-    """Write in how many blocks of `length` elements the indices of each parameter lie, each up to its place in `ends`.
-
-    `seen` is all -1, and has a place for each block of the longest parameter.
-    """
-    first = 0
-    for p in range(len(ends)):
-        count = 0
-        for i in range(first, ends[p]):
-            block = indices[i] // length
-            count += int(seen[block] != p)
-            seen[block] = p
-        counts[p] = count
-        first = ends[p]

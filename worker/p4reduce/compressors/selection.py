@@ -146,18 +146,6 @@ def subtract_signs(selections: Selections, amounts: NDArray[np.float32]) -> Sign
     return Signs(kept[:count], signs[:count], kept_ends)
 
 
-def count_blocks(indices: NDArray[np.int64], ends: NDArray[np.int64], length: int, elements: int) -> NDArray[np.int64]:
-    """Return in how many blocks of `length` elements each parameter's indices lie, [parameters].
-
-    `indices`: of all parameters, each one's up to its place in `ends`; the longest has so many `elements`.
-    """
-    import p4reduce.compressors.kernels as kernels
-
-    counts, seen = np.empty_like(ends), np.full(-(-elements // length), -1)
-    kernels.count_blocks_all(indices, ends, length, seen, counts)
-    return counts
-
-
 def _floats(tensor: torch.Tensor) -> NDArray[np.float32]:
     """Return the numbers of a tensor [elements] as float32, contiguous."""
     return tensor.detach().to("cpu", torch.float32).resolve_neg().contiguous().numpy()

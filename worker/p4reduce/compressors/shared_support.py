@@ -14,10 +14,10 @@ import torch
 
 from p4reduce.codecs import coordinates
 from p4reduce.codecs.coordinates import Coordinates, Part
-from p4reduce.codecs.float_source import levels
-from p4reduce.compressors.forms import Form, shared
+from p4reduce.codecs.formats import levels
+from p4reduce.compressors.forms import Form
 from p4reduce.compressors.forms.shared import Support
-from p4reduce.compressors.interface import AUTO, Compressor
+from p4reduce.compressors.interface import Compressor
 from p4reduce.compressors.policy import Policy
 from p4reduce.compressors.selection import Selection, load_kernels
 from p4reduce.compressors.step import Answer, Compressed, Decompressed, Step
@@ -30,7 +30,7 @@ class SharedSupport(Compressor):
     def __init__(
         self,
         policy: Policy | None = None,
-        form: str = AUTO,
+        form: str = Form.SHARED,
         *,
         value_bits: int = 16,
         warmup_steps: int = 0,
@@ -54,7 +54,7 @@ class SharedSupport(Compressor):
         return total - sent
 
     def check(self, group: Group) -> None:
-        if self.value_bits < 32 and self.form in (AUTO, Form.SHARED):
+        if self.value_bits < 32 and self.form == Form.SHARED:
             levels(self.value_bits, group.world_size)
 
     def compress(self, step: Step) -> Compressed:
@@ -78,7 +78,6 @@ class SharedSupport(Compressor):
             mean,
             residue=self.next_residue(total, step.flat, sent),
             sent_bits=len(indices) * (8 * coordinates.entry_bytes(length) + self.value_bits),
-            counts=self.counts_of(len(indices), total.numel(), step.group),
         )
 
     def select(self, step: Step, length: int) -> Selection:
@@ -91,13 +90,3 @@ class SharedSupport(Compressor):
         if not bool(step.flat.any()):
             return Selection(total, torch.zeros(0, dtype=torch.int64))
         return Selection(total, torch.nonzero(self.choose(total, step.flat, length)).reshape(-1))
-
-    def counts_of(self, chosen: int, elements: int, group: Group) -> tuple[float, ...]:
-        """Return the counts of a step in the form shared that predict the cost of the next."""
-        return (float(chosen),)
-
-    def expected_bytes(self, key: str, shape: torch.Size, form: Form, group: Group) -> float | None:
-        counts = self.state_of(key).counts
-        if counts is None:
-            return None
-        return shared.payload_bytes(counts[0], self.length_of(key, shape), self.value_bits)

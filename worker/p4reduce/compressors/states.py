@@ -63,7 +63,7 @@ class ParameterStates:
             "velocities": {key: state.velocity.clone() for key, state in known if state.velocity is not None},
             "steps": {key: state.steps for key, state in known},
             "bits": {key: list(state.bits) for key, state in known if state.bits is not None},
-            "counts": {key: list(state.counts) for key, state in known if state.counts is not None},
+            "selected": {key: state.selected for key, state in known if state.selected is not None},
             "scales": {key: state.scale for key, state in known if state.scale is not None},
         }
 
@@ -77,14 +77,14 @@ class ParameterStates:
         momentum, velocities = state.get("momentum", 0.0), state.get("velocities", {})  # version 0.2 had none
         if bool(momentum) != bool(self.momentum):
             raise ValueError(f"this is the state of {self.name} with momentum={momentum:g}: give it the same")
-        residues, bits, counts = state["residues"], state["bits"], state["counts"]
+        residues, bits = state["residues"], state["bits"]
         scales = state.get("scales", {})  # version 0.1 saved them only of compressors that have any
         self._states = {
             key: ParameterState(
                 steps=state["steps"].get(key, 0),
                 residue=residues[key].clone() if key in residues else None,
                 scale=scales.get(key),
-                counts=tuple(counts[key]) if key in counts else None,
+                selected=state.get("selected", {}).get(key),
                 bits=(bits[key][0], bits[key][1]) if key in bits else None,
                 velocity=velocities[key].clone() if key in velocities else None,
             )

@@ -26,8 +26,6 @@ from p4reduce.errors import InvalidTensorError
 from p4reduce.group import Group
 
 FLOAT_BITS = 32
-RECENT_STEPS = 2
-"""Steps that count for the cost of the next one."""
 
 
 @dataclass(frozen=True)
@@ -40,8 +38,8 @@ class ParameterState:
     """What was not sent yet, float32 [elements]; None before the first compressed step."""
     scale: float | None = None
     """The scale that all ranks agreed on for the next step, where the compressor has one."""
-    counts: tuple[float, ...] | None = None
-    """What the last steps moved, the same numbers on all ranks: a running mean over about RECENT_STEPS."""
+    selected: int | None = None
+    """Elements that all ranks together sent in the last step, where the compressor counts them."""
     bits: tuple[int, int] | None = None
     """32 D and the bits sent, of all compressed steps so far."""
     velocity: torch.Tensor | None = None
@@ -54,7 +52,7 @@ class ParameterState:
             steps=self.steps + 1,
             residue=done.residue,
             scale=self.scale if done.scale is None else done.scale,
-            counts=self._mean_with(done.counts) if done.counts else self.counts,
+            selected=done.selected,
             bits=(dense + FLOAT_BITS * done.mean.numel(), sent + done.sent_bits),
             velocity=self.velocity,
         )
@@ -62,11 +60,6 @@ class ParameterState:
     def after_dense(self) -> ParameterState:
         """Return the state after a gradient that was sent dense."""
         return replace(self, steps=self.steps + 1)
-
-    def _mean_with(self, counts: tuple[float, ...]) -> tuple[float, ...]:
-        """Take counts into the running mean: they vary much from step to step, and the very first are not typical."""
-        before = counts if self.steps < 2 or self.counts is None else self.counts
-        return tuple(a + (b - a) / RECENT_STEPS for a, b in zip(before, counts, strict=True))
 
 
 @dataclass(frozen=True)
@@ -151,10 +144,10 @@ class Decompressed:
     """What is left for later steps, float32 [elements]."""
     sent_bits: int
     """For the effective compression rate: of this rank's choice, as the method's paper counts them."""
-    counts: tuple[float, ...] = ()
-    """What the step moved, the same numbers on all ranks, for the cost of the next; empty: as before."""
     scale: float | None = None
     """What all ranks agreed on for the next step; None: as before."""
+    selected: int | None = None
+    """Elements that all ranks together sent, for the choice of the next form; None: not counted."""
 
 
 def is_finite(tensor: torch.Tensor) -> bool:

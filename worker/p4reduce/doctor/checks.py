@@ -328,7 +328,7 @@ def _round_trips(comm: Communicator) -> Check:
     times = []
     for _ in range(ROUNDS // 2):
         begun = time.monotonic()
-        comm.all_reduce_segments([Int32(block)], dense=True, expected_blocks=1)
+        comm.all_reduce_segments([Int32(block)], dense=True)
         times.append((time.monotonic() - begun) / 2)
     spent, median = comm.stats - before, statistics.median(times)
     text = (
@@ -387,7 +387,7 @@ def _mtu_advice(comm: Communicator) -> str:
 def _wrong_integers(comm: Communicator, blocks: int) -> int:
     """Return how many sums of int32 over the whole range are not those of the ranks' known numbers, modulo 2^32."""
     data = [_random(rank).integers(-(2**31), 2**31, blocks * comm.lease.block_words) for rank in range(comm.world_size)]
-    found = comm.all_reduce(data[comm.rank].astype(np.int32), dense=True)
+    found = comm.all_reduce(data[comm.rank].astype(np.int32))
     return int(np.count_nonzero(found != np.sum(data, axis=0).astype(np.int32)))
 
 
@@ -395,7 +395,7 @@ def _wrong_floats(comm: Communicator, blocks: int) -> int:
     """Return how many sums of float32 within (-1, 1) are off by more than the codec's error (docs/protocol.md)."""
     size, ranks = blocks * comm.lease.block_words, comm.world_size
     data: list[NDArray[np.float32]] = [_random(rank).uniform(-1, 1, size).astype(np.float32) for rank in range(ranks)]
-    found: NDArray[Any] = comm.all_reduce(data[comm.rank], dense=True)
+    found: NDArray[Any] = comm.all_reduce(data[comm.rank])
     unit = 2.0 ** ((ranks - 1).bit_length() - 30)
     bound = ranks / 2 * unit + ranks * 2.0**-24  # and the rounding of the sum to float32
     return int(np.count_nonzero(np.abs(found - np.sum(data, axis=0, dtype=np.float64)) > bound))

@@ -106,32 +106,6 @@ def store(numbers: NDArray[np.float32], form: int, sums: NDArray[np.uint32], to:
                 halves[to + j] = to_float16(numbers[j])
 
 
-@kernel("void(Array(float32, 1, 'C', True), uint64, uint64, float32, uint32, uint32, float32[::1])")
-def round_stochastically(
-    numbers: NDArray[np.float32],
-    at: np.uint64,
-    count: np.uint64,
-    scale: np.float32,
-    seed: np.uint32,
-    first: np.uint32,
-    into: NDArray[np.float32],
-) -> None:
-    """Set `into[:count]` to the numbers from `at` on, scaled and rounded up or down so that no error is expected.
-
-    The probability of each is what makes it so, to 2^-24. `first` is the number's place in the tensor: it and the seed
-    decide, by MurmurHash3's finalizer.
-    """
-    for j in range(count):
-        mixed = np.uint32(np.uint32(first + np.uint32(j)) * np.uint32(0x9E3779B1) + seed)
-        mixed = np.uint32(np.uint32(mixed ^ np.uint32(mixed >> np.uint32(16))) * np.uint32(0x85EBCA6B))
-        mixed = np.uint32(np.uint32(mixed ^ np.uint32(mixed >> np.uint32(13))) * np.uint32(0xC2B2AE35))
-        mixed = np.uint32(mixed ^ np.uint32(mixed >> np.uint32(16)))
-        scaled = np.float32(numbers[at + j] * scale)
-        below = np.float32(np.floor(scaled))
-        chance = np.float32(np.float32(np.int32(mixed >> np.uint32(8))) * np.float32(2.0**-24))
-        into[j] = np.float32(below + np.float32(chance < np.float32(scaled - below)))
-
-
 @kernel("uint32(float32, float32, int32)")
 def level(number: np.float32, scale: np.float32, levels: np.int32) -> np.uint32:
     """Return the integer next to number · scale, which is below 2^22, of at most `levels` in absolute value.
@@ -340,7 +314,7 @@ def encode(
     levels = np.int32(segment.levels)
     if float(levels) > scale * _LARGEST[segment.form]:  # a number rounded up would be beyond its type
         levels = np.int32(levels - 1)
-    if count == room and segment.seed == 0:
+    if count == room:
         if segment.form == FLOAT32:
             return quantize(elements.view(np.float32), at, size, lanes, scale, levels, weights, frame, start)
         halves = elements.view(np.uint16)
@@ -348,10 +322,6 @@ def encode(
             return quantize_bfloat16(halves, at, size, lanes, scale, levels, weights, frame, start)
         return quantize_float16(halves, at, size, lanes, scale, levels, weights, frame, start)
     load(elements, segment.form, at, count, spare, room)
-    if segment.seed != 0:
-        first = np.uint32(np.uint64(row) * room)
-        round_stochastically(spare, np.uint64(0), room, np.float32(scale), np.uint32(segment.seed), first, spare)
-        scale = 1.0
     return quantize_spare(spare, size, lanes, scale, levels, weights, frame, start)
 
 
@@ -425,34 +395,6 @@ def round_blocks(
     for i in range(len(blocks)):
         encode(segments[0], elements, blocks[i], scales[i], np.uint64(size), weights, spare, frame, start)
         decode(segments[0], frame, start, np.uint64(size), units[i], blocks[i], spare, rounded)
-
-
-@kernel(
-    "void(Segment[::1], Array(uint32, 1, 'C', True), int64[::1], float64[::1], float64[::1], int64, uint32[:, ::1], "
-    "float32[::1], float32[::1])"
-)
-def subtract_rounded_blocks(
-    segments: Table[Segment],
-    elements: NDArray[np.uint32],
-    blocks: NDArray[np.int64],
-    scales: NDArray[np.float64],
-    units: NDArray[np.float64],
-    size: int,
-    words: NDArray[np.uint32],
-    spare: NDArray[np.float32],
-    rest: NDArray[np.float32],
-) -> None:
-    """Write what `round_blocks` would lose of blocks of float32: the numbers without what is sent of them."""
-    weights, frame, start = words[0], words[1], np.uint64(0)
-    numbers, segment = elements.view(np.float32), segments[0]
-    room = np.uint64(segment.lanes) * np.uint64(size)
-    for i in range(len(blocks)):
-        encode(segment, elements, blocks[i], scales[i], np.uint64(size), weights, spare, frame, start)
-        dequantize(frame, start, np.uint64(size), segment.lanes, units[i], spare, np.uint64(0))
-        to = np.uint64(blocks[i]) * room
-        at = np.uint64(segment.begin) + to
-        for j in range(min(room, np.uint64(segment.end) - at)):
-            rest[to + j] = np.float32(numbers[at + j] - spare[j])
 
 
 @kernel("void(Segment[::1], Array(uint32, 2, 'C', True), int64[::1], float64[::1], int64, float32[::1], uint32[::1])")

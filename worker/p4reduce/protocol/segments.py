@@ -53,7 +53,7 @@ class Segments:
             self._kept.append((first, last))
             self.table[row] = (
                 *(self._starts[row], begin, end, elements.step, elements.lanes, elements.form, elements.levels),
-                *(elements.seed, self._decodes[row], elements.largest_sum, sums_begin - first * words, first, last),
+                *(self._decodes[row], elements.largest_sum, sums_begin - first * words, first, last),
             )
             sums_begin += (last - first) * words
             self._sums_ends.append(sums_begin)

@@ -42,8 +42,6 @@ class Elements:
     """How many floats there are."""
     levels: int = 0
     """Where a word holds several: the largest absolute value of what one becomes."""
-    seed: int = 0
-    """Where a word holds several: of stochastic rounding, 32 bits; 0: to the nearest."""
     scales: NDArray[np.float64] | None = None
     """[256], by agreed exponent."""
     units: NDArray[np.float64] | None = None

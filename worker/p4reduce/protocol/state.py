@@ -197,8 +197,6 @@ class Segment(Record):
     """The format of its numbers in memory (floats.py)."""
     levels: int
     """The largest absolute value of a lane that a rank sends, where a word has several."""
-    seed: int
-    """Of stochastic rounding; 0: numbers are rounded to the nearest."""
     decodes: bool
     """Whether its sums are stored as numbers of its form."""
     largest_sum: int

@@ -46,14 +46,12 @@ class Window:
         self._blocks: dict[Hashable, int] = {}
         """By call, the least recent first: the blocks that at least one rank held, if at most half of all."""
 
-    def slots_of(self, call: Hashable, columns: int, expected_blocks: int | None) -> int:
-        """How many slots the next collective opens; `call` and what is expected are the same on all ranks.
+    def slots_of(self, call: Hashable, columns: int) -> int:
+        """How many slots the next collective opens; `call` is the same on all ranks.
 
         `call`: what calls alike have in common. One that needed few blocks last time opens few, but not below 8, or the
         lease's: with very few the rounds, one after the other, take longer than the opening frames.
         """
-        if expected_blocks is not None:
-            return min(self.slots, slots_for(expected_blocks, columns))
         if call not in self._blocks:
             return self.slots
         return min(self.slots, max(self._floor, slots_for(self._blocks[call], columns)))

@@ -10,14 +10,14 @@ In a checkpoint that one rank writes, as Lightning's:
     saved["hook"] = checkpoint.gather(state)
     checkpoint.load_gathered(state, saved["hook"])
 
-A residue is what a rank did not send yet, with a compressor or with `feedback`. If the number of ranks differs, rank r
+A residue is what a rank's compressor did not send yet. If the number of ranks differs, rank r
 loads the sum of the residues of the former ranks r, r + world_size, ..., and zeros where there are none: the sum of all
 residues stays the same, and nothing that was kept back is lost or sent twice. Velocities, of a compressor with
 momentum, are summed in the same way and multiplied by the number of ranks over the former one: their mean stays the
-same. Of the same number of ranks each loads its own, and training goes on with the same bits; with `feedback` or the
-form "auto" only while the buckets are the same, since numbers are rounded in blocks and forms are chosen for a bucket,
-and DDP makes its buckets anew after the first backward pass. All else in the state is the same on all ranks, but for
-the count of bits, of which the first rank's is kept.
+same. Of the same number of ranks each loads its own, and training goes on with the same bits; where
+parameters are dense only while the buckets are the same, since numbers are rounded in blocks, and DDP makes its buckets
+anew after the first backward pass. All else in the state is the same on all ranks, but for the count of bits,
+of which the first rank's is kept.
 
 A part consists of tensors alone, so that no code is read from a file.
 """
@@ -53,7 +53,7 @@ def load(state: DDPState, folder: Any, *, key: str = "hook", process_group: dist
     """Load what `torch.distributed.checkpoint.save` wrote of `part` under `key` into `folder`; all ranks call it.
 
     `process_group`: as of `torch.distributed.checkpoint.load`. Raises ValueError if there is nothing under `key`, or it
-    is another compressor's, or of a hook with another `feedback`.
+    is another compressor's.
     """
     reader = FileSystemReader(folder)
     metadata = reader.read_metadata()
@@ -99,8 +99,8 @@ def _sources(state: DDPState, saved: int) -> range:
 
 def _part(state: DDPState) -> _Part:
     mine = state.state_dict()
-    holder = _holder_of_residues(mine)
-    tensors = {kind: holder.pop(kind, {}) for kind in _KEPT}
+    compressor = mine["compressor"] or {}
+    tensors = {kind: compressor.pop(kind, {}) for kind in _KEPT}
     text = json.dumps(mine, default=float).encode()
     return {**tensors, "rest": torch.frombuffer(bytearray(text), dtype=torch.uint8)}
 
@@ -109,9 +109,9 @@ def _load(state: DDPState, saved: int, part_of: Callable[[int], _Part]) -> None:
     rank, ranks = state.comm.rank, state.comm.world_size
     parts = [part_of(source) for source in _sources(state, saved)]
     rest = json.loads(bytes(parts[0]["rest"].numpy()))
-    holder = _holder_of_residues(rest)
-    holder["residues"] = _merged(parts, "residues", 1.0 if rank < saved else 0.0)
-    holder["velocities"] = _merged(parts, "velocities", ranks / saved if rank < saved else 0.0)
+    if (compressor := rest["compressor"]) is not None:
+        compressor["residues"] = _merged(parts, "residues", 1.0 if rank < saved else 0.0)
+        compressor["velocities"] = _merged(parts, "velocities", ranks / saved if rank < saved else 0.0)
     state.load_state_dict(rest)
 
 
@@ -122,8 +122,3 @@ def _merged(parts: list[_Part], kind: str, factor: float) -> dict[str, torch.Ten
         for name, tensor in part.get(kind, {}).items():  # a rank has no velocity of a layer that it did not use
             found.setdefault(name, []).append(tensor)
     return {name: factor * reduce(torch.add, tensors) for name, tensors in found.items()}
-
-
-def _holder_of_residues(state: dict[str, Any]) -> dict[str, Any]:
-    """Return the part of a DDPState's state that has the residues."""
-    return state if state["compressor"] is None else state["compressor"]

@@ -43,17 +43,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import GradBucket
 from torch._C._profiler import _RecordFunctionFast
 
-from p4reduce.codecs.wire import (
-    ROUNDINGS,
-    WIRES,
-    FixedWire,
-    ResidueLanes,
-    Rounding,
-    Wire,
-    check_wire,
-    float_segment,
-    seed_of,
-)
+from p4reduce.codecs import Floats
 from p4reduce.communicator import Communicator
 from p4reduce.compressors import Compressor
 from p4reduce.compressors.all_reduce import Begun, BucketReport, begin, finish
@@ -142,9 +132,6 @@ class DDPState:
         module: torch.nn.Module | None = None,
         on_nonfinite: Literal["raise", "skip"] = "raise",
         fallback: Literal["gloo"] | None = None,
-        wire: Wire | None = None,
-        rounding: Rounding = "nearest",
-        feedback: bool = False,
     ) -> None:
         """`comm` may be a process group of the backend p4reduce: the hook then uses its communicator, and waits at the
         first bucket of a backward pass until the collectives that were called before have ended.
@@ -163,10 +150,6 @@ class DDPState:
 
         `fallback`: "gloo" lets training go on over a gloo group while the switch is away (docs/elastic.md).
 
-        `wire` and `rounding`: how buckets are sent without a compressor, as for `Communicator.all_reduce`. With
-        `feedback` what rounding to 16 or 8 bits loses of a gradient is added to that parameter's next one; it is
-        float32, also of gradients of float16 and bfloat16, whose means are rounded last.
-
         Raises ValueError on every rank when an option is not the same on all. Raises ValueError when
         the module's process group and the communicator have different sizes, when the compressor's policy does not fit
         the module, or where no fallback is possible; LaneOverflowError when the compressor's settings do not fit the
@@ -180,11 +163,6 @@ class DDPState:
         """Waits for the collectives of the process group whose communicator it is."""
         if isinstance(comm, dist.ProcessGroup):
             comm, self._drain = _communicator_of(comm)
-        check_wire(wire, rounding)
-        if compressor is not None and (wire is not None or feedback):
-            raise ValueError("wire and feedback are for buckets without a compressor: give one or the other")
-        if feedback and wire not in ("16", "8"):
-            raise ValueError(f'feedback is for wire="16" and wire="8", which lose something, not for wire={wire!r}')
         peers: dist.ProcessGroup | None = None
         if isinstance(module, torch.nn.parallel.DistributedDataParallel):
             ranks = dist.get_world_size(module.process_group)
@@ -221,23 +199,12 @@ class DDPState:
             {
                 "on_nonfinite": (on_nonfinite, _ON_NONFINITE),
                 "fallback": (fallback, _FALLBACKS),
-                "wire": (wire, (None, *WIRES)),
-                "rounding": (rounding, ROUNDINGS),
-                "feedback": (feedback, (False, True)),
             },
         )
         if fallback is not None:
             fall_back(comm, peers)
         self.reports: list[BucketReport] = []
-        """Of each bucket of the last backward pass with a compressor: wire forms, bytes predicted and measured."""
-        self._wire, self._rounding = wire, rounding
-        self._residues: dict[str, torch.Tensor] | None = {} if feedback else None
-        """By parameter, float32 [elements]: what this rank has not sent of its gradients; with feedback."""
-        self._residues_before: dict[str, torch.Tensor] | None = None
-        self._memory: dict[tuple[str, ...], list[torch.Tensor]] = {}
-        """By a bucket's parameters, float32: for its sum with the residues, in turn for the residues, and of gradients
-        of 16 bits for their mean. Used again, since the first use of memory takes longer than all else that is done to
-        it."""
+        """Of each bucket of the last backward pass with a compressor: wire forms and bytes."""
         self._after_pass: list[Callable[[PassReport], None]] = []
         self._began_pass: tuple[float, CollectiveStats] | None = None
         self._elements = 0
@@ -301,25 +268,19 @@ class DDPState:
         return {
             "skipped_steps": self.skipped_steps,
             "compressor": None if self.compressor is None else self.compressor.state_dict(),
-            "feedback": self._residues is not None,
-            "residues": {name: residue.clone() for name, residue in (self._residues or {}).items()},
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what `state_dict` returned. All ranks must load the same step's state, between backward passes.
 
-        Raises ValueError for the state of another compressor, or of none, or of a hook with another `feedback`.
+        Raises ValueError for the state of another compressor, or of none.
         """
-        saved, feedback = state["compressor"], state.get("feedback", False)  # version 0.2 had no feedback
-        if feedback != (self._residues is not None):
-            raise ValueError(f"this is the state of a hook with feedback={feedback}: give DDPState the same")
+        saved = state["compressor"]
         if self.compressor is not None and saved is not None:
             self.compressor.load_state_dict(saved)
         elif self.compressor is not None or saved is not None:
             kind = "without a compressor" if saved is None else f"of {saved['compressor']}"
             raise ValueError(f"this is the state of a hook {kind}: give DDPState the same compressor")
-        if feedback:
-            self._residues = {name: residue.clone() for name, residue in state["residues"].items()}
         self.skipped_steps = int(state["skipped_steps"])
 
     def wait(self) -> None:
@@ -419,17 +380,14 @@ class DDPState:
         # A bucket that fails changes nothing of the compressor's state; those before it have to be undone.
         undo = self.on_nonfinite == "skip" and not only_bucket
         self._before = self.compressor.state_dict() if self.compressor is not None and undo else None
-        self._residues_before = self._residues
 
     def _sum_or_refuse(self, bucket: _Bucket, prepared: _Prepared) -> None:
         """Sum a bucket. If one rank cannot, all ranks raise or skip the step."""
         refusal: P4ReduceError
         try:
-            # also for a bucket that this rank refuses: it is one of those that all ranks count
-            wire = self.comm.choose_wire(bucket.buffer) if self._wire == "auto" else self._wire
             if isinstance(prepared, BaseException):
                 raise prepared
-            self._sum(bucket.buffer, bucket.parts, prepared, wire)
+            self._sum(bucket.buffer, bucket.parts, prepared)
             return
         except PeerRefusedError as error:
             refusal, reasons = error, error.reasons
@@ -442,41 +400,15 @@ class DDPState:
         self.skipped_steps += 1
         if self.compressor is not None and self._before is not None:
             self.compressor.load_state_dict(self._before)
-        self._residues = self._residues_before
 
-    def _sum(
-        self, buffer: torch.Tensor, parts: dict[str, torch.Tensor], begun: Begun | None, wire: FixedWire | None
-    ) -> None:
+    def _sum(self, buffer: torch.Tensor, parts: dict[str, torch.Tensor], begun: Begun | None) -> None:
         if begun is None:
-            seed = seed_of(self._rounding, self.comm.rank, self.comm.operations)
-            if self._residues is None:
-                rounded = float_segment(buffer, wire, mean=True, out=buffer, seed=seed)
-                self.comm.all_reduce_segments([rounded], name="gradients")
-            else:
-                self._residues = self._sum_with_feedback(buffer, parts, self._residues, seed)
+            self.comm.all_reduce_segments([Floats(buffer, mean=True, out=buffer)], name="gradients")
             return
         outcome, report = finish(self.comm, begun)
         self.reports.append(report)
         for name, mean in outcome.means.items():
             parts[name].copy_(mean)
-
-    def _sum_with_feedback(
-        self, buffer: torch.Tensor, parts: dict[str, torch.Tensor], residues: dict[str, torch.Tensor], seed: int
-    ) -> dict[str, torch.Tensor]:
-        """Sum a bucket and the residues of its parameters; return all residues after it."""
-        sizes = [part.numel() for part in parts.values()]
-        old = [residues.get(name, torch.zeros(part.numel())) for name, part in parts.items()]
-        if tuple(parts) not in self._memory:  # the first time, or since the parameters are in other buckets now
-            self._memory = {names: kept for names, kept in self._memory.items() if not parts.keys() & names}
-            arrays = 3 if buffer.dtype == torch.float32 else 4
-            self._memory[tuple(parts)] = [torch.empty_like(buffer, dtype=torch.float32) for _ in range(arrays)]
-        whole, first, second, *total = self._memory[tuple(parts)]
-        taken = old[0].untyped_storage().data_ptr() == first.untyped_storage().data_ptr()
-        residue = torch.cat(old, out=second if taken else first)
-        mean = total[0] if total else None
-        rounded = ResidueLanes(buffer, residue, self._wire, mean=True, out=buffer, seed=seed, whole=whole, total=mean)
-        self.comm.all_reduce_segments([rounded], name="gradients")
-        return {**residues, **dict(zip(parts, torch.split(residue, sizes), strict=True))}
 
 
 def ddp_hook(state: DDPState, bucket: GradBucket, *further: object) -> torch.futures.Future[torch.Tensor]:

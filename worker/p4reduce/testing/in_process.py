@@ -13,8 +13,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from p4reduce.codecs import Segment
-from p4reduce.codecs.float_lanes import FloatLanes
+from p4reduce.codecs import Segment, Summed
 from p4reduce.compressors.exchange import Gradients, Outcome, Request, exchange
 from p4reduce.compressors.interface import Compressor
 from p4reduce.group import Group
@@ -64,7 +63,9 @@ def exchange_all(
 
 def _sum(requests: Sequence[Request], group: Group, within: Within) -> list[list[Any]]:
     """The results of one collective, by rank and segment."""
-    layouts = {(request.name, *(segment.layout for segment in request.segments)) for request in requests}
+    layouts = {
+        (request.name, request.agreement, *(segment.layout for segment in request.segments)) for request in requests
+    }
     if len(layouts) != 1:
         raise AssertionError(f"the ranks ask for different collectives: {layouts}")
     segments = zip(*(one.segments for one in requests), strict=True)
@@ -85,7 +86,7 @@ def sum_segment(parts: Sequence[Segment], group: Group, within: Within | None = 
         with its:
             (result,) = source.decode(*summed)
             results.append(part.wrap(result))
-        if not isinstance(part, FloatLanes):  # the only result that differs between ranks
+        if not isinstance(results[-1], Summed):  # the only result that differs between ranks
             return results * len(parts)
     return results
 

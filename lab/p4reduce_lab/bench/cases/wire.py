@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 
-from p4reduce.codecs.wire import float_segment
+from p4reduce.codecs import Floats
 from p4reduce.protocol.source import UNTOUCHED
 from p4reduce_contracts.wire.geometry import DEFAULT
 from p4reduce_contracts.wire.lanes import lanes_per_word
@@ -67,8 +67,8 @@ def kernels(run: Run) -> None:
         return 1e3 * least_cpu_seconds(lambda _: work(), lambda: None, _TURNS)
 
     peers: dict[str, Callable[[], float]] = {"copy": partial(milliseconds, partial(np.copyto, copied, values))}
-    for wire in ("float32", "16", "8"):
-        segment = float_segment(values, wire)
+    for wire, bits in (("float32", 32), ("16", 16), ("8", 8)):
+        segment = Floats(values, bits)
         bind = partial(segment.bind, WORKERS, DEFAULT.block_words, True)
         source = bind()
         exponents = source.exponents

@@ -18,7 +18,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from p4reduce.codecs import Float32
+from p4reduce.codecs import Floats
 from p4reduce.protocol.call import Call, CodecId, Kind
 from p4reduce.protocol.collective import Collective
 from p4reduce.protocol.rtt import RoundTrip
@@ -29,7 +29,7 @@ WIRE_OVERHEAD_BYTES: Final = 14 + 20 + 8 + 4 + 20
 _HEADERS: Final = 14 + 20 + 8
 _TIMEOUT_S: Final = 600.0
 
-Floats = NDArray[np.float32]
+Array32 = NDArray[np.float32]
 _Ends = tuple[int, int, int, int]
 """Of a direction of a link: switch and rank that it comes from, switch and rank that it leads to; -1 for none."""
 
@@ -121,7 +121,7 @@ class Simulation:
         self._round_trips = [RoundTrip() for _ in range(self.world_size)]
         self._operations = 0
 
-    def all_reduce(self, tensor_of: Callable[[int], Floats]) -> tuple[Outcome, list[Floats]]:
+    def all_reduce(self, tensor_of: Callable[[int], Array32]) -> tuple[Outcome, list[Array32]]:
         """Run one all-reduce of float32; return what it took, and each rank's result."""
         before = {ends: (one.wire_bytes, one.frames) for ends, one in self._directions.items()}
         began = self.now
@@ -138,9 +138,9 @@ class Simulation:
         outcome.retransmissions = sum(side.collective.stats.retransmissions for side in ranks)
         return outcome, [side.collective.result()[0] for side in ranks]
 
-    def _begin(self, rank: int, tensor: Floats) -> _Rank:
+    def _begin(self, rank: int, tensor: Array32) -> _Rank:
         lease = self.programs.leases[rank]
-        source = Float32(tensor).bind(lease.world_size, lease.block_words, False)
+        source = Floats(tensor).bind(lease.world_size, lease.block_words, False)
         call = Call(self._operations, Kind.ALL_REDUCE, CodecId.FLOAT32, 0, tensor.size)
         return _Rank(
             Collective(lease, self._rounds[rank], source, call, _TIMEOUT_S, round_trip=self._round_trips[rank])

@@ -8,8 +8,8 @@ from typing import ClassVar
 
 import torch
 
-from p4reduce.codecs import Float32, Segment
-from p4reduce.compressors.forms.interface import Blocks, MessageExchange, Piece
+from p4reduce.codecs import Floats, Segment
+from p4reduce.compressors.forms.interface import MessageExchange, Piece
 from p4reduce.group import Group
 
 
@@ -34,14 +34,9 @@ class DensePiece(Piece):
     def segment(cls, pieces: Mapping[str, DensePiece], owner: str, group: Group) -> Segment:
         values = {key: tensor for piece in pieces.values() for key, tensor in piece.values.items()}
         flat = torch.cat([*values.values()])
-        return Float32(flat, mean=True, name=f"the dense gradients ({', '.join(values)})")
+        return Floats(flat, mean=True, name=f"the dense gradients ({', '.join(values)})")
 
     @classmethod
     def answers(cls, pieces: Sequence[DensePiece], result: torch.Tensor, group: Group) -> list[list[torch.Tensor]]:
         means = iter(torch.split(result, [tensor.numel() for piece in pieces for tensor in piece.values.values()]))
         return [[next(means) for _ in piece.values] for piece in pieces]
-
-
-def dense_blocks(elements: int, group: Group) -> Blocks:
-    """Return the blocks of `elements` dense elements."""
-    return Blocks(float(-(-elements // group.block_words)))

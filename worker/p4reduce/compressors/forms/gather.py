@@ -13,9 +13,9 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from p4reduce.codecs import Segment, coordinates
+from p4reduce.codecs import Segment
 from p4reduce.codecs.coordinates import GatheredCoordinates, Part, RanksCoordinates
-from p4reduce.compressors.forms.interface import Blocks, MessageExchange, Piece, WireForm
+from p4reduce.compressors.forms.interface import MessageExchange, Piece
 from p4reduce.group import Group
 
 Bytes = NDArray[np.uint8]
@@ -50,22 +50,3 @@ class CoordinatesPiece(Piece):
         cls, pieces: Sequence[CoordinatesPiece], result: list[RanksCoordinates], group: Group
     ) -> list[RanksCoordinates]:
         return result
-
-
-class GatherForm(WireForm):
-    """All ranks' bytes, in blocks of their own."""
-
-    for_first_steps: ClassVar[bool] = True
-
-    def add_blocks(self, blocks: Blocks, payloads: Sequence[float], group: Group) -> Blocks:
-        gathered = 0.0
-        for payload in payloads:
-            gathered += payload
-        # Each rank's last block is half full, on average, and it has one at least.
-        whole = max(gathered / (4 * group.block_words) + group.world_size / 2, group.world_size) if gathered else 0.0
-        return blocks._replace(first=blocks.first + whole)
-
-
-def payload_bytes(entries: float, bin_length: int, group: Group) -> float:
-    """Return the bytes down of one parameter of which all ranks together send `entries` elements."""
-    return group.world_size * coordinates.STREAM_HEADER_BYTES + entries * coordinates.entry_bytes(bin_length)

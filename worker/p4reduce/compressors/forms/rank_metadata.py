@@ -45,8 +45,3 @@ class RankMetadataPiece(Piece):
     ) -> list[NDArray[np.float32]]:
         ends = np.cumsum([len(piece.values) for piece in pieces])[:-1]
         return list(np.split(result.view(np.float32), ends, axis=1))
-
-
-def payload_bytes(metadata: int, group: Group) -> int:
-    """Return the bytes down of a parameter's metadata."""
-    return 4 * group.world_size * metadata

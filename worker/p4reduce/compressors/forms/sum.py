@@ -11,9 +11,8 @@ from typing import Any, ClassVar
 
 import torch
 
-from p4reduce.codecs import Float32, FloatLanes, Lanes, Segment
-from p4reduce.codecs.float_lanes import Summed
-from p4reduce.compressors.forms.interface import Blocks, MessageExchange, Piece, WireForm
+from p4reduce.codecs import Floats, Lanes, Segment, Summed
+from p4reduce.compressors.forms.interface import MessageExchange, Piece
 from p4reduce.errors import LaneOverflowError
 from p4reduce.group import Group
 from p4reduce_contracts.wire.lanes import check_lanes, check_width, lanes_per_word, narrowest
@@ -83,8 +82,7 @@ class ValuesPiece(Piece):
     def segment(cls, pieces: Mapping[str, ValuesPiece], owner: str, group: Group) -> Segment:
         bits = next(iter(pieces.values())).bits
         flat = _joined([piece.values for piece in pieces.values()], numbers_per_block(bits, group))
-        name = f"{owner} of {', '.join(pieces)}"
-        return Float32(flat, mean=True, name=name) if bits == 32 else FloatLanes(flat, bits, mean=True, name=name)
+        return Floats(flat, bits, mean=True, name=f"{owner} of {', '.join(pieces)}", keep_sent=bits < 32)
 
     @classmethod
     def answers(cls, pieces: Sequence[ValuesPiece], result: Any, group: Group) -> list[Summed]:
@@ -95,21 +93,6 @@ class ValuesPiece(Piece):
             return [Summed(*pair) for pair in zip(_cut(result, sizes, per_block), given, strict=True)]
         totals, sent = (_cut(flat, sizes, per_block) for flat in result)
         return [Summed(*pair) for pair in zip(totals, sent, strict=True)]
-
-
-class SumForm(WireForm):
-    """A block for each that any rank holds."""
-
-    def add_blocks(self, blocks: Blocks, payloads: Sequence[float], group: Group) -> Blocks:
-        first = blocks.first
-        for payload in payloads:
-            first += payload / (4 * group.block_words)
-        return blocks._replace(first=first)
-
-
-def payload_bytes(union_blocks: float, group: Group) -> float:
-    """Return the bytes down of a parameter of which some rank or other holds `union_blocks` blocks."""
-    return 4 * group.block_words * union_blocks
 
 
 def numbers_per_block(bits: int, group: Group) -> int:

@@ -20,7 +20,10 @@ sum      One factor must decode the sum, so all ranks use one unit: the mean ove
          scales, and integers -1, 0 and 1. For unequal ranks give `levels` > 1: the unit t then is the largest scale
          of the previous step over `levels`, and rank w sends k_w = max(1, round(scale / t)) <= levels times its signs.
 shared   One rank a step, in turn, selects for all, and the values of all ranks there are summed (shared_support.py;
-         ours). A step then carries less: "auto" takes it only with `allow_shared`.
+         ours). A step then carries less, and its bytes do not grow with the ranks.
+
+"auto" sends a parameter in the form sum where in the last step the coordinates of all ranks took more bytes than lanes
+for all elements would, else in the form gather (docs/compressors.md has figures).
 
 The residue is taken from what was really sent, so nothing is lost when a scale is off. A rank whose gradient is all
 zero (a layer that was not used) selects nothing of it and keeps its residue.
@@ -29,7 +32,6 @@ zero (a layer that was not used) selects nothing of it and keeps its residue.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -38,19 +40,17 @@ from numpy.typing import NDArray
 
 from p4reduce.codecs import coordinates
 from p4reduce.codecs.coordinates import Part, RanksCoordinates
-from p4reduce.compressors.bins import count_bins_held, mean_of
-from p4reduce.compressors.forms import Form, gather, rank_metadata, shared
-from p4reduce.compressors.forms import sum as sum_form
+from p4reduce.compressors.bins import mean_of
+from p4reduce.compressors.forms import Form
 from p4reduce.compressors.forms.gather import Stream
 from p4reduce.compressors.forms.interface import Message
-from p4reduce.compressors.forms.sum import Integers
+from p4reduce.compressors.forms.sum import Integers, lane_width
 from p4reduce.compressors.interface import AUTO
 from p4reduce.compressors.policy import Policy
 from p4reduce.compressors.registry import register
 from p4reduce.compressors.selection import (
     Selection,
     Selections,
-    count_blocks,
     join,
     largest_by_bin,
     select_all_by_bin,
@@ -60,7 +60,7 @@ from p4reduce.compressors.selection import (
 from p4reduce.compressors.shared_support import SharedSupport
 from p4reduce.compressors.step import Answer, Compressed, Decompressed, ParameterState, Step
 from p4reduce.group import Group
-from p4reduce_contracts.wire.lanes import narrowest
+from p4reduce_contracts.wire.lanes import lanes_per_word, narrowest
 
 SCALE_BITS = 32
 
@@ -78,7 +78,6 @@ class AdaComp(SharedSupport):
         form: str = AUTO,
         *,
         levels: int = 1,
-        allow_shared: bool = False,
         value_bits: int = 16,
         warmup_steps: int = 0,
         momentum: float = 0.0,
@@ -90,16 +89,19 @@ class AdaComp(SharedSupport):
             raise ValueError(f"levels is {levels}; give 1 or more")
         super().__init__(policy, form, value_bits=value_bits, warmup_steps=warmup_steps, momentum=momentum)
         self.levels = levels
-        self.allow_shared = allow_shared
 
-    def auto_forms(self) -> tuple[Form, ...]:
-        return self.forms if self.allow_shared else (Form.SUM, Form.GATHER)
+    def form_of(self, key: str, shape: torch.Size, group: Group) -> Form:
+        selected = self.state_of(key).selected
+        if self.form != AUTO:
+            return Form(self.form)
+        lane_bits = group.lane_bits or narrowest(group.world_size, self.levels)
+        coordinate_bytes = (selected or 0) * coordinates.entry_bytes(self.length_of(key, shape))
+        return Form.SUM if coordinate_bytes > 4 * shape.numel() / lanes_per_word(lane_bits) else Form.GATHER
 
     def check(self, group: Group) -> None:
+        super().check(group)
         if self.form in (AUTO, Form.SUM):
-            sum_form.lane_width(self.levels, group, self.name)
-        if self.form == Form.SHARED or self.allow_shared:
-            super().check(group)
+            lane_width(self.levels, group, self.name)
 
     def select(self, step: Step, length: int) -> Selection:
         """Choose where |H| >= gmax > 0, bin by bin."""
@@ -113,10 +115,7 @@ class AdaComp(SharedSupport):
 
     def compress(self, step: Step) -> Compressed:
         if step.form is Form.SHARED:
-            compressed = super().compress(step)
-            # Where a later step may go in the form sum, it needs a scale.
-            scale = self.scale_of(compressed.kept, self._length_in(step))
-            return replace(compressed, metadata=(scale,) if self.form == AUTO else ())
+            return super().compress(step)
         return self._compress_signs([step])[0]
 
     def compress_all(self, steps: Mapping[str, Step]) -> dict[str, Compressed]:
@@ -132,17 +131,14 @@ class AdaComp(SharedSupport):
 
     def decompress(self, step: Step, compressed: Compressed, answer: Answer) -> Decompressed:
         if step.form is Form.GATHER:
-            return self._of_coordinates([step], [compressed], [answer.result])[0]
-        scale = self.agreed_scale(answer.metadata) if compressed.metadata else None
+            return self._of_coordinates([compressed], [answer.result])[0]
         if step.form is Form.SHARED:
-            return replace(super().decompress(step, compressed, answer), scale=scale)
+            return super().decompress(step, compressed, answer)
         assert isinstance(compressed.message, Integers)
-        # The union's blocks of lanes; where the ranks cancelled out one is missed, the same on all of them.
-        per_block = self._lanes_per_block(step.group)
-        union = count_bins_held(answer.result, per_block)
         mean = answer.result * (compressed.message.unit / step.group.world_size)
-        counts = float(np.rint(answer.metadata[:, 1]).sum()), float(union)
-        return Decompressed(mean, compressed.kept, compressed.sent_bits, counts, scale)
+        selected = round(answer.metadata[:, 1].sum(dtype=np.float64))
+        scale = self.agreed_scale(answer.metadata)
+        return Decompressed(mean, compressed.kept, compressed.sent_bits, scale, selected)
 
     def decompress_all(
         self, steps: Mapping[str, Step], compressed: Mapping[str, Compressed], answers: Mapping[str, Answer]
@@ -154,7 +150,7 @@ class AdaComp(SharedSupport):
         found = super().decompress_all(others, compressed, answers)
         if gathered:
             results = [answers[key].result for key in gathered]
-            means = self._of_coordinates([*gathered.values()], [compressed[key] for key in gathered], results)
+            means = self._of_coordinates([compressed[key] for key in gathered], results)
             found |= zip(gathered, means, strict=True)
         return {key: found[key] for key in steps}
 
@@ -198,17 +194,15 @@ class AdaComp(SharedSupport):
         return join(own, [self.scale_of(one.total, length) for one, length in zip(own, lengths, strict=True)])
 
     def _of_coordinates(
-        self, steps: Sequence[Step], compressed: Sequence[Compressed], results: Sequence[RanksCoordinates]
+        self, compressed: Sequence[Compressed], results: Sequence[RanksCoordinates]
     ) -> list[Decompressed]:
         """Add the ranks' coordinates up, and count them for the next step's choice of form."""
         joined = coordinates.join(results)
-        per_block = self._lanes_per_block(steps[0].group)
-        unions = count_blocks(joined.indices, joined.tensor_ends, per_block, int(joined.elements.max())).tolist()
         scales = self._agreed_scales(joined.scales.astype(np.float32))
         means = map(torch.from_numpy, joined.means())
         return [
-            Decompressed(mean, own.kept, own.sent_bits, (float(len(result.indices)), float(union)), scale)
-            for mean, own, result, union, scale in zip(means, compressed, results, unions, scales, strict=True)
+            Decompressed(mean, own.kept, own.sent_bits, scale, len(result.indices))
+            for mean, own, result, scale in zip(means, compressed, results, scales, strict=True)
         ]
 
     def _length_in(self, step: Step) -> int:
@@ -238,35 +232,6 @@ class AdaComp(SharedSupport):
         states = list(states)
         scales = [state.scale for state in states]
         return f"{super().agreement_text(states)}, {self.levels} levels, scales {scales}"
-
-    # ----- the cost of a form
-
-    def expected_bytes(self, key: str, shape: torch.Size, form: Form, group: Group) -> float | None:
-        counts = self.state_of(key).counts
-        if counts is None:
-            return None
-        selected, union = counts
-        length = self.length_of(key, shape)
-        if form is Form.SHARED:
-            payload = shared.payload_bytes(selected / group.world_size, length, self.value_bits)
-            return payload + rank_metadata.payload_bytes(1 if self.form == AUTO else 0, group)
-        if form is Form.GATHER:
-            return gather.payload_bytes(selected, length, group)
-        return sum_form.payload_bytes(union, group) + rank_metadata.payload_bytes(2, group)
-
-    def counts_of(self, chosen: int, elements: int, group: Group) -> tuple[float, ...]:
-        selected = float(chosen * group.world_size)
-        return selected, self._likely_union(selected, elements, group)
-
-    def _likely_union(self, selected: float, elements: int, group: Group) -> float:
-        """Estimate the blocks of lanes that `selected` elements touch: the form shared cannot count them."""
-        per_block = self._lanes_per_block(group)
-        density = min(1.0, selected / elements) if elements else 0.0
-        return -(-elements // per_block) * (1 - (1 - density) ** per_block)
-
-    def _lanes_per_block(self, group: Group) -> int:
-        """Return the elements in a block of the form sum, whether or not its sums would fit the group's lanes."""
-        return sum_form.numbers_per_block(group.lane_bits or narrowest(group.world_size, self.levels), group)
 
 
 def _bits_of(elements: int, length: int) -> int:

@@ -462,10 +462,10 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
 
     def _sum(self, tensors: list[torch.Tensor], op: Any, timeout_s: float) -> None:
         """Sum over the switch, in place; over gloo where it has no room, or a rank has a NaN or an infinity."""
-        average, wire = bool(op == dist.ReduceOp.AVG), self._options.wire
+        average, bits = bool(op == dist.ReduceOp.AVG), self._options.bits
 
         def over_switch(comm: Communicator) -> bool:
-            sums.all_reduce(comm, tensors, average=average, timeout_s=timeout_s, wire=wire)
+            sums.all_reduce(comm, tensors, average=average, timeout_s=timeout_s, bits=bits)
             return True
 
         if not self._unless_refused(over_switch):
@@ -476,10 +476,10 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
         self, tensors: list[torch.Tensor], parts: list[tuple[int, int]], op: Any, timeout_s: float
     ) -> list[torch.Tensor]:
         """Return the sum of each tensor's part, flat, and leave the tensors as they are; else as `_sum`."""
-        average, wire = bool(op == dist.ReduceOp.AVG), self._options.wire
+        average, bits = bool(op == dist.ReduceOp.AVG), self._options.bits
 
         def over_switch(comm: Communicator) -> list[torch.Tensor]:
-            return sums.reduce_scatter(comm, tensors, parts, average=average, timeout_s=timeout_s, wire=wire)
+            return sums.reduce_scatter(comm, tensors, parts, average=average, timeout_s=timeout_s, bits=bits)
 
         found = self._unless_refused(over_switch)
         if found is None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
 if TYPE_CHECKING:
-    from p4reduce.codecs.wire import Wire
+    from p4reduce.codecs.formats import Bits
 
 BACKEND: Final = "p4reduce"
 """The name that `init_process_group` takes."""
@@ -35,17 +35,17 @@ class Options:
     gather_bytes: int | None = None
     """From how many bytes on `broadcast` and `all_gather` take the switch; default: P4REDUCE_GATHER_BYTES, else from
     1 MiB on where that was faster than gloo in the group's first calls of about that size."""
-    wire: Wire | None = None
-    """How sums of floats are sent: "float32" (32 bits a number), "16" or "8" bits, or "auto"
-    (`Communicator.choose_wire`). Default: float32 and complex64 in 32 bits, float16 and bfloat16 in 16 bits."""
+    bits: Bits | None = None
+    """Of a number on the way, in sums of floats: 32, 16 or 8. Default: 32 for float32 and complex64, 16 for float16 and
+    bfloat16."""
     float_sums: Literal["switch", "gloo"] = "switch"
     """"gloo" for tensors that need floating-point additions: over the switch a sum's error follows from the largest of
     32 to 128 neighbouring numbers (docs/torch-backend.md). Sums of int32 always take the switch."""
 
     def __post_init__(self) -> None:
-        from p4reduce.codecs.wire import check_wire  # not when torch is imported: the entry point imports this module
+        from p4reduce.codecs.formats import check_bits  # not when torch is imported, which imports this module
 
-        check_wire(self.wire)
+        check_bits(self.bits)
         if self.float_sums not in ("switch", "gloo"):
             raise ValueError(f'float_sums is {self.float_sums!r}; give "switch" or "gloo"')
         if self.slots is not None and self.slots < 1:

@@ -1,6 +1,6 @@
 """Sums of tensors over the switch, by dtype, whole or in part.
 
-int32 is sent as it is, floats in the group's wire format (codecs/wire.py), complex64 as pairs of float32. Sums of
+int32 is sent as it is, floats in the group's bits (codecs/formats.py), complex64 as pairs of float32. Sums of
 float16 and bfloat16 are rounded once more to their type. AVG is the sum divided by the number of ranks before the last
 rounding; of integers it is cut towards zero.
 """
@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Final
 
 import torch
 
-from p4reduce.codecs import Int32, Segment
-from p4reduce.codecs.wire import Wire, float_segment
+from p4reduce.codecs import Floats, Int32, Segment
 
 if TYPE_CHECKING:
+    from p4reduce.codecs.formats import Bits
     from p4reduce.communicator import Communicator
 
 DTYPES: Final = frozenset({torch.float32, torch.int32, torch.float16, torch.bfloat16, torch.complex64})
@@ -23,7 +23,7 @@ DTYPES: Final = frozenset({torch.float32, torch.int32, torch.float16, torch.bflo
 
 
 def all_reduce(
-    comm: Communicator, tensors: Sequence[torch.Tensor], *, average: bool, timeout_s: float, wire: Wire | None = None
+    comm: Communicator, tensors: Sequence[torch.Tensor], *, average: bool, timeout_s: float, bits: Bits | None = None
 ) -> None:
     """Write the sums over all ranks into `tensors`, from one collective; where a rank refuses, they stay as they were.
 
@@ -33,12 +33,10 @@ def all_reduce(
     outs = [words if words.is_contiguous() and not words.is_neg() else None for words in given]
     if len(given) == 1 and not average:
         words = given[0]
-        floats_wire = None if words.dtype == torch.int32 else wire
-        sums = [comm.all_reduce(words, out=outs[0], timeout_s=timeout_s, wire=floats_wire)]
+        floats_bits = None if words.dtype == torch.int32 else bits
+        sums = [comm.all_reduce(words, out=outs[0], timeout_s=timeout_s, bits=floats_bits)]
     else:
-        if wire == "auto":
-            wire = comm.choose_wire(*(words for words in given if words.dtype != torch.int32), timeout_s=timeout_s)
-        segments = [_segment(words, average, wire, out) for words, out in zip(given, outs, strict=True)]
+        segments = [_segment(words, average, bits, out) for words, out in zip(given, outs, strict=True)]
         sums = comm.all_reduce_segments(segments, timeout_s=timeout_s)
     for tensor, total in zip(tensors, sums, strict=True):
         if average and tensor.dtype == torch.int32:
@@ -56,16 +54,13 @@ def reduce_scatter(
     *,
     average: bool,
     timeout_s: float,
-    wire: Wire | None = None,
+    bits: Bits | None = None,
 ) -> list[torch.Tensor]:
     """Return the sums over all ranks of a part of each tensor, flat; the tensors are only read.
 
     `parts`: the begin and end of a span of each tensor, flattened; the ranks may have different ones. Only these
     numbers of float types are decoded, although every rank receives all sums.
     """
-    if wire == "auto":
-        floats = [_as_words(tensor.detach()) for tensor in tensors if tensor.dtype != torch.int32]
-        wire = comm.choose_wire(*floats, timeout_s=timeout_s)
     segments: list[Segment] = []
     for tensor, (begin, end) in zip(tensors, parts, strict=True):
         words = _as_words(tensor.detach())
@@ -73,7 +68,7 @@ def reduce_scatter(
             segments.append(Int32(words))
         else:
             numbers = 2 if tensor.is_complex() else 1
-            segments.append(float_segment(words, wire, mean=average, part=(numbers * begin, numbers * end)))
+            segments.append(Floats(words, bits, mean=average, part=(numbers * begin, numbers * end)))
     found = []
     sums = comm.all_reduce_segments(segments, timeout_s=timeout_s)
     for tensor, (begin, end), total in zip(tensors, parts, sums, strict=True):
@@ -91,5 +86,5 @@ def _as_words(tensor: torch.Tensor) -> torch.Tensor:
     return tensor
 
 
-def _segment(words: torch.Tensor, average: bool, wire: Wire | None, out: torch.Tensor | None) -> Segment:
-    return Int32(words, out=out) if words.dtype == torch.int32 else float_segment(words, wire, mean=average, out=out)
+def _segment(words: torch.Tensor, average: bool, bits: Bits | None, out: torch.Tensor | None) -> Segment:
+    return Int32(words, out=out) if words.dtype == torch.int32 else Floats(words, bits, mean=average, out=out)

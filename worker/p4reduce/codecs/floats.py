@@ -1,130 +1,77 @@
-"""Floating-point tensors as blocks: float32, float16 or bfloat16 in memory; 32, 16 or 8 bits a number on the wire.
-
-    32 bits:       q = rint(x · 2^(m - E))                    m = 30 - L
-    16 and 8 bits: q = rint(x · 2^(m - E)), |q| <= 2^m        m = bits - 2 - L
-
-E is the block's exponent: the largest |x| of the block on any rank is below 2^E. L = ceil(log2 N) bits are kept free
-for the sum of N ranks. The sum is Σ q · 2^(E - m), rounded once more where memory has 16 bits a number. In 16 and 8
-bits a scale is float32, at most 2^127: blocks below 2^(m - 127) count in units of 2^-127. Where 2^E is beyond the type,
-|q| <= 2^m - 1. The highest bit of a sum's lane then only repeats its sign, so a flip of it is found (decision 12).
-"""
+"""Tensors of floating-point numbers, each sent in 32, 16 or 8 bits of a word (formats.py)."""
 
 from __future__ import annotations
 
-from functools import cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from p4reduce.codecs.arrays import BFLOAT16, Exponents, address, as_kind_of, exponents_of, name_element, to_numpy
+from p4reduce.codecs.formats import FORMS, check_bits, default_bits, largest_sum, levels, scales, units
 from p4reduce.codecs.output import Output
-from p4reduce.errors import InvalidTensorError, LaneOverflowError, NotFiniteError
+from p4reduce.errors import InvalidTensorError, NotFiniteError
 from p4reduce.protocol import state
 from p4reduce.protocol.call import CodecId
 from p4reduce.protocol.segments import Segments
 from p4reduce.protocol.source import UNTOUCHED, Elements, Words
-from p4reduce_contracts.wire.lanes import lanes_per_word, largest_word
+from p4reduce_contracts.wire.lanes import lanes_per_word
 from p4reduce_runtime import kernels
 
-FORMS: Final = {np.dtype(np.float32): state.FLOAT32, np.dtype(np.float16): state.FLOAT16, BFLOAT16: state.BFLOAT16}
-"""The formats of numbers that are summed."""
 _NAMES: Final = {state.FLOAT32: "float32", state.FLOAT16: "float16", state.BFLOAT16: "bfloat16"}
-_LARGEST_SCALE: Final = 2.0**127
 
 
-def headroom_bits(world_size: int) -> int:
-    """Return L = ceil(log2 N), the bits kept free so that N integers can be added."""
-    return (world_size - 1).bit_length()
+class Summed(NamedTuple):
+    """What came of a tensor: the sum (or mean) over all ranks, and this rank's own part as it was sent."""
+
+    total: Any
+    sent: Any
 
 
-def magnitude_bits(bits: int, world_size: int) -> int:
-    """Return m: a number becomes at most 2^m units. LaneOverflowError when N ranks leave no unit."""
-    found = (30 if bits == 32 else bits - 2) - headroom_bits(world_size)
-    if found < 0:
-        raise LaneOverflowError(f"lanes of {bits} bits hold no sum of {world_size} rounded floats: use 16 or 32 bits")
-    return found
+class Floats:
+    """A tensor of float32, float16 or bfloat16. The sum is of the tensor's type, rounded once.
 
+    `bits`, 32, 16 or 8: of a number on the way; default: 32 for float32, else 16. A block of W words holds
+    W · 32 / bits numbers. NaN and infinity are refused (NotFiniteError) before anything is sent.
 
-def levels(bits: int, world_size: int) -> int:
-    """Return the largest |q| that a rank sends in 8 or 16 bits."""
-    return 1 << magnitude_bits(bits, world_size)
-
-
-@cache
-def scales(bits: int, world_size: int) -> NDArray[np.float64]:
-    """Return 2^(m - E), what a block is multiplied by, for each exponent field, [256]."""
-    found = np.array([2.0 ** (magnitude_bits(bits, world_size) + 126 - field) for field in range(256)])
-    return found if bits == 32 else np.minimum(found, _LARGEST_SCALE)
-
-
-@cache
-def units(bits: int, world_size: int, divisor: int) -> NDArray[np.float64]:
-    """Return what a sum of integers is multiplied by to become the sum, or its part, for each exponent field, [256]."""
-    return 1.0 / (divisor * scales(bits, world_size))
-
-
-@cache
-def largest_sum(bits: int, world_size: int) -> int:
-    """Return the largest |sum| of N words. A float32 below 2^E is at most (1 - 2^-24) · 2^E."""
-    if bits == 32:
-        return world_size * round((1 - 2.0**-24) * (1 << magnitude_bits(bits, world_size)))
-    return largest_word(bits, world_size * levels(bits, world_size))
-
-
-class FloatCodec:
-    """What Float32 and FloatLanes have in common: checks, blocks, the place of the result."""
-
-    codec: CodecId
-    detail: int
+    With `mean` the result is the sum divided by the number of ranks. It is written to `out`, where there is one. With
+    `keep_sent` it is a `Summed`: too much is lost in 8 bits, so a compressor keeps the difference for the next step.
+    With `part`, the begin and end of a span of the flattened tensor, the result is that of these numbers alone, flat:
+    each rank may have another part.
+    """
 
     def __init__(
         self,
         values: Any,
-        bits: int,
-        mean: bool,
-        name: str | None,
-        out: Any,
+        bits: int | None = None,
         *,
-        seed: int = 0,
+        mean: bool = False,
+        name: str | None = None,
+        out: Any = None,
         keep_sent: bool = False,
-        rest: NDArray[np.float32] | None = None,
         part: tuple[int, int] | None = None,
     ) -> None:
+        """Raises InvalidTensorError for other types and bits, and an `out` that cannot hold the result."""
+        check_bits(bits)
         self._given = values
         self.values = to_numpy(values, name or "the tensor")
         if self.values.dtype not in FORMS:
             raise InvalidTensorError(f"{name or 'the tensor'} is {self.values.dtype}; convert it to float32")
         self._output = None if out is None else Output(out, values, self.values)
-        if (keep_sent or rest is not None) and self._output is not None and self._output.in_place:
+        if keep_sent and self._output is not None and self._output.in_place:
             raise InvalidTensorError("out is the tensor itself, of which the part that is sent is kept: give another")
-        self._bits = bits
-        self._mean = mean
-        self._name = name
-        self._seed = seed
-        self._keep_sent = keep_sent
-        self._rest = rest
-        """Memory, flat, for what this rank does not send of a tensor of float32, once the sum is there."""
-        if part is not None and (out is not None or keep_sent or rest is not None):
+        if part is not None and (out is not None or keep_sent):
             raise InvalidTensorError("only a part of the sum is kept: give neither out nor what keeps what is sent")
         if part is not None and not 0 <= part[0] <= part[1] <= self.values.size:
             raise InvalidTensorError(f"part is {part}, no span of the {self.values.size} numbers of the tensor")
-        self._part = part
+        self._bits = bits = bits or default_bits(self.values.dtype)
+        self._mean, self._name, self._keep_sent, self._part = mean, name, keep_sent, part
         self.elements = self.values.size
-
-    @property
-    def _form(self) -> int:
-        return FORMS[self.values.dtype]
-
-    @property
-    def _type_name(self) -> str:
-        """The numbers' type, for layouts."""
-        return _NAMES[self._form]
-
-    @property
-    def _scattered(self) -> str:
-        """For layouts: which part a rank keeps is its own affair, but all of them or none keep one."""
-        return "" if self._part is None else ", a part on each rank"
+        self.codec, self.detail = (CodecId.FLOAT32, 0) if bits == 32 else (CodecId.LANES, bits)
+        kind = _NAMES[FORMS[self.values.dtype]] + ("" if bits == 32 else f" in lanes of {bits}")
+        # Which part a rank keeps is its own affair, but all of them or none keep one.
+        scattered = "" if part is None else ", a part on each rank"
+        self.layout = f"{'mean of ' if mean else ''}{kind}[{self.elements}]{scattered}"
 
     def bind(self, world_size: int, block_words: int, dense: bool) -> FloatSource:
         found = exponents_of(self.values.reshape(-1), block_words * lanes_per_word(self._bits))
@@ -141,9 +88,7 @@ class FloatCodec:
             world_size,
             divisor=world_size if self._mean else 1,
             output=self._output,
-            seed=self._seed,
             keep_sent=self._keep_sent,
-            rest=self._rest,
             part=self._part,
         )
 
@@ -157,7 +102,12 @@ class FloatCodec:
         bad = int(flat.size - finite.sum())
         return f"{text} ({bad} such elements); a sum needs finite numbers, skip this step or clip first"
 
-    def _result(self, total: NDArray[Any]) -> Any:
+    def wrap(self, result: Any) -> Any:
+        if self._keep_sent:
+            return Summed(self._placed(result[0]), as_kind_of(self._given, result[1]))
+        return self._placed(result)
+
+    def _placed(self, total: NDArray[Any]) -> Any:
         return as_kind_of(self._given, total) if self._output is None else self._output.write(total)
 
 
@@ -174,14 +124,12 @@ class FloatSource:
         *,
         divisor: int,
         output: Output | None,
-        seed: int,
         keep_sent: bool,
-        rest: NDArray[np.float32] | None,
         part: tuple[int, int] | None,
     ) -> None:
         self._shape, self._dtype = values.shape, values.dtype
         self._block_words = block_words
-        self._keep_sent, self._rest = keep_sent, rest
+        self._keep_sent = keep_sent
         self._output = output
         self.n_blocks = len(found.largest)
         self.exponents, self.nonzero, self._found = found.largest, found.nonzero, found
@@ -193,7 +141,6 @@ class FloatSource:
             form=FORMS[values.dtype],
             count=values.size,
             levels=levels(bits, world_size) if bits < 32 else 0,
-            seed=seed,
             scales=self._scales,
             units=units(bits, world_size, divisor),
             largest_sum=largest_sum(bits, world_size),
@@ -233,8 +180,6 @@ class FloatSource:
     def shaped(self, sums: NDArray[np.uint32], exponents: NDArray[np.uint8]) -> list[Any]:
         """Return the sum, or its part, flat, or with `keep_sent` a pair of the sum and what this rank has sent."""
         total = self._numbers(sums)
-        if self._rest is not None:
-            self.write_sent(exponents, self._rest, rest=True)
         if not self._keep_sent:
             return [total]
         sent = np.zeros(Segments(self, self._block_words).sums_words, np.uint32)
@@ -255,21 +200,18 @@ class FloatSource:
         floats.decode_blocks(table, in_order, touched, units[exponents[touched]], size, spare, room)
         return room
 
-    def write_sent(self, exponents: NDArray[np.uint8], into: NDArray[Any], *, rest: bool = False) -> None:
-        """Write what this rank has sent of each number, as it lies in memory, or the `rest` of it.
+    def write_sent(self, exponents: NDArray[np.uint8], into: NDArray[np.uint32]) -> None:
+        """Write what this rank has sent of each number, as it lies in memory, into zeros.
 
-        `into`: words, or for the rest float32. Each block is encoded and decoded, one after the other.
+        Each block is encoded and decoded, one after the other.
         """
         from p4reduce.protocol import floats
 
         part = Segments(self, self._block_words)
         touched = np.flatnonzero(exponents != UNTOUCHED)
-        if len(touched) < self.n_blocks:
-            into.fill(0)
         scaled, words = self._scales[exponents[touched]], np.zeros((2, self._block_words), np.uint32)
         table, size, spare = kernels.argument(part.table), self._block_words, self._spare()
-        kernel = floats.subtract_rounded_blocks if rest else floats.round_blocks
-        kernel(table, part.elements, touched, scaled, 1.0 / scaled, size, words, spare, into)
+        floats.round_blocks(table, part.elements, touched, scaled, 1.0 / scaled, size, words, spare, into)
 
     def _spare(self) -> NDArray[np.float32]:
         return np.empty(self._block_words * self.elements.lanes, np.float32)

@@ -1,0 +1,86 @@
+"""The formats of floating-point numbers: float32, float16 or bfloat16 in memory; 32, 16 or 8 bits a number as sent.
+
+    32 bits:       q = rint(x · 2^(m - E))                    m = 30 - L
+    16 and 8 bits: q = rint(x · 2^(m - E)), |q| <= 2^m        m = bits - 2 - L
+
+E is the block's exponent: the largest |x| of the block on any rank is below 2^E. L = ceil(log2 N) bits are kept free
+for the sum of N ranks. The sum is Σ q · 2^(E - m), rounded once more where memory has 16 bits a number. In 16 and 8
+bits a scale is float32, at most 2^127: blocks below 2^(m - 127) count in units of 2^-127. Where 2^E is beyond the type,
+|q| <= 2^m - 1. The highest bit of a sum's lane then only repeats its sign, so a flip of it is found (decision 12).
+
+The error of a sum in 32 bits: the scaling is exact (a power of two, in float64), each rint is off by at most 1/2, so
+before the last rounding the sum is off by at most N · 2^(E - 31 + L). With M the largest |x| of the block over all
+ranks (M >= 2^(E-1)) that is at most N · 2^(L - 30) · M. A sum beyond float32's range becomes an infinity, as it does in
+float32 arithmetic; the mean of finite numbers is finite, because the division by N comes before that last rounding.
+Only in blocks of denormal numbers (f = 0) is E larger than needed. In 16 and 8 bits a number is off by at most half a
+unit, 2^(E - m - 1), and the largest of a block by at most one.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from p4reduce.codecs.arrays import BFLOAT16
+from p4reduce.errors import InvalidTensorError, LaneOverflowError
+from p4reduce.protocol import state
+from p4reduce_contracts.wire.lanes import largest_word
+
+Bits = Literal[32, 16, 8]
+"""Of a number on the way."""
+FORMS: Final = {np.dtype(np.float32): state.FLOAT32, np.dtype(np.float16): state.FLOAT16, BFLOAT16: state.BFLOAT16}
+"""The formats of numbers in memory that are summed."""
+_LARGEST_SCALE: Final = 2.0**127
+
+
+def check_bits(bits: int | None) -> None:
+    """Raise InvalidTensorError unless numbers can be sent in so many bits; None: the type's default."""
+    if bits is not None and bits not in (32, 16, 8):
+        raise InvalidTensorError(f"bits is {bits!r}; give 32, 16 or 8, the bits in which a number is sent")
+
+
+def default_bits(dtype: np.dtype[Any]) -> int:
+    """Return in how many bits numbers of a type are sent where that is not given."""
+    return 32 if dtype == np.float32 else 16
+
+
+def headroom_bits(world_size: int) -> int:
+    """Return L = ceil(log2 N), the bits kept free so that N integers can be added."""
+    return (world_size - 1).bit_length()
+
+
+def magnitude_bits(bits: int, world_size: int) -> int:
+    """Return m: a number becomes at most 2^m units. LaneOverflowError when N ranks leave no unit."""
+    found = (30 if bits == 32 else bits - 2) - headroom_bits(world_size)
+    if found < 0:
+        raise LaneOverflowError(f"lanes of {bits} bits hold no sum of {world_size} rounded floats: use 16 or 32 bits")
+    return found
+
+
+def levels(bits: int, world_size: int) -> int:
+    """Return the largest |q| that a rank sends in 8 or 16 bits."""
+    return 1 << magnitude_bits(bits, world_size)
+
+
+@cache
+def scales(bits: int, world_size: int) -> NDArray[np.float64]:
+    """Return 2^(m - E), what a block is multiplied by, for each exponent field, [256]."""
+    found = np.array([2.0 ** (magnitude_bits(bits, world_size) + 126 - field) for field in range(256)])
+    return found if bits == 32 else np.minimum(found, _LARGEST_SCALE)
+
+
+@cache
+def units(bits: int, world_size: int, divisor: int) -> NDArray[np.float64]:
+    """Return what a sum of integers is multiplied by to become the sum, or its part, for each exponent field, [256]."""
+    return 1.0 / (divisor * scales(bits, world_size))
+
+
+@cache
+def largest_sum(bits: int, world_size: int) -> int:
+    """Return the largest |sum| of N words. A float32 below 2^E is at most (1 - 2^-24) · 2^E."""
+    if bits == 32:
+        return world_size * round((1 - 2.0**-24) * (1 << magnitude_bits(bits, world_size)))
+    return largest_word(bits, world_size * levels(bits, world_size))
