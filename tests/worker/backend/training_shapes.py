@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.algorithms.join import Join
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecisionPolicy, fully_shard
 from torch.distributed.optim import ZeroRedundancyOptimizer
@@ -166,6 +167,13 @@ def fsdp2() -> list[float]:
     return train(fully_shard(model, mesh=init_device_mesh("cpu", (dist.get_world_size(),))))
 
 
+def fsdp2_state() -> list[float]:
+    model = fully_shard(net(), mesh=init_device_mesh("cpu", (dist.get_world_size(),)))
+    train(model)
+    whole = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))
+    return [weight.abs().sum().item() for weight in whole.values()]
+
+
 def fsdp2_bfloat16() -> list[float]:
     policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.bfloat16)
     return train(fully_shard(net(), mesh=init_device_mesh("cpu", (dist.get_world_size(),)), mp_policy=policy))
@@ -196,7 +204,7 @@ def shapes() -> dict[str, Callable[[], list[float]]]:
         function.__name__: function
         for function in (
             ddp, ddp_small_buckets, ddp_static_graph, ddp_bfloat16, ddp_compiled, ddp_unused_parameters, ddp_no_sync,
-            ddp_embedding, ddp_grad_scaler, ddp_uneven_inputs, zero, fsdp1, fsdp2, fsdp2_bfloat16, hsdp,
+            ddp_embedding, ddp_grad_scaler, ddp_uneven_inputs, zero, fsdp1, fsdp2, fsdp2_state, fsdp2_bfloat16, hsdp,
             tensor_parallel, dtensor,
         )
     }  # fmt: skip
