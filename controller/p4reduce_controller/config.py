@@ -215,12 +215,14 @@ class Config(Settings, frozen=True, rename={"switches": "switch"}):
     def __post_init__(self) -> None:
         _check_tree(self.switches)
         names = {switch.name for switch in self.switches}
-        places = [(port.switch, port.mac) for port in self.ports]
-        for switch, mac in places:
-            if switch not in names and (switch or len(names) > 1):
-                raise ConfigError(f"ports: {mac} is behind a port of switch {switch!r}; there are {_listed(names)}")
-            if places.count((switch, mac)) > 1:
-                raise ConfigError(f"ports: {mac} is behind two ports")
+        places: set[tuple[str, str]] = set()
+        for port in self.ports:
+            if port.switch not in names and (port.switch or len(names) > 1):
+                reason = f"{port.mac} is behind a port of switch {port.switch!r}; there are {_listed(names)}"
+                raise ConfigError(f"ports: {reason}")
+            if (port.switch, port.mac) in places:
+                raise ConfigError(f"ports: {port.mac} is behind two ports")
+            places.add((port.switch, port.mac))
 
 
 def _check_tree(switches: tuple[SwitchConfig, ...]) -> None:

@@ -206,3 +206,21 @@ def test_state_goes_to_the_users_state_folder(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.delenv("XDG_STATE_HOME")
     monkeypatch.setenv("HOME", "/home/somebody")
     assert Config().controller.state_path == Path("/home/somebody/.local/state/p4reduce")
+
+
+class CountedMac(str):
+    """A MAC address that counts its comparisons."""
+
+    __slots__ = ()
+    __hash__ = str.__hash__
+    compared = 0
+
+    def __eq__(self, other: object) -> bool:
+        CountedMac.compared += 1
+        return str.__eq__(self, other)
+
+
+def test_ports_are_not_compared_with_all_the_others() -> None:
+    ports = tuple(PortConfig(1, CountedMac(f"02:00:00:00:00:{number:02x}")) for number in range(200))
+    assert Config(ports=ports).ports == ports
+    assert CountedMac.compared < 2 * len(ports)
