@@ -11,6 +11,7 @@ from __future__ import annotations
 import datetime
 import ipaddress
 import socket
+import ssl
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -147,6 +148,25 @@ def dial(address: str, security: Security | None, *, role: str, options: Options
         return grpc.insecure_channel(address, options=list(options))
     named = [*options, ("grpc.ssl_target_name_override", role)]
     return grpc.secure_channel(address, security.client_credentials(), options=named)
+
+
+def answers_without_tls(address: str, security: Security, timeout_s: float = 1.0) -> bool:
+    """Return whether a server at HOST:PORT answers a TLS handshake with other bytes: it has no TLS.
+
+    gRPC itself would try again and again, with a line on stderr each time, and not say why.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # nothing is sent; gRPC verifies the server
+    context.set_alpn_protocols(["h2"])
+    context.load_cert_chain(security.certificate, security.key)
+    try:
+        with socket.create_connection((_host(address), int(address.rpartition(":")[2])), timeout_s) as connection:
+            context.wrap_socket(connection).close()
+    except ssl.SSLError as error:
+        return error.reason in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE")  # by the version of OpenSSL
+    except (OSError, ValueError):
+        pass
+    return False
 
 
 def listen(

@@ -37,6 +37,7 @@ FILES = (
     "runtime/test_metrics.py",
     "softswitch/bmv2/test_bmv2_process.py",
     "softswitch/bmv2/test_bmv2_queues.py",
+    "softswitch/p4runtime/test_p4rt_server_request_guard.py",
     "softswitch/ports/test_datapath.py",
     "softswitch/ports/test_ports_udp.py",
     "softswitch/ports/test_switch_any_program.py",

@@ -2,6 +2,7 @@
 
 P4RuntimeError
 +-- SwitchUnreachableError  no answer within the deadline, or the connection is closed
+|   +-- SwitchWithoutTlsError  it serves without TLS, and the controller has TLS
 +-- NotPrimaryError         another controller is primary for this switch
 +-- PipelineError           the switch refused the program, or has none
 +-- SchemaError             a name, a field or a value that the program's P4Info does not allow
@@ -21,6 +22,10 @@ class P4RuntimeError(Exception):
 
 class SwitchUnreachableError(P4RuntimeError):
     """The switch gave no answer within the deadline, or the connection broke."""
+
+
+class SwitchWithoutTlsError(SwitchUnreachableError):
+    """The switch serves without TLS, and the controller has TLS."""
 
 
 class NotPrimaryError(P4RuntimeError):

@@ -23,6 +23,7 @@ from p4reduce_contracts.p4runtime.errors import (
     P4RuntimeError,
     ReadError,
     SwitchUnreachableError,
+    SwitchWithoutTlsError,
     WriteError,
 )
 from p4reduce_controller.jobs.entry_writer import EntryWriter, SwitchClient
@@ -117,6 +118,8 @@ class SwitchReconciler:
                 if self._not_primary:
                     raise NotPrimaryError(f"not primary for the switch at {self._address}: {self._not_primary}")
                 return
+            except SwitchWithoutTlsError:
+                raise
             except SwitchUnreachableError as error:
                 if loop.time() + pause_s > deadline:
                     raise SwitchUnreachableError(

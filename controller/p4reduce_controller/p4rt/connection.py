@@ -11,10 +11,15 @@ from google.protobuf.message import Message
 
 from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_contracts.p4.v1 import p4runtime_pb2_grpc
-from p4reduce_contracts.p4runtime.errors import NotPrimaryError, P4RuntimeError, SwitchUnreachableError
+from p4reduce_contracts.p4runtime.errors import (
+    NotPrimaryError,
+    P4RuntimeError,
+    SwitchUnreachableError,
+    SwitchWithoutTlsError,
+)
 from p4reduce_controller.p4rt import elections
 from p4reduce_controller.p4rt.stream import Stream
-from p4reduce_runtime.security import SWITCH, Security, dial
+from p4reduce_runtime.security import SWITCH, Security, answers_without_tls, dial
 from p4reduce_runtime.streams import received
 
 Request = TypeVar("Request", p4r.WriteRequest, p4r.SetForwardingPipelineConfigRequest)
@@ -63,6 +68,11 @@ class Connection:
         with self._lock:
             if self._channel is not None:
                 raise P4RuntimeError("already connected; close() this connection first")
+            if self._security is not None and answers_without_tls(self.address, self._security):
+                raise SwitchWithoutTlsError(
+                    f"the switch at {self.address} answers without TLS: start it with --tls-ca, --tls-certificate and "
+                    "--tls-key, or set plain_p4runtime = true under [security] if it is on this machine"
+                )
             if self._outbids:
                 self.election_id = elections.first()
             self._channel = channel = dial(self.address, self._security, role=SWITCH, options=_CHANNEL_OPTIONS)

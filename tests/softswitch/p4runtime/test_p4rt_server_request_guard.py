@@ -14,7 +14,12 @@ import pytest
 
 from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_contracts.p4.v1 import p4runtime_pb2_grpc
-from p4reduce_contracts.p4runtime.errors import NotPrimaryError, P4RuntimeError, SwitchUnreachableError
+from p4reduce_contracts.p4runtime.errors import (
+    NotPrimaryError,
+    P4RuntimeError,
+    SwitchUnreachableError,
+    SwitchWithoutTlsError,
+)
 from p4reduce_controller.p4rt.client import Client
 from p4reduce_runtime.security import Security
 from p4reduce_runtime.settings import ConfigError
@@ -71,6 +76,11 @@ def test_other_certificates_are_refused(bench: Bench, locked: str, tmp_path: Pat
         assert client.is_primary, "no other's election id counted"
 
 
+def test_a_switch_without_tls_is_named(bench: Bench, switch: Served) -> None:
+    with pytest.raises(SwitchWithoutTlsError, match=rf"{switch.address} answers without TLS: start it with --tls-ca"):
+        Client(switch.address, security=bench.of("controller")).connect()
+
+
 def test_a_worker_certificate_is_refused_for_reads(bench: Bench, locked: str) -> None:
     files = bench.of("worker")
     channel = grpc.secure_channel(
@@ -95,7 +105,6 @@ def test_a_controller_refuses_a_server_without_the_role_switch(bench: Bench) -> 
     switch.close()
 
 
-@pytest.mark.processes
 def test_listening_beyond_loopback_needs_tls_or_insecure_options(bench: Bench) -> None:
     switch = Switch()
     with pytest.raises(ConfigError, match=r"whoever reaches 0\.0\.0\.0:0 .*--tls-ca, --tls-certificate and --tls-key"):
@@ -134,7 +143,6 @@ def test_bytes_that_are_not_a_request_are_an_invalid_argument(switch: Served) ->
 
 
 @pytest.mark.fault("large writes without a certificate: dropped before they are parsed, memory stays")
-@pytest.mark.processes
 def test_large_writes_without_a_certificate_use_no_memory_afterwards(tmp_path: Path) -> None:
     options = (None, "127.0.0.1:0", (), "127.0.0.1:0")
     run = "import sys; from p4reduce_switch.run import *; run_switch(SwitchOptions(*eval(sys.argv[1])))"
