@@ -21,7 +21,7 @@ CPU_TORCH = $(BIN)/python -m pip index versions torch --disable-pip-version-chec
 
 # all of them use one environment
 .NOTPARALLEL:
-.PHONY: demo test check frameworks bench fuzz chaos soak model lint format docs reports study testbed conformance fidelity p4 p4-tofino \
+.PHONY: demo test test-switch check frameworks bench fuzz chaos soak model lint format docs reports study testbed conformance fidelity p4 p4-tofino \
 	proto clean
 
 demo: $(VENV)/demo.stamp  # RACKS=2: two racks of workers, each with a switch, below another one
@@ -29,6 +29,9 @@ demo: $(VENV)/demo.stamp  # RACKS=2: two racks of workers, each with a switch, b
 
 test: $(VENV)/dev.stamp $(VENV)/interop.stamp
 	$(PYTEST) -n $(TEST_PROCESSES)
+
+test-switch: $(VENV)/dev.stamp $(VENV)/interop.stamp  # of the embedded switch alone
+	$(PYTEST) -n $(TEST_PROCESSES) tests/softswitch tests/conformance tests/fidelity tests/interop
 
 check: lint  # lint, and the tests that start no process and are no campaign
 	$(PYTEST) -n $(TEST_PROCESSES) -m "not processes and not slow"
@@ -85,12 +88,11 @@ p4-tofino:  # needs p4c-bm2-ss on PATH and P4C_TOFINO_INCLUDE, the folder of p4c
 
 # P4Runtime's files keep their own names, by which protobuf knows them; only the generated imports name our package
 proto: $(VENV)/proto.stamp
-	cd contracts && $(PROTOC) -I. --python_out=. --grpc_python_out=. --pyi_out=. p4reduce_contracts/jobs/jobs.proto \
-		p4reduce_contracts/queues/queues.proto
-	cd contracts/p4reduce_contracts && $(PROTOC) -I. -I$(GOOGLEAPIS) --python_out=. --pyi_out=. p4/v1/*.proto p4/config/v1/*.proto
-	cd contracts/p4reduce_contracts && $(PROTOC) -I. -I$(GOOGLEAPIS) --grpc_python_out=. p4/v1/p4runtime.proto
-	sed -i "s/^from p4\\./from p4reduce_contracts.p4./" contracts/p4reduce_contracts/p4/v1/*_pb2* \
-		contracts/p4reduce_contracts/p4/config/v1/*_pb2*
+	cd contracts && $(PROTOC) -I. --python_out=. --grpc_python_out=. --pyi_out=. p4reduce_contracts/jobs/jobs.proto
+	cd softswitch && $(PROTOC) -I. --python_out=. --grpc_python_out=. --pyi_out=. p4reduce_switch/queues/queues.proto
+	cd runtime/p4reduce_runtime && $(PROTOC) -I. -I$(GOOGLEAPIS) --python_out=. --pyi_out=. p4/v1/*.proto p4/config/v1/*.proto
+	cd runtime/p4reduce_runtime && $(PROTOC) -I. -I$(GOOGLEAPIS) --grpc_python_out=. p4/v1/p4runtime.proto
+	sed -i "s/^from p4\\./from p4reduce_runtime.p4./" runtime/p4reduce_runtime/p4/v1/*_pb2* runtime/p4reduce_runtime/p4/config/v1/*_pb2*
 
 clean:
 	rm -rf $(VENV) out

@@ -8,9 +8,9 @@ from typing import Any
 
 import click
 
-from p4reduce_contracts.artifacts import PipelineNotFoundError
 from p4reduce_contracts.jobs.errors import JobServiceError
 from p4reduce_contracts.jobs.option import controller_for_all
+from p4reduce_runtime.pipeline_folders import PipelineNotFoundError
 from p4reduce_runtime.settings import ConfigError
 from p4reduce_runtime.terminal import one_line
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable
 
-from p4reduce_contracts.p4runtime.entries import MulticastGroup, TableEntry
 from p4reduce_controller.config import Config, SwitchConfig, mac_value
 from p4reduce_controller.p4names import FLOOD_GROUP, P4Names
-from p4reduce_controller.p4rt.client import Operation
+from p4reduce_controller.p4runtime.client import Operation
+from p4reduce_controller.p4runtime.entries import MulticastGroup, TableEntry
 
 MAX_LEARNED = 1024
 _GROUP_BIT = 1 << 40  # of a MAC address: a group address

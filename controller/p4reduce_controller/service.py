@@ -12,8 +12,7 @@ from typing import Any
 
 import grpc
 
-from p4reduce_contracts.artifacts import SwitchGeometry, find
-from p4reduce_contracts.p4runtime.errors import SwitchUnreachableError
+from p4reduce_contracts.artifacts import SwitchGeometry
 from p4reduce_controller.config import Config, SwitchConfig
 from p4reduce_controller.forwarding import MacTable
 from p4reduce_controller.jobs import pipeline as pipelines
@@ -28,10 +27,12 @@ from p4reduce_controller.jobs.store import Store
 from p4reduce_controller.jobs.switches import Switches
 from p4reduce_controller.jobs.tree import Tree, TreeSwitch
 from p4reduce_controller.metrics import ControllerMetrics
-from p4reduce_controller.p4rt.client import Client
+from p4reduce_controller.p4runtime.client import Client
 from p4reduce_runtime.logs import event
 from p4reduce_runtime.metrics import Sample
 from p4reduce_runtime.metrics_server import MetricsServer
+from p4reduce_runtime.p4runtime.errors import SwitchUnreachableError
+from p4reduce_runtime.pipeline_folders import find
 from p4reduce_runtime.security import CONTROLLER, WORKER, Security, given, is_loopback, listen
 from p4reduce_runtime.settings import ConfigError
 from p4reduce_runtime.waiting_calls import WaitingCalls, connection_options

@@ -11,13 +11,13 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from p4reduce_contracts import artifacts
 from p4reduce_lab import targets
 from p4reduce_lab.addresses import free_address
 from p4reduce_lab.commands import need, need_root
 from p4reduce_lab.network import NetworkBuilder
 from p4reduce_lab.processes import Child, Children, terminable
 from p4reduce_lab.system import StartedSwitch, System, new_state_dir, started_system, toml_table
+from p4reduce_runtime import pipeline_folders
 from p4reduce_runtime.security import INSECURE_VARIABLE
 from p4reduce_testbed import networks
 from p4reduce_testbed.errors import TestbedError
@@ -89,7 +89,7 @@ def running_testbed(topology: Topology, settings: Settings, logs: Path) -> Itera
     for program, package in (("ip", "iproute2"), ("nsenter", "util-linux"), ("ethtool", "ethtool")):
         need(program, f"apt install {package}")
     management = Management.parse(settings.management, topology)
-    pipeline = artifacts.find(settings.pipeline)
+    pipeline = pipeline_folders.find(settings.pipeline)
     logs.mkdir(parents=True, exist_ok=True)
     with terminable(), _uninterrupted_teardown() as stack:
         stack.enter_context(_inside())

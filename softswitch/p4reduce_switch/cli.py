@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
-from p4reduce_contracts.wire import AGGREGATION_PORT, UPLINK_PORT
 from p4reduce_runtime.terminal import HostPort, log_options, one_line
+from p4reduce_runtime.underlay import AGGREGATION_PORT, UPLINK_PORT
 
 
 @click.group()

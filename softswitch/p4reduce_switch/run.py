@@ -14,13 +14,13 @@ from types import FrameType
 
 import grpc
 
-from p4reduce_contracts import artifacts
-from p4reduce_contracts.p4runtime.schema import parse_p4info
-from p4reduce_contracts.wire import AGGREGATION_PORT, UPLINK_PORT
+from p4reduce_runtime import pipeline_folders
 from p4reduce_runtime.logs import event
 from p4reduce_runtime.metrics_server import MetricsServer
+from p4reduce_runtime.p4runtime.schema import parse_p4info
 from p4reduce_runtime.security import given
 from p4reduce_runtime.settings import ConfigError
+from p4reduce_runtime.underlay import AGGREGATION_PORT, UPLINK_PORT
 from p4reduce_switch.metrics import samples
 from p4reduce_switch.p4runtime import RequestError, Server
 from p4reduce_switch.ports import Gso, PortError, Ports
@@ -200,8 +200,8 @@ def _load(server: Server, name: str) -> None:
 def _files(name: str) -> tuple[Path, Path]:
     """The BMv2 JSON and the P4Info of a pipeline: a name or folder, or a JSON, whose P4Info has the same stem."""
     if not name.endswith(".json"):
-        folder = artifacts.find(name)
-        return folder / artifacts.PROGRAM, folder / artifacts.P4INFO
+        folder = pipeline_folders.find(name)
+        return folder / pipeline_folders.PROGRAM, folder / pipeline_folders.P4INFO
     program = Path(name).expanduser()
     expected = [program.with_suffix(ending) for ending in P4INFO_ENDINGS]
     if not program.is_file():

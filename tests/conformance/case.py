@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from p4reduce_contracts.p4runtime.entries import (
+from p4reduce_controller.p4runtime.entries import (
     DigestConfig,
     Entry,
     MeterConfig,

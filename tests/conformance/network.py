@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from conformance.case import ARTIFACTS, Arrive, Case, Step
 from p4reduce_contracts import wire
-from p4reduce_contracts.p4runtime.entries import DigestConfig, Entry, MulticastGroup, TableEntry
 from p4reduce_contracts.wire.check import check_of
+from p4reduce_controller.p4runtime.entries import DigestConfig, Entry, MulticastGroup, TableEntry
 from rigs.pipeline import (
     EPOCH,
     GROUP,

@@ -23,7 +23,7 @@ from conformance.corpus import all_cases  # noqa: E402
 from conformance.embedded import EmbeddedTarget  # noqa: E402
 from conformance.exceptions import ANY_ORDER, DIFFERENT  # noqa: E402
 from conformance.replay import differences, replay  # noqa: E402
-from p4reduce_contracts.p4runtime.errors import P4RuntimeError  # noqa: E402
+from p4reduce_runtime.p4runtime.errors import P4RuntimeError  # noqa: E402
 
 
 def check(case: Case, fresh: Answers) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from conformance.case import Arrive, Case, PacketOut, delete, insert, modify, program_case
 from conformance.frames import counted, hexes
-from p4reduce_contracts.p4runtime.entries import DigestConfig, MulticastGroup, TableEntry
+from p4reduce_controller.p4runtime.entries import DigestConfig, MulticastGroup, TableEntry
 from rigs.entity_text import clone_session
 
 _LENGTHS = [

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from conformance.case import Arrive, Case, Step, Write, insert, program_case
 from conformance.frames import counted, hexes, noise
-from p4reduce_contracts.p4runtime.entries import DigestConfig, MulticastGroup, TableEntry
+from p4reduce_controller.p4runtime.entries import DigestConfig, MulticastGroup, TableEntry
 from rigs.entity_text import clone_session
 
 FRAMES = 60

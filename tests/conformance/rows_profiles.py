@@ -10,7 +10,7 @@ import random
 
 from conformance.case import Case, PortState, Step, delete, insert, modify, program_case
 from conformance.frames import counted, hexes, noise
-from p4reduce_contracts.p4runtime.entries import TableEntry
+from p4reduce_controller.p4runtime.entries import TableEntry
 from rigs import entity_text
 from rigs.entity_text import action_set, entry, exact, prefix, ternary, to_group, to_member
 

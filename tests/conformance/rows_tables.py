@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from conformance.case import Case, Step, Write, insert, program_case
 from conformance.frames import counted, hexes, noise
-from p4reduce_contracts.p4runtime.entries import MatchValue, TableEntry
+from p4reduce_controller.p4runtime.entries import MatchValue, TableEntry
 
 
 def entry(

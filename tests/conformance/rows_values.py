@@ -7,7 +7,7 @@ import random
 from conformance.case import Arrive, Case, Step, Write, insert, modify, program_case
 from conformance.frames import counted, hexes, noise, some_bytes
 from conformance.rows_tables import entry
-from p4reduce_contracts.p4runtime.entries import MeterConfig, MeterEntry
+from p4reduce_controller.p4runtime.entries import MeterConfig, MeterEntry
 from rigs import entity_text
 from rigs.entity_text import exact, rates
 

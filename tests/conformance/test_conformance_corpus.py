@@ -14,8 +14,8 @@ from conformance.embedded import EmbeddedTarget
 from conformance.exceptions import ANY_ORDER, DIFFERENT
 from conformance.replay import differences
 from p4reduce_contracts import wire
-from p4reduce_contracts.p4runtime.errors import P4RuntimeError, PipelineError
-from p4reduce_controller.p4rt.client import Client
+from p4reduce_controller.p4runtime.client import Client
+from p4reduce_runtime.p4runtime.errors import P4RuntimeError, PipelineError
 from rigs.truth_table import SWITCHES, check_outputs
 
 BEYOND = sorted(path.stem for path in (PROGRAMS / "beyond").glob("*.p4"))

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from p4reduce_contracts.artifacts import PipelineNotFoundError, SwitchGeometry, find, geometry
+from p4reduce_contracts.artifacts import SwitchGeometry, geometry
+from p4reduce_runtime.pipeline_folders import PipelineNotFoundError, find
 
 SIZES = "columns = 4\nblock_words = 8\nslots = 16\n"
 

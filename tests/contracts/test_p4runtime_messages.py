@@ -10,15 +10,15 @@ import pytest
 from google.protobuf import descriptor_pb2
 
 from p4reduce_contracts.jobs import jobs_pb2
-from p4reduce_contracts.p4.config.v1 import p4info_pb2, p4types_pb2
-from p4reduce_contracts.p4.v1 import p4data_pb2
-from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
-from p4reduce_contracts.p4runtime import bytestrings
-from p4reduce_contracts.p4runtime.schema import parse_p4info
-from p4reduce_contracts.queues import queues_pb2
+from p4reduce_runtime.p4.config.v1 import p4info_pb2, p4types_pb2
+from p4reduce_runtime.p4.v1 import p4data_pb2
+from p4reduce_runtime.p4.v1 import p4runtime_pb2 as p4r
+from p4reduce_runtime.p4runtime import bytestrings
+from p4reduce_runtime.p4runtime.schema import parse_p4info
+from p4reduce_switch.queues import queues_pb2
 from rigs.limits import LIMIT_S
 
-CONTRACTS = Path(__file__).parents[2] / "contracts"
+ROOT = Path(__file__).parents[2]
 
 
 def test_messages_are_equal_after_serialization() -> None:
@@ -30,12 +30,12 @@ def test_messages_are_equal_after_serialization() -> None:
 @pytest.mark.parametrize(
     ("root", "module"),
     [
-        ("", jobs_pb2),
-        ("", queues_pb2),
-        ("p4reduce_contracts", p4types_pb2),
-        ("p4reduce_contracts", p4info_pb2),
-        ("p4reduce_contracts", p4data_pb2),
-        ("p4reduce_contracts", p4r),
+        ("contracts", jobs_pb2),
+        ("softswitch", queues_pb2),
+        ("runtime/p4reduce_runtime", p4types_pb2),
+        ("runtime/p4reduce_runtime", p4info_pb2),
+        ("runtime/p4reduce_runtime", p4data_pb2),
+        ("runtime/p4reduce_runtime", p4r),
     ],
     ids=lambda value: getattr(value, "__name__", "").rpartition(".")[2],
 )
@@ -45,7 +45,7 @@ def test_the_generated_code_is_that_of_the_proto_file(root: str, module: object,
     google = next(str(Path(path).parents[1]) for path in __import__("google.rpc").rpc.__path__)
     out = tmp_path / "descriptors"
     name = module.DESCRIPTOR.name  # type: ignore[attr-defined]
-    command = [sys.executable, "-m", "grpc_tools.protoc", f"-I{CONTRACTS / root}", f"-I{google}"]
+    command = [sys.executable, "-m", "grpc_tools.protoc", f"-I{ROOT / root}", f"-I{google}"]
     subprocess.run([*command, f"--descriptor_set_out={out}", name], check=True, timeout=LIMIT_S)
     compiled = descriptor_pb2.FileDescriptorSet.FromString(out.read_bytes()).file[0]
     checked_in = descriptor_pb2.FileDescriptorProto()

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from p4reduce.errors import FrameError, GeometryMismatchError
 from p4reduce_contracts import wire
 from p4reduce_contracts.wire import DEFAULT, KEY_NONE, SMALL, Frame, Geometry, key_of, pack, unpack
+from p4reduce_runtime.underlay import is_hello
 
 
 def ones_complement_sum(data: bytes) -> int:
@@ -102,6 +103,7 @@ def test_hello() -> None:
     payload = wire.pack_hello(9, 0x0123456789ABCDEF)
     assert payload.hex() == "24090000" + "00" * 12 + "0123456789abcdef"
     assert wire.unpack_hello(payload) == (9, 0x0123456789ABCDEF)
+    assert is_hello(payload)
     for broken in (
         payload[:-1],
         payload + b"\0",
@@ -111,6 +113,7 @@ def test_hello() -> None:
     ):
         with pytest.raises(FrameError):
             wire.unpack_hello(broken)
+        assert not is_hello(broken)
 
 
 def test_smallest_block_wins_and_then_the_largest_exponent() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from conformance import recording
 from conformance.case import PROGRAMS
-from p4reduce_contracts.p4runtime.schema import parse_p4info
+from p4reduce_runtime.p4runtime.schema import parse_p4info
 from rigs.limits import LIMIT_S
 from rigs.p4rt import served
 

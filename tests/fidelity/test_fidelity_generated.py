@@ -9,8 +9,8 @@ from google.protobuf import text_format
 
 from conformance.case import PROGRAMS
 from fidelity.generated import BadTestError, GeneratedTest, corrected, read
-from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
-from p4reduce_contracts.p4runtime.schema import parse_p4info
+from p4reduce_runtime.p4.v1 import p4runtime_pb2 as p4r
+from p4reduce_runtime.p4runtime.schema import parse_p4info
 
 TEXT = r"""
 # proto-file: p4testgen.proto

@@ -30,10 +30,13 @@ from p4reduce_contracts import artifacts, wire
 from p4reduce_contracts.jobs import jobs_pb2
 from p4reduce_contracts.jobs.answers import Count
 from p4reduce_contracts.jobs.client import JobClient, JobServiceError
-from p4reduce_contracts.p4.config.v1 import p4info_pb2 as p4i
-from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
-from p4reduce_contracts.p4runtime import bytestrings, codec
-from p4reduce_contracts.p4runtime.entries import (
+from p4reduce_controller import config
+from p4reduce_controller.jobs import saved
+from p4reduce_controller.jobs.hello import Address, parse_hello
+from p4reduce_controller.jobs.model import Grant, Job, Member, rank_children
+from p4reduce_controller.jobs.slots import SlotRange
+from p4reduce_controller.p4runtime import codec
+from p4reduce_controller.p4runtime.entries import (
     CounterEntry,
     DigestConfig,
     MeterConfig,
@@ -41,13 +44,12 @@ from p4reduce_contracts.p4runtime.entries import (
     MulticastGroup,
     TableEntry,
 )
-from p4reduce_contracts.p4runtime.errors import SchemaError
-from p4reduce_contracts.p4runtime.schema import Schema, parse_p4info
-from p4reduce_controller import config
-from p4reduce_controller.jobs import saved
-from p4reduce_controller.jobs.hello import Address, parse_hello
-from p4reduce_controller.jobs.model import Grant, Job, Member, rank_children
-from p4reduce_controller.jobs.slots import SlotRange
+from p4reduce_runtime import pipeline_folders
+from p4reduce_runtime.p4.config.v1 import p4info_pb2 as p4i
+from p4reduce_runtime.p4.v1 import p4runtime_pb2 as p4r
+from p4reduce_runtime.p4runtime import bytestrings
+from p4reduce_runtime.p4runtime.errors import SchemaError
+from p4reduce_runtime.p4runtime.schema import Schema, parse_p4info
 from p4reduce_runtime.settings import ConfigError
 from p4reduce_switch.p4runtime import RequestError
 from p4reduce_switch.p4runtime import pipeline as pipelines
@@ -506,7 +508,11 @@ TARGETS = {
         Target(
             "geometry-toml",
             lambda: [b"columns = 8\nblock_words = 32\nslots = 512\n"],
-            _of_file(lambda path: artifacts.geometry(path.parent), artifacts.GEOMETRY, artifacts.PipelineNotFoundError),
+            _of_file(
+                lambda path: artifacts.geometry(path.parent),
+                pipeline_folders.GEOMETRY,
+                pipeline_folders.PipelineNotFoundError,
+            ),
             TOML_WORDS,
         ),
         Target("topology-json", _topologies, _of_file(topology.load, "topology.json", TopologyError), JSON_WORDS),

@@ -22,11 +22,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from model.ranks import BrokenPropertyError
-from p4reduce_contracts.artifacts import find
 from p4reduce_contracts.jobs.errors import JobServiceError
 from p4reduce_contracts.jobs.lease import ONLY_SWITCH
-from p4reduce_contracts.p4runtime.entries import Entry, MulticastGroup, TableEntry
-from p4reduce_contracts.p4runtime.errors import P4RuntimeError
 from p4reduce_controller.config import Config, SwitchConfig
 from p4reduce_controller.forwarding import MacTable
 from p4reduce_controller.jobs import pipeline as pipelines
@@ -39,6 +36,9 @@ from p4reduce_controller.jobs.registry import Registry
 from p4reduce_controller.jobs.store import Store
 from p4reduce_controller.jobs.switch_entries import draws_mark
 from p4reduce_controller.jobs.tree import Tree, TreeSwitch
+from p4reduce_controller.p4runtime.entries import Entry, MulticastGroup, TableEntry
+from p4reduce_runtime.p4runtime.errors import P4RuntimeError
+from p4reduce_runtime.pipeline_folders import find
 from rigs.fake_switch_client import (
     FakeClock,
     FakeSwitchClient,

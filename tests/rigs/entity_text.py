@@ -10,8 +10,8 @@ from collections.abc import Iterable
 
 from google.protobuf import text_format
 
-from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
-from p4reduce_contracts.p4runtime.schema import Schema
+from p4reduce_runtime.p4.v1 import p4runtime_pb2 as p4r
+from p4reduce_runtime.p4runtime.schema import Schema
 
 ActionRow = tuple[str, int]
 """An action and its argument."""

@@ -16,18 +16,18 @@ from msgspec import structs
 
 from p4reduce_contracts.jobs.client import JobClient, JoinTicket, Lease
 from p4reduce_contracts.jobs.lease import ONLY_SWITCH
-from p4reduce_contracts.p4runtime.entries import CounterEntry, Entry, MeterEntry, MulticastGroup, TableEntry
-from p4reduce_contracts.p4runtime.errors import (
+from p4reduce_controller.config import Config, HostPort, OptionalHostAddress, OptionalMacAddress
+from p4reduce_controller.jobs import reconciler
+from p4reduce_controller.jobs.model import Member
+from p4reduce_controller.p4runtime.entries import CounterEntry, Entry, MeterEntry, MulticastGroup, TableEntry
+from p4reduce_controller.service import Controller
+from p4reduce_runtime.p4runtime.errors import (
     Failure,
     NotPrimaryError,
     P4RuntimeError,
     SwitchUnreachableError,
     WriteError,
 )
-from p4reduce_controller.config import Config, HostPort, OptionalHostAddress, OptionalMacAddress
-from p4reduce_controller.jobs import reconciler
-from p4reduce_controller.jobs.model import Member
-from p4reduce_controller.service import Controller
 from rigs.limits import LIMIT_S
 
 UPLINK = 99

@@ -15,10 +15,10 @@ import pytest
 from google.protobuf import text_format
 from google.rpc import status_pb2
 
-from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
-from p4reduce_contracts.p4.v1 import p4runtime_pb2_grpc
-from p4reduce_contracts.p4runtime.schema import Schema, parse_p4info
 from p4reduce_lab import targets
+from p4reduce_runtime.p4.v1 import p4runtime_pb2 as p4r
+from p4reduce_runtime.p4.v1 import p4runtime_pb2_grpc
+from p4reduce_runtime.p4runtime.schema import Schema, parse_p4info
 from p4reduce_runtime.streams import received
 from p4reduce_switch.p4runtime import Server
 from p4reduce_switch.ports import DatapathLoop

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from p4reduce_contracts.p4runtime.schema import Schema, TableInfo
-from p4reduce_controller.p4rt.stratum import BfPipelineConfig
+from p4reduce_controller.p4runtime.stratum import BfPipelineConfig
+from p4reduce_runtime.p4runtime.schema import Schema, TableInfo
 from p4reduce_switch.program import DigestHandler, Meter, ProgramError, Replication, Table
 from p4reduce_switch.program.ir import program as ir
 from p4reduce_switch.program.ir.build import constant

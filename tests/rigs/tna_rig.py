@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any, cast
 
 from p4reduce_contracts import artifacts
-from p4reduce_contracts.p4runtime.entries import TableEntry
 from p4reduce_controller.jobs import tofino_entries
 from p4reduce_controller.jobs.hello import Address
 from p4reduce_controller.jobs.model import Grant, Parent, rank_children
 from p4reduce_controller.jobs.slots import SlotRange
 from p4reduce_controller.p4names import TOFINO
+from p4reduce_controller.p4runtime.entries import TableEntry
 from rigs.pipeline import (
     ARTIFACTS,
     EPOCH,

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
-from p4reduce_contracts.artifacts import GEOMETRY, P4INFO, TOFINO_BINARY, TOFINO_CONTEXT, TOFINO_SCHEMA
+from p4reduce_runtime.pipeline_folders import GEOMETRY, P4INFO, TOFINO_BINARY, TOFINO_CONTEXT, TOFINO_SCHEMA
 from p4reduce_switch.p4runtime import Server
 from p4reduce_switch.ports.udp import UdpUnderlay
 from p4reduce_switch.switch import Switch

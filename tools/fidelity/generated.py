@@ -12,7 +12,7 @@ from typing import Any
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
 
-from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
+from p4reduce_runtime.p4.v1 import p4runtime_pb2 as p4r
 
 MAX_TEXT = 16 << 20
 """Characters of a test."""

@@ -14,10 +14,10 @@ from google.rpc import status_pb2
 from conformance.bmv2 import Bmv2Error, Bmv2Target
 from conformance.embedded import EmbeddedTarget
 from fidelity.generated import GeneratedTest, Outputs
-from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
-from p4reduce_contracts.p4runtime.errors import P4RuntimeError
-from p4reduce_contracts.p4runtime.schema import parse_p4info
-from p4reduce_controller.p4rt.connection import Connection
+from p4reduce_controller.p4runtime.connection import Connection
+from p4reduce_runtime.p4.v1 import p4runtime_pb2 as p4r
+from p4reduce_runtime.p4runtime.errors import P4RuntimeError
+from p4reduce_runtime.p4runtime.schema import parse_p4info
 
 DEADLINE_S = 20.0
 PIPELINE_S = 300.0

@@ -22,9 +22,9 @@ from fidelity.generated import BadTestError, GeneratedTest, corrected, read  # n
 from fidelity.playing import BMV2, EMBEDDED, Built, Outcome, Player, read_built  # noqa: E402
 from fidelity.results import Record  # noqa: E402
 from fidelity.tools import ROOT, Done, Source  # noqa: E402
-from p4reduce_contracts.p4runtime.schema import parse_p4info  # noqa: E402
+from p4reduce_runtime.p4runtime.schema import parse_p4info  # noqa: E402
 
-EMBEDDED_SOURCES = ("softswitch", "contracts/p4reduce_contracts/p4runtime")
+EMBEDDED_SOURCES = ("softswitch", "runtime/p4reduce_runtime/p4runtime")
 """What the embedded switch's answers depend on."""
 SWITCHES = (EMBEDDED,)
 """What is compared with BMv2."""

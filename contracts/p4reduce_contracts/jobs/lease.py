@@ -9,7 +9,8 @@ from typing import Final
 
 from p4reduce_contracts.errors import GeometryMismatchError
 from p4reduce_contracts.wire.geometry import Geometry
-from p4reduce_contracts.wire.numbers import AGGREGATION_PORT, MAX_CHILDREN, MAX_RANKS
+from p4reduce_contracts.wire.numbers import MAX_CHILDREN, MAX_RANKS
+from p4reduce_runtime.underlay import AGGREGATION_PORT
 
 DEAD_AFTER_S: Final = 10.0
 """A controller that answers no heartbeat for this long (or for three intervals) is lost."""

@@ -3,9 +3,8 @@
 from p4reduce_contracts.wire.checksum import internet_checksum
 from p4reduce_contracts.wire.frames import FRAME_FAULTS, Frame, header_checksum, key_of, pack, unpack
 from p4reduce_contracts.wire.geometry import DEFAULT, JUMBO, SMALL, Geometry
-from p4reduce_contracts.wire.hello import HELLO_BYTES, pack_hello, unpack_hello
+from p4reduce_contracts.wire.hello import pack_hello, unpack_hello
 from p4reduce_contracts.wire.numbers import (
-    AGGREGATION_PORT,
     BASE_BYTES,
     CONTRIBUTE,
     DROP_REASONS,
@@ -27,10 +26,10 @@ from p4reduce_contracts.wire.numbers import (
     ROUND_MASK,
     SECRET_BITS,
     TYPE_NAMES,
-    UPLINK_PORT,
     WIRE_VERSION,
     WORDS_PER_CALL,
 )
+from p4reduce_runtime.underlay import AGGREGATION_PORT, HELLO_BYTES, UPLINK_PORT
 
 __all__ = [
     "AGGREGATION_PORT",

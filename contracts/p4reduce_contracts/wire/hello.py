@@ -5,16 +5,16 @@ from __future__ import annotations
 import struct
 
 from p4reduce_contracts.errors import FrameError
-from p4reduce_contracts.wire.numbers import BASE_BYTES, HELLO, NONCE_BYTES, WIRE_VERSION
+from p4reduce_contracts.wire.numbers import BASE_BYTES, HELLO, WIRE_VERSION
+from p4reduce_runtime.underlay import HELLO_BYTES, HELLO_START
 
 _BASE = struct.Struct(">BBBBHHII")
 _NONCE = struct.Struct(">Q")
-HELLO_BYTES = BASE_BYTES + NONCE_BYTES
 
 
 def pack_hello(job: int, nonce: int) -> bytes:
     """The bytes of a HELLO."""
-    return _BASE.pack(WIRE_VERSION << 4 | HELLO, job, 0, 0, 0, 0, 0, 0) + _NONCE.pack(nonce)
+    return _BASE.pack(HELLO_START, job, 0, 0, 0, 0, 0, 0) + _NONCE.pack(nonce)
 
 
 def unpack_hello(payload: bytes) -> tuple[int, int]:

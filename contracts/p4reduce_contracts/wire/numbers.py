@@ -4,10 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-AGGREGATION_PORT: Final = 21072
-"""UDP destination port of the switch."""
-UPLINK_PORT: Final = 500
-"""The switch port of an embedded switch with UDP peers that leads to its parent switch."""
 WIRE_VERSION: Final = 2
 
 CONTRIBUTE: Final = 1

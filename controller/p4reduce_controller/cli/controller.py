@@ -46,8 +46,8 @@ def run(
     metrics: str | None,
 ) -> None:
     """Set the program of the switches and serve jobs until interrupted."""
-    from p4reduce_contracts.p4runtime.errors import P4RuntimeError
     from p4reduce_controller.service import ControllerError, run_controller
+    from p4reduce_runtime.p4runtime.errors import P4RuntimeError
 
     settings = config.override(
         config.load(path),

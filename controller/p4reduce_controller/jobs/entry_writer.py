@@ -10,17 +10,6 @@ from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 from p4reduce_contracts.jobs.answers import Count
-from p4reduce_contracts.p4.config.v1 import p4info_pb2 as p4i
-from p4reduce_contracts.p4runtime.entries import (
-    CounterEntry,
-    DigestConfig,
-    Entry,
-    MeterConfig,
-    MeterEntry,
-    MulticastGroup,
-    TableEntry,
-)
-from p4reduce_contracts.p4runtime.errors import P4RuntimeError, ReadError, WriteError
 from p4reduce_contracts.wire import DROP_REASONS, MAX_JOBS
 from p4reduce_controller.config import SwitchConfig
 from p4reduce_controller.forwarding import MacTable
@@ -29,8 +18,19 @@ from p4reduce_controller.jobs.model import Grant
 from p4reduce_controller.jobs.pipeline import Pipeline
 from p4reduce_controller.jobs.takeover import Held, compare
 from p4reduce_controller.p4names import FLOOD_GROUP
-from p4reduce_controller.p4rt.client import Operation
+from p4reduce_controller.p4runtime.client import Operation
+from p4reduce_controller.p4runtime.entries import (
+    CounterEntry,
+    DigestConfig,
+    Entry,
+    MeterConfig,
+    MeterEntry,
+    MulticastGroup,
+    TableEntry,
+)
 from p4reduce_runtime.logs import event
+from p4reduce_runtime.p4.config.v1 import p4info_pb2 as p4i
+from p4reduce_runtime.p4runtime.errors import P4RuntimeError, ReadError, WriteError
 
 _log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ _OUR_GROUPS = (
 
 
 class SwitchClient(Protocol):
-    """The part of p4rt.client.Client that is used here and by the reconciler; see there."""
+    """The part of p4runtime.client.Client that is used here and by the reconciler; see there."""
 
     on_packet_in: Callable[[bytes, dict[str, int]], None] | None
     on_digest: Callable[[str, list[tuple[int, ...]]], None] | None

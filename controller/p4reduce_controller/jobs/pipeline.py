@@ -12,16 +12,17 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from p4reduce_contracts.artifacts import P4INFO, PROGRAM, PipelineNotFoundError, SwitchGeometry, geometry
-from p4reduce_contracts.p4.config.v1 import p4info_pb2 as p4i
-from p4reduce_contracts.p4runtime.entries import MulticastGroup, TableEntry
-from p4reduce_contracts.p4runtime.schema import parse_p4info
+from p4reduce_contracts.artifacts import SwitchGeometry, geometry
 from p4reduce_contracts.wire import MAX_CHILDREN
 from p4reduce_controller.config import SwitchConfig
 from p4reduce_controller.jobs import switch_entries, tofino_entries
 from p4reduce_controller.jobs.model import Grant
 from p4reduce_controller.p4names import TO_PARENT, TOFINO, V1MODEL, P4Names
-from p4reduce_controller.p4rt import stratum
+from p4reduce_controller.p4runtime import stratum
+from p4reduce_controller.p4runtime.entries import MulticastGroup, TableEntry
+from p4reduce_runtime.p4.config.v1 import p4info_pb2 as p4i
+from p4reduce_runtime.p4runtime.schema import parse_p4info
+from p4reduce_runtime.pipeline_folders import P4INFO, PROGRAM, PipelineNotFoundError
 
 
 class GrantEntries(NamedTuple):

@@ -18,14 +18,6 @@ from typing import TypeVar
 from p4reduce_contracts.jobs.answers import Count
 from p4reduce_contracts.jobs.errors import StoreError, SwitchAwayError
 from p4reduce_contracts.jobs.lease import ONLY_SWITCH
-from p4reduce_contracts.p4runtime.errors import (
-    NotPrimaryError,
-    P4RuntimeError,
-    ReadError,
-    SwitchUnreachableError,
-    SwitchWithoutTlsError,
-    WriteError,
-)
 from p4reduce_controller.jobs.entry_writer import EntryWriter, SwitchClient
 from p4reduce_controller.jobs.hello import parse_hello
 from p4reduce_controller.jobs.model import Grant, Job
@@ -33,6 +25,14 @@ from p4reduce_controller.jobs.notifier import Notifier
 from p4reduce_controller.jobs.registry import Registry
 from p4reduce_controller.jobs.store import LAST_EPOCH, Store
 from p4reduce_runtime.logs import event
+from p4reduce_runtime.p4runtime.errors import (
+    NotPrimaryError,
+    P4RuntimeError,
+    ReadError,
+    SwitchUnreachableError,
+    SwitchWithoutTlsError,
+    WriteError,
+)
 
 _log = logging.getLogger(__name__)
 

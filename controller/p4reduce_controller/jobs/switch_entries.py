@@ -5,11 +5,11 @@
 
 from __future__ import annotations
 
-from p4reduce_contracts.p4runtime.entries import MulticastGroup, TableEntry
 from p4reduce_controller.config import SwitchConfig, mac_value
 from p4reduce_controller.jobs.hello import Address
 from p4reduce_controller.jobs.model import Grant
 from p4reduce_controller.p4names import PARENT_INSTANCE, TO_PARENT, P4Names
+from p4reduce_controller.p4runtime.entries import MulticastGroup, TableEntry
 
 _FIRST_JOB_GROUP = 256
 _FIRST_PARENT_GROUP = 512

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from p4reduce_contracts.p4runtime.entries import MulticastGroup, TableEntry
+from p4reduce_controller.p4runtime.entries import MulticastGroup, TableEntry
 
 Held = TableEntry | MulticastGroup
 

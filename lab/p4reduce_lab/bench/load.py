@@ -10,7 +10,6 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from p4reduce_contracts.p4runtime.entries import TableEntry
 from p4reduce_contracts.wire import AGGREGATION_PORT, CONTRIBUTE, Frame, Geometry, internet_checksum, key_of, pack
 from p4reduce_contracts.wire.check import check_of
 from p4reduce_controller.config import SwitchConfig, mac_value
@@ -19,6 +18,7 @@ from p4reduce_controller.jobs.hello import Address
 from p4reduce_controller.jobs.model import Grant, rank_children
 from p4reduce_controller.jobs.slots import SlotRange
 from p4reduce_controller.p4names import V1MODEL
+from p4reduce_controller.p4runtime.entries import TableEntry
 from p4reduce_runtime.datagrams import ENCAP_BYTES
 from p4reduce_switch.program import Program, Replica
 

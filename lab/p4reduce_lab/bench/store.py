@@ -12,8 +12,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from p4reduce_contracts import artifacts
 from p4reduce_lab.bench.case import Findings
+from p4reduce_runtime import pipeline_folders
 
 PACKAGES = ("p4reduce_contracts", "p4reduce", "p4reduce_controller", "p4reduce_switch", "p4reduce_lab")
 
@@ -69,5 +69,5 @@ def software() -> str:
         for folder in (spec.submodule_search_locations or []) if spec is not None else []:
             for path in sorted(Path(folder).rglob("*.py")):
                 digest.update(str(path.relative_to(folder)).encode() + b"\0" + path.read_bytes())
-    digest.update((artifacts.find("default") / artifacts.PROGRAM).read_bytes())
+    digest.update((pipeline_folders.find("default") / pipeline_folders.PROGRAM).read_bytes())
     return digest.hexdigest()[:16]

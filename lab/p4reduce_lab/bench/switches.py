@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from p4reduce_contracts import artifacts
 from p4reduce_controller.config import Config, SwitchConfig
 from p4reduce_controller.forwarding import MacTable
 from p4reduce_controller.jobs import pipeline as pipelines
 from p4reduce_controller.jobs.entry_writer import EntryWriter
 from p4reduce_controller.jobs.model import Grant
-from p4reduce_controller.p4rt.client import Client
+from p4reduce_controller.p4runtime.client import Client
 from p4reduce_lab import targets
 from p4reduce_lab.addresses import answers, free_address
 from p4reduce_lab.processes import P4REDUCE, Child, Children
+from p4reduce_runtime import pipeline_folders
 
 GEOMETRY = "default"
 EMBEDDED = "embedded switch"
@@ -34,7 +34,7 @@ class SwitchProcess:
         self.child = child
         self._client = Client(p4runtime, timeout_s=_ANSWER_S)
         self._client.connect()
-        pipeline = pipelines.read(artifacts.find(GEOMETRY))
+        pipeline = pipelines.read(pipeline_folders.find(GEOMETRY))
         mac_table = MacTable(Config(), SwitchConfig(), pipeline.names)
         self._entry_writer = EntryWriter(self._client, SwitchConfig(), pipeline, mac_table)
         self._entry_writer.start_afresh(1)

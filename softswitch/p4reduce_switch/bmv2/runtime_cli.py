@@ -11,9 +11,9 @@ from typing import Any, Final
 import click
 import grpc
 
-from p4reduce_contracts.queues import queues_pb2 as q
-from p4reduce_contracts.queues import queues_pb2_grpc
 from p4reduce_runtime.terminal import HostPort
+from p4reduce_switch.queues import queues_pb2 as q
+from p4reduce_switch.queues import queues_pb2_grpc
 
 PROGRAM: Final = "p4reduce-simple-switch-cli"
 DEFAULT_ADDRESS: Final = "127.0.0.1:9559"

@@ -6,9 +6,9 @@ import contextlib
 from collections.abc import Iterable, Iterator
 from typing import TypeAlias
 
-from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
-from p4reduce_contracts.p4runtime import bytestrings
-from p4reduce_contracts.p4runtime.schema import ActionInfo, ActionProfileInfo, Directory, TableInfo
+from p4reduce_runtime.p4.v1 import p4runtime_pb2 as p4r
+from p4reduce_runtime.p4runtime import bytestrings
+from p4reduce_runtime.p4runtime.schema import ActionInfo, ActionProfileInfo, Directory, TableInfo
 from p4reduce_switch.p4runtime.encoding import ActionCall, decode_action, encode_action
 from p4reduce_switch.p4runtime.status import Code, RequestError, invalid_argument
 from p4reduce_switch.program import (

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 
 import grpc
 
-from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
-from p4reduce_contracts.p4runtime.status import ELECTION_ID_USED
+from p4reduce_runtime.p4.v1 import p4runtime_pb2 as p4r
+from p4reduce_runtime.p4runtime.status import ELECTION_ID_USED
 from p4reduce_switch.p4runtime.status import Code, RequestError, abort, invalid_argument
 
 MAX_CONTROLLERS = 16

@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
-from p4reduce_contracts.p4runtime.schema import DigestInfo, Schema
+from p4reduce_runtime.p4.v1 import p4runtime_pb2 as p4r
+from p4reduce_runtime.p4runtime.schema import DigestInfo, Schema
 from p4reduce_switch.p4runtime.encoding import encode_value
 from p4reduce_switch.p4runtime.status import Code, RequestError, invalid_argument
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
-from p4reduce_contracts.p4runtime import bytestrings
-from p4reduce_contracts.p4runtime.schema import ActionInfo, Directory, FieldInfo
+from p4reduce_runtime.p4.v1 import p4runtime_pb2 as p4r
+from p4reduce_runtime.p4runtime import bytestrings
+from p4reduce_runtime.p4runtime.schema import ActionInfo, Directory, FieldInfo
 from p4reduce_switch.p4runtime.status import Code, RequestError, invalid_argument
 
 ActionCall = tuple[str, tuple[int, ...]]

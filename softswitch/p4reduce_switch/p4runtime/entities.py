@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from operator import attrgetter
 from typing import Any, Generic, Protocol, TypeVar
 
-from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
+from p4reduce_runtime.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_switch.p4runtime.action_profiles import BoundProfile
 from p4reduce_switch.p4runtime.digests import Digests
 from p4reduce_switch.p4runtime.idle_timeouts import IdleTimeouts

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
+from p4reduce_runtime.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_switch.program import Entry, EntryKey, EntryMissingError, Table
 
 MIN_TIMEOUT_US = 10_000

@@ -11,10 +11,10 @@ from typing import Final
 
 from google.protobuf.message import Message
 
-from p4reduce_contracts.p4.v1 import p4data_pb2 as p4d
-from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
-from p4reduce_contracts.p4runtime import bytestrings
-from p4reduce_contracts.p4runtime.schema import CounterInfo, MeterInfo, RegisterInfo, ValueSetInfo
+from p4reduce_runtime.p4.v1 import p4data_pb2 as p4d
+from p4reduce_runtime.p4.v1 import p4runtime_pb2 as p4r
+from p4reduce_runtime.p4runtime import bytestrings
+from p4reduce_runtime.p4runtime.schema import CounterInfo, MeterInfo, RegisterInfo, ValueSetInfo
 from p4reduce_switch.p4runtime.encoding import decode_match, encode_match
 from p4reduce_switch.p4runtime.status import Code, RequestError, invalid_argument
 from p4reduce_switch.program import Counter, KeyTest, Meter, MeterConfig, Register, ValueSet

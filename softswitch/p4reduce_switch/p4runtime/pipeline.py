@@ -9,9 +9,9 @@ from typing import Any, Generic, Protocol, TypeVar
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
 
-from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
-from p4reduce_contracts.p4runtime.errors import SchemaError
-from p4reduce_contracts.p4runtime.schema import ActionInfo, Directory, FieldInfo, Schema, TableInfo
+from p4reduce_runtime.p4.v1 import p4runtime_pb2 as p4r
+from p4reduce_runtime.p4runtime.errors import SchemaError
+from p4reduce_runtime.p4runtime.schema import ActionInfo, Directory, FieldInfo, Schema, TableInfo
 from p4reduce_switch.p4runtime.action_profiles import BoundProfile
 from p4reduce_switch.p4runtime.encoding import PacketHeader
 from p4reduce_switch.p4runtime.idle_timeouts import IdleTimeouts

@@ -7,13 +7,13 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from p4reduce_contracts.queues import queues_pb2 as q
 from p4reduce_runtime.logs import event
 from p4reduce_switch.p4runtime.request_guard import Context
 from p4reduce_switch.p4runtime.status import Code, RequestError, abort, invalid_argument
 from p4reduce_switch.ports.ethernet import EthernetPorts
 from p4reduce_switch.program import QueueSetting
 from p4reduce_switch.program.packet import MAX_PORT
+from p4reduce_switch.queues import queues_pb2 as q
 from p4reduce_switch.switch import Switch
 
 _log = logging.getLogger(__name__)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
-from p4reduce_contracts.p4runtime import quirks
+from p4reduce_runtime.p4.v1 import p4runtime_pb2 as p4r
+from p4reduce_runtime.p4runtime import quirks
 from p4reduce_switch.p4runtime.status import Code, RequestError, invalid_argument
 from p4reduce_switch.program import CloneSession, Replica, Replication
 

@@ -16,7 +16,7 @@ from google.protobuf.descriptor import ServiceDescriptor
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
-from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
+from p4reduce_runtime.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_runtime.security import CONTROLLER, peer_name, peer_roles
 from p4reduce_runtime.waiting_calls import WaitingCalls
 from p4reduce_switch.p4runtime.status import Code, RequestError, abort, invalid_argument

@@ -15,10 +15,10 @@ from typing import Any, Protocol, cast
 import grpc
 from google.protobuf.descriptor import ServiceDescriptor
 
-from p4reduce_contracts.p4.config.v1 import p4info_pb2 as p4i
-from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
-from p4reduce_contracts.p4runtime.status import NO_PIPELINE
 from p4reduce_runtime.logs import RateLimitedLog, event
+from p4reduce_runtime.p4.config.v1 import p4info_pb2 as p4i
+from p4reduce_runtime.p4.v1 import p4runtime_pb2 as p4r
+from p4reduce_runtime.p4runtime.status import NO_PIPELINE
 from p4reduce_runtime.security import Security, listen
 from p4reduce_runtime.waiting_calls import connection_options
 from p4reduce_switch.p4runtime import pipeline as pipelines

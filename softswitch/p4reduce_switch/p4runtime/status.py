@@ -8,8 +8,8 @@ from typing import NoReturn
 import grpc
 from google.rpc import status_pb2
 
-from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
-from p4reduce_contracts.p4runtime.status import DETAILS
+from p4reduce_runtime.p4.v1 import p4runtime_pb2 as p4r
+from p4reduce_runtime.p4runtime.status import DETAILS
 
 Code = grpc.StatusCode
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
-from p4reduce_contracts.p4runtime.schema import ActionInfo, Directory, FieldInfo, TableInfo
+from p4reduce_runtime.p4.v1 import p4runtime_pb2 as p4r
+from p4reduce_runtime.p4runtime.schema import ActionInfo, Directory, FieldInfo, TableInfo
 from p4reduce_switch.p4runtime.action_profiles import BoundProfile, profile_errors
 from p4reduce_switch.p4runtime.encoding import (
     ActionCall,

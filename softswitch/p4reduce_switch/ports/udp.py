@@ -27,12 +27,11 @@ from typing import Final, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from p4reduce_contracts.errors import FrameError
-from p4reduce_contracts.wire import AGGREGATION_PORT, HELLO_BYTES, UPLINK_PORT, unpack_hello
 from p4reduce_runtime import datagrams
 from p4reduce_runtime.datagrams import PollFd, SocketState
 from p4reduce_runtime.logs import RateLimitedLog
 from p4reduce_runtime.records import Table, zeros
+from p4reduce_runtime.underlay import AGGREGATION_PORT, UPLINK_PORT, is_hello
 from p4reduce_switch.datapath import (
     Buffers,
     PeerTable,
@@ -219,7 +218,7 @@ class UdpUnderlay:
 
     def _admit_peer(self, address: Address, payload: bytes) -> bool:
         """Assign a port to a new peer that sent a HELLO; False, and counted, if it did not or no port is free."""
-        if not _is_hello(payload):
+        if not is_hello(payload):
             self._counters.no_hello += 1
             self._refused("no HELLO", address)
             return False
@@ -314,13 +313,3 @@ class UdpLoop:
 
 def _text(address: Address) -> str:
     return f"{address[0]}:{address[1]}"
-
-
-def _is_hello(payload: bytes) -> bool:
-    if len(payload) != HELLO_BYTES:
-        return False
-    try:
-        unpack_hello(payload)
-    except FrameError:
-        return False
-    return True

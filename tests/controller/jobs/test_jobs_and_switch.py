@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from p4reduce_contracts.artifacts import find
 from p4reduce_contracts.jobs.client import (
     JobClient,
     LeaseTimeoutError,
@@ -19,8 +18,6 @@ from p4reduce_contracts.jobs.client import (
     SwitchAwayError,
 )
 from p4reduce_contracts.jobs.errors import StoreError
-from p4reduce_contracts.p4runtime.entries import DigestConfig, Entry, MulticastGroup, TableEntry
-from p4reduce_contracts.p4runtime.errors import NotPrimaryError, SwitchUnreachableError
 from p4reduce_controller.config import Config, ForwardingConfig, PortConfig
 from p4reduce_controller.forwarding import MacTable
 from p4reduce_controller.jobs import pipeline as pipelines
@@ -30,7 +27,10 @@ from p4reduce_controller.jobs.hello import Address
 from p4reduce_controller.jobs.model import Grant, rank_children
 from p4reduce_controller.jobs.slots import SlotRange
 from p4reduce_controller.jobs.store import FILE
+from p4reduce_controller.p4runtime.entries import DigestConfig, Entry, MulticastGroup, TableEntry
 from p4reduce_controller.service import ControllerError
+from p4reduce_runtime.p4runtime.errors import NotPrimaryError, SwitchUnreachableError
+from p4reduce_runtime.pipeline_folders import find
 from rigs.fake_switch_client import OWN_TABLES, FakeSwitchClient, Running, form, join_all, serving
 from rigs.limits import LIMIT_S
 

@@ -18,17 +18,17 @@ from msgspec.structs import replace
 import p4reduce
 from conformance.bmv2 import SWITCH, Bmv2Target
 from p4reduce_contracts import wire
-from p4reduce_contracts.artifacts import find
 from p4reduce_contracts.jobs.client import JobClient
-from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
-from p4reduce_contracts.p4runtime.entries import MeterConfig, MeterEntry
 from p4reduce_contracts.wire import DROP_REASONS
 from p4reduce_controller.config import Config
 from p4reduce_controller.forwarding import MacTable
 from p4reduce_controller.jobs import pipeline as pipelines
 from p4reduce_controller.jobs.entry_writer import EntryWriter
 from p4reduce_controller.p4names import V1MODEL
-from p4reduce_controller.p4rt.client import Client
+from p4reduce_controller.p4runtime.client import Client
+from p4reduce_controller.p4runtime.entries import MeterConfig, MeterEntry
+from p4reduce_runtime.p4.v1 import p4runtime_pb2 as p4r
+from p4reduce_runtime.pipeline_folders import find
 from rigs.limits import LIMIT_S
 from rigs.pipeline import SWITCH_IP, udp_frame
 from rigs.system import System, start_switch

@@ -12,10 +12,7 @@ from pathlib import Path
 import pytest
 
 from p4reduce_contracts import wire
-from p4reduce_contracts.artifacts import P4INFO, find, geometry
-from p4reduce_contracts.p4runtime import codec
-from p4reduce_contracts.p4runtime.entries import DigestConfig, Entry, MeterEntry, TableEntry
-from p4reduce_contracts.p4runtime.schema import Schema
+from p4reduce_contracts.artifacts import geometry
 from p4reduce_controller import forwarding
 from p4reduce_controller.config import Config, ForwardingConfig, PortConfig
 from p4reduce_controller.jobs import pipeline as pipelines
@@ -24,6 +21,10 @@ from p4reduce_controller.jobs.hello import Address
 from p4reduce_controller.jobs.model import Grant, Parent, rank_children
 from p4reduce_controller.jobs.slots import SlotRange
 from p4reduce_controller.p4names import TOFINO, P4Names
+from p4reduce_controller.p4runtime import codec
+from p4reduce_controller.p4runtime.entries import DigestConfig, Entry, MeterEntry, TableEntry
+from p4reduce_runtime.p4runtime.schema import Schema
+from p4reduce_runtime.pipeline_folders import P4INFO, find
 from rigs.tna_switch import CHIPS
 from rigs.wire_p4 import WIRE_P4
 

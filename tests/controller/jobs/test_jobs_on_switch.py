@@ -15,7 +15,6 @@ import pytest
 import p4reduce
 from p4reduce.codecs import Lanes
 from p4reduce.errors import JobResetError
-from p4reduce_contracts.artifacts import find
 from p4reduce_contracts.jobs.client import (
     ControllerUnreachableError,
     JobClient,
@@ -30,8 +29,9 @@ from p4reduce_controller.jobs.hello import Address
 from p4reduce_controller.jobs.model import Grant, rank_children
 from p4reduce_controller.jobs.slots import SlotRange
 from p4reduce_controller.p4names import V1MODEL
-from p4reduce_controller.p4rt import elections
-from p4reduce_controller.p4rt.client import Client
+from p4reduce_controller.p4runtime import elections
+from p4reduce_controller.p4runtime.client import Client
+from p4reduce_runtime.pipeline_folders import find
 from rigs.limits import LIMIT_S
 from rigs.p4rt import bmv2
 from rigs.system import System

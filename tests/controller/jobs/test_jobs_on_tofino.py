@@ -19,8 +19,6 @@ import p4reduce
 from p4reduce_contracts import wire
 from p4reduce_contracts.jobs.client import JobClient
 from p4reduce_contracts.jobs.errors import InvalidRequestError
-from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
-from p4reduce_contracts.p4runtime.entries import MeterConfig, MeterEntry
 from p4reduce_contracts.wire.geometry import Geometry
 from p4reduce_controller.config import Config
 from p4reduce_controller.forwarding import MacTable
@@ -31,7 +29,9 @@ from p4reduce_controller.jobs.model import Grant, rank_children
 from p4reduce_controller.jobs.slots import SlotRange
 from p4reduce_controller.jobs.switch_entries import draws_mark
 from p4reduce_controller.p4names import TOFINO
-from p4reduce_controller.p4rt.client import Client
+from p4reduce_controller.p4runtime.client import Client
+from p4reduce_controller.p4runtime.entries import MeterConfig, MeterEntry
+from p4reduce_runtime.p4.v1 import p4runtime_pb2 as p4r
 from rigs.limits import LIMIT_S
 from rigs.system import Process
 from rigs.tna_switch import CHIPS, TnaSwitch, pipeline_folder, start_controller, tna_switch

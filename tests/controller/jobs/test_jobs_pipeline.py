@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from p4reduce_contracts.artifacts import GEOMETRY, P4INFO, PROGRAM, PipelineNotFoundError, find
 from p4reduce_controller.jobs import pipeline as pipelines
 from p4reduce_controller.p4names import TOFINO, V1MODEL
+from p4reduce_runtime.pipeline_folders import GEOMETRY, P4INFO, PROGRAM, PipelineNotFoundError, find
 from rigs.tna_switch import ARTIFACTS, CHIPS, pipeline_folder
 
 

@@ -9,9 +9,9 @@ import pytest
 
 from p4reduce_contracts.jobs.answers import Count
 from p4reduce_contracts.jobs.client import JobClient, SwitchAwayError
-from p4reduce_contracts.p4runtime.errors import ReadError, SwitchUnreachableError
 from p4reduce_controller.config import Config
 from p4reduce_controller.jobs import reconciler
+from p4reduce_runtime.p4runtime.errors import ReadError, SwitchUnreachableError
 from rigs.fake_switch_client import Running, form, serving
 from rigs.limits import LIMIT_S
 

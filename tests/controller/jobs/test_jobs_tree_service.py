@@ -15,13 +15,13 @@ from p4reduce_contracts.jobs.answers import WaitingSlot
 from p4reduce_contracts.jobs.client import JobClient
 from p4reduce_contracts.jobs.errors import InvalidRequestError, LeaseTimeoutError, MemberResetError, SwitchAwayError
 from p4reduce_contracts.jobs.lease import Level
-from p4reduce_contracts.p4runtime.entries import MulticastGroup, TableEntry
-from p4reduce_contracts.p4runtime.errors import SwitchUnreachableError
 from p4reduce_controller.config import Config
 from p4reduce_controller.jobs import reconciler
 from p4reduce_controller.jobs.links import SILENT_AFTER
 from p4reduce_controller.p4names import V1MODEL
+from p4reduce_controller.p4runtime.entries import MulticastGroup, TableEntry
 from p4reduce_controller.service import Controller
+from p4reduce_runtime.p4runtime.errors import SwitchUnreachableError
 from p4reduce_runtime.settings import ConfigError
 from rigs.fake_switch_client import (
     LIMIT_S,

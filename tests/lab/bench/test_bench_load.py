@@ -9,13 +9,14 @@ from p4reduce_contracts import artifacts, wire
 from p4reduce_contracts.wire import internet_checksum
 from p4reduce_controller.config import SwitchConfig
 from p4reduce_lab.bench.load import ENCAP_BYTES, Contributions, ethernet_addresses, headers, make_grant, program
+from p4reduce_runtime import pipeline_folders
 from p4reduce_switch.program import Program
 
 
 @pytest.mark.parametrize(("ranks", "slots"), [(4, 3), (2, 1)])
 def test_every_frame_counts_and_every_round_ends(ranks: int, slots: int) -> None:
-    folder, switch = artifacts.find("small"), SwitchConfig()
-    loaded = Program((folder / artifacts.PROGRAM).read_bytes())
+    folder, switch = pipeline_folders.find("small"), SwitchConfig()
+    loaded = Program((folder / pipeline_folders.PROGRAM).read_bytes())
     grant = make_grant(ethernet_addresses(ranks), slots)
     program(loaded, grant, switch)
     shape = artifacts.geometry(folder)
@@ -43,7 +44,7 @@ def header_sum(headers: bytes) -> int:
 
 
 def test_header_checksums_stay_right_as_rounds_go_by() -> None:
-    shape = artifacts.geometry(artifacts.find("small"))
+    shape = artifacts.geometry(pipeline_folders.find("small"))
     grant = make_grant(ethernet_addresses(2), 2)
     frames = Contributions(shape, grant, SwitchConfig(), encapsulated=True)
     frames._number = 0xFFFE  # across the end of 16 bits

@@ -17,11 +17,11 @@ from queue import SimpleQueue
 import grpc
 import pytest
 
-from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
-from p4reduce_contracts.p4.v1 import p4runtime_pb2_grpc
-from p4reduce_contracts.p4runtime.errors import P4RuntimeError
-from p4reduce_controller.p4rt import Client
+from p4reduce_controller.p4runtime import Client
 from p4reduce_lab.addresses import answers
+from p4reduce_runtime.p4.v1 import p4runtime_pb2 as p4r
+from p4reduce_runtime.p4.v1 import p4runtime_pb2_grpc
+from p4reduce_runtime.p4runtime.errors import P4RuntimeError
 from rigs.certificates import Bench
 from rigs.limits import LIMIT_S
 from rigs.p4rt import DEVICE_CONFIG, P4INFO

@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 import grpc
 import pytest
 
-from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
+from p4reduce_runtime.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_switch.p4runtime import server
 from rigs.limits import LIMIT_S
 from rigs.p4rt import Raw, Served, code_of, config, entry, served

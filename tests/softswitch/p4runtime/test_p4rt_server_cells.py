@@ -9,9 +9,9 @@ import pytest
 from google.protobuf import text_format
 
 from conformance.case import PROGRAMS
-from p4reduce_contracts.p4.config.v1 import p4info_pb2 as p4i
-from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
-from p4reduce_contracts.p4runtime.schema import Schema, parse_p4info
+from p4reduce_runtime.p4.config.v1 import p4info_pb2 as p4i
+from p4reduce_runtime.p4.v1 import p4runtime_pb2 as p4r
+from p4reduce_runtime.p4runtime.schema import Schema, parse_p4info
 from rigs.entity_text import entity, exact, octets
 from rigs.limits import LIMIT_S
 from rigs.p4rt import DEVICE_CONFIG, P4INFO, SCHEMA, Raw, Served, code_of, config

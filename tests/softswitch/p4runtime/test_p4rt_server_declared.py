@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from conformance.case import PROGRAMS
-from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
-from p4reduce_contracts.p4runtime.entries import MatchValue, TableEntry
-from p4reduce_contracts.p4runtime.errors import SchemaError, WriteError
-from p4reduce_contracts.p4runtime.schema import parse_p4info
-from p4reduce_controller.p4rt.client import Client
+from p4reduce_controller.p4runtime.client import Client
+from p4reduce_controller.p4runtime.entries import MatchValue, TableEntry
+from p4reduce_runtime.p4.v1 import p4runtime_pb2 as p4r
+from p4reduce_runtime.p4runtime.errors import SchemaError, WriteError
+from p4reduce_runtime.p4runtime.schema import parse_p4info
 from rigs.limits import LIMIT_S
 from rigs.p4rt import Raw, Served, config, served
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
+from p4reduce_runtime.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_switch.p4runtime.digests import Digests
 from p4reduce_switch.p4runtime.status import RequestError
 from rigs.p4rt import SCHEMA, Raw, Served, code_of, entry

@@ -10,8 +10,8 @@ from typing import Any
 import grpc
 import pytest
 
-from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
-from p4reduce_controller.p4rt.client import Client
+from p4reduce_controller.p4runtime.client import Client
+from p4reduce_runtime.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_runtime.waiting_calls import WaitingCalls
 from p4reduce_switch.p4runtime import Server, request_guard
 from p4reduce_switch.switch import Switch

@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 import pytest
 
-from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
+from p4reduce_runtime.p4.v1 import p4runtime_pb2 as p4r
 from rigs.limits import LIMIT_S
 from rigs.p4rt import Raw, Served, config
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from conformance.case import PROGRAMS
-from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
-from p4reduce_contracts.p4runtime import codec
-from p4reduce_contracts.p4runtime.entries import Entry, MeterConfig, MeterEntry, TableEntry
-from p4reduce_contracts.p4runtime.schema import Schema, parse_p4info
+from p4reduce_controller.p4runtime import codec
+from p4reduce_controller.p4runtime.entries import Entry, MeterConfig, MeterEntry, TableEntry
+from p4reduce_runtime.p4.v1 import p4runtime_pb2 as p4r
+from p4reduce_runtime.p4runtime.schema import Schema, parse_p4info
 from rigs.limits import LIMIT_S
 from rigs.p4rt import SCHEMA, Raw, Served, code_of, config
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
-from p4reduce_contracts.p4runtime.schema import FieldInfo
+from p4reduce_runtime.p4.v1 import p4runtime_pb2 as p4r
+from p4reduce_runtime.p4runtime.schema import FieldInfo
 from p4reduce_switch.p4runtime.encoding import PacketHeader
 from rigs.limits import LIMIT_S
 from rigs.p4rt import Raw, Served, entry

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from p4reduce_contracts.p4.config.v1 import p4info_pb2 as p4i
-from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
+from p4reduce_runtime.p4.config.v1 import p4info_pb2 as p4i
+from p4reduce_runtime.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_switch.p4runtime import server
 from p4reduce_switch.program import Program
 from rigs.limits import LIMIT_S

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import pytest
 
 from conformance.case import PROGRAMS
-from p4reduce_contracts.p4.config.v1 import p4info_pb2 as p4i
-from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
-from p4reduce_contracts.p4runtime.schema import Schema, parse_p4info
+from p4reduce_runtime.p4.config.v1 import p4info_pb2 as p4i
+from p4reduce_runtime.p4.v1 import p4runtime_pb2 as p4r
+from p4reduce_runtime.p4runtime.schema import Schema, parse_p4info
 from rigs import entity_text
 from rigs.entity_text import action, action_set, exact, prefix, to_group, to_member
 from rigs.limits import LIMIT_S

@@ -11,12 +11,12 @@ import click.testing
 import grpc
 import pytest
 
-from p4reduce_contracts.queues import queues_pb2 as q
-from p4reduce_contracts.queues import queues_pb2_grpc
 from p4reduce_switch.bmv2 import runtime_cli
 from p4reduce_switch.p4runtime import Server
 from p4reduce_switch.ports.ethernet import EthernetPorts
 from p4reduce_switch.program import QueueSettings
+from p4reduce_switch.queues import queues_pb2 as q
+from p4reduce_switch.queues import queues_pb2_grpc
 from p4reduce_switch.switch import Switch
 from rigs.certificates import Bench
 from rigs.limits import LIMIT_S

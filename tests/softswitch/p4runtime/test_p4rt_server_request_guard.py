@@ -12,15 +12,15 @@ from pathlib import Path
 import grpc
 import pytest
 
-from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
-from p4reduce_contracts.p4.v1 import p4runtime_pb2_grpc
-from p4reduce_contracts.p4runtime.errors import (
+from p4reduce_controller.p4runtime.client import Client
+from p4reduce_runtime.p4.v1 import p4runtime_pb2 as p4r
+from p4reduce_runtime.p4.v1 import p4runtime_pb2_grpc
+from p4reduce_runtime.p4runtime.errors import (
     NotPrimaryError,
     P4RuntimeError,
     SwitchUnreachableError,
     SwitchWithoutTlsError,
 )
-from p4reduce_controller.p4rt.client import Client
 from p4reduce_runtime.security import Security
 from p4reduce_runtime.settings import ConfigError
 from p4reduce_switch.p4runtime import Server, request_guard

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from p4reduce_controller.p4rt import Client, DigestConfig, MulticastGroup, TableEntry
+from p4reduce_controller.p4runtime import Client, DigestConfig, MulticastGroup, TableEntry
 from p4reduce_switch.p4runtime import Server
 from p4reduce_switch.ports.ethernet import EthernetPorts
 from p4reduce_switch.program import Config, Program

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from conformance.case import PROGRAMS
-from p4reduce_controller.p4rt import Client
+from p4reduce_controller.p4runtime import Client
 from p4reduce_switch.run import SwitchError, SwitchOptions, run_switch
 from rigs import entity_text
 from rigs.system import Process

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from p4reduce_contracts import artifacts
-from p4reduce_controller.p4rt import Client
+from p4reduce_controller.p4runtime import Client
+from p4reduce_runtime import pipeline_folders
 from p4reduce_switch.cli import switch as switch_command
 from p4reduce_switch.ports.udp import UdpUnderlay
 from p4reduce_switch.run import SwitchError, SwitchOptions, _ports, run_switch
@@ -61,7 +61,7 @@ def test_a_worker_s_hello_reaches_the_controller(started: list[subprocess.Popen[
     """A HELLO from a UDP socket arrives at the controller with the worker's true port and addresses."""
     from queue import SimpleQueue
 
-    from p4reduce_controller.p4rt import TableEntry
+    from p4reduce_controller.p4runtime import TableEntry
 
     _, line = start(started, "small")
     underlay, p4runtime = re.findall(r"127\.0\.0\.1:\d+", line)
@@ -71,7 +71,7 @@ def test_a_worker_s_hello_reaches_the_controller(started: list[subprocess.Popen[
     with client, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as worker:
         found = client.get_pipeline()
         assert found is not None
-        assert found.device_config == (artifacts.find("small") / artifacts.PROGRAM).read_bytes()
+        assert found.device_config == (pipeline_folders.find("small") / pipeline_folders.PROGRAM).read_bytes()
         client.insert(TableEntry("switch_address", {"target_ip": 0x7F000001}, "is_switch", {"mac": 0x020000000001}))
         hello = bytes.fromhex("24 07 00 00 0000 0000 00000000 00000000 0123456789abcdef")
         host, _, port = underlay.rpartition(":")
@@ -133,8 +133,8 @@ def test_invalid_interface_options_are_refused() -> None:
 
 
 def test_the_error_names_a_pipeline_that_cannot_be_loaded(tmp_path: Path) -> None:
-    for name in (artifacts.PROGRAM, artifacts.GEOMETRY):
+    for name in (pipeline_folders.PROGRAM, pipeline_folders.GEOMETRY):
         (tmp_path / name).write_text("{}")
-    (tmp_path / artifacts.P4INFO).write_text("pkg_info {}")
+    (tmp_path / pipeline_folders.P4INFO).write_text("pkg_info {}")
     with pytest.raises(SwitchError, match="cannot be loaded"):
         run_switch(SwitchOptions(str(tmp_path), "127.0.0.1:0", p4runtime="127.0.0.1:0"))

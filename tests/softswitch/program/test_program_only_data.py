@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 
 from conformance import rows_groups
 from conformance.case import PROGRAMS
-from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
-from p4reduce_contracts.p4runtime.schema import parse_p4info
+from p4reduce_runtime.p4.v1 import p4runtime_pb2 as p4r
+from p4reduce_runtime.p4runtime.schema import parse_p4info
 from p4reduce_switch.p4runtime import RequestError, pipeline
 from p4reduce_switch.p4runtime.idle_timeouts import IdleTimeouts
 from p4reduce_switch.program import Program, ProgramError

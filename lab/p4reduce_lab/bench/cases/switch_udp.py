@@ -19,6 +19,7 @@ from p4reduce_lab.bench.numbers import in_turn, median
 from p4reduce_lab.bench.switches import EMBEDDED
 from p4reduce_lab.bench.udp_load import UdpPeers
 from p4reduce_lab.processes import Child
+from p4reduce_runtime import pipeline_folders
 
 RANKS = 4
 SLOTS = DEFAULT_SLOTS
@@ -87,7 +88,7 @@ def _switch(run: Run, stack: contextlib.ExitStack, variant: str, runs: bool) -> 
     stack.callback(peers.close)
     grant = make_grant(peers.addresses(), _slots(run))
     switch.install(grant)
-    peers.prepare(artifacts.geometry(artifacts.find(switches.GEOMETRY)), grant)
+    peers.prepare(artifacts.geometry(pipeline_folders.find(switches.GEOMETRY)), grant)
     return Loaded(switch.child, peers)
 
 
@@ -101,7 +102,7 @@ def _reflector(run: Run, stack: contextlib.ExitStack, variant: str, runs: bool) 
     stack.callback(peers.close)
     peers.discard_hellos()
     grant = make_grant(peers.addresses(), _slots(run))
-    peers.prepare(artifacts.geometry(artifacts.find(switches.GEOMETRY)), grant)
+    peers.prepare(artifacts.geometry(pipeline_folders.find(switches.GEOMETRY)), grant)
     return Loaded(child, peers)
 
 

@@ -17,6 +17,7 @@ from p4reduce_lab.bench.switches import EMBEDDED, SwitchProcess
 from p4reduce_lab.bench.veth_load import VethPeers
 from p4reduce_lab.commands import run as run_command
 from p4reduce_lab.network import NetworkBuilder
+from p4reduce_runtime import pipeline_folders
 
 RANKS, SLOTS = 4, 16
 _ONE_BY_ONE, _RUNS = "one by one", "in runs (GSO)"
@@ -35,7 +36,7 @@ def measure(run: Run) -> None:
     else:
         variants.append((BMV2, _ONE_BY_ONE))
         run.note(bmv2_text())
-    shape = artifacts.geometry(artifacts.find(switches.GEOMETRY))
+    shape = artifacts.geometry(pipeline_folders.find(switches.GEOMETRY))
     with contextlib.ExitStack() as stack:
         loads: dict[tuple[str, str], tuple[SwitchProcess, VethPeers]] = {}
         a_core: dict[tuple[str, str], list[float]] = {}

@@ -16,6 +16,7 @@ from p4reduce_controller.jobs.model import Child, Grant, Parent
 from p4reduce_controller.jobs.slots import SlotRange
 from p4reduce_controller.jobs.tree import Tree, TreeSwitch
 from p4reduce_lab.bench.load import EPOCH, JOB, headers, program
+from p4reduce_runtime import pipeline_folders
 from p4reduce_runtime.settings import MacAddress
 from p4reduce_switch.program import Program, compile_program
 
@@ -37,9 +38,9 @@ class RackPrograms:
     """A root and racks below it; `racks` are the ranks of each. One rack alone is one switch."""
 
     def __init__(self, racks: Sequence[Sequence[int]], slots: int, geometry: str) -> None:
-        folder = artifacts.find(geometry)
+        folder = pipeline_folders.find(geometry)
         shape = artifacts.geometry(folder)
-        compiled = compile_program((folder / artifacts.PROGRAM).read_bytes())
+        compiled = compile_program((folder / pipeline_folders.PROGRAM).read_bytes())
         self.racks = racks if len(racks) > 1 else ()
         """The ranks below each trunk."""
         configs = _configs(len(self.racks))

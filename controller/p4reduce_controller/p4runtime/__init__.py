@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from p4reduce_contracts.p4runtime.entries import (
+from p4reduce_controller.p4runtime.client import Client
+from p4reduce_controller.p4runtime.entries import (
     CounterEntry,
     DigestConfig,
     MeterConfig,
@@ -10,7 +11,7 @@ from p4reduce_contracts.p4runtime.entries import (
     MulticastGroup,
     TableEntry,
 )
-from p4reduce_contracts.p4runtime.errors import (
+from p4reduce_runtime.p4runtime.errors import (
     Failure,
     NotPrimaryError,
     P4RuntimeError,
@@ -20,8 +21,7 @@ from p4reduce_contracts.p4runtime.errors import (
     SwitchUnreachableError,
     WriteError,
 )
-from p4reduce_contracts.p4runtime.schema import Schema
-from p4reduce_controller.p4rt.client import Client
+from p4reduce_runtime.p4runtime.schema import Schema
 
 __all__ = [
     "Client",

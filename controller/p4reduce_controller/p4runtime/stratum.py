@@ -12,7 +12,7 @@ from typing import Any
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-from p4reduce_contracts.artifacts import TOFINO_BINARY, TOFINO_CONTEXT, TOFINO_SCHEMA
+from p4reduce_runtime.pipeline_folders import TOFINO_BINARY, TOFINO_CONTEXT, TOFINO_SCHEMA
 
 _NAME = "p4reduce"
 _PROFILE = "pipe"

@@ -21,8 +21,8 @@ id adds its copies to theirs. So they have to be deleted before the pipeline is 
 
 from __future__ import annotations
 
-from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
-from p4reduce_contracts.p4runtime import bytestrings
+from p4reduce_runtime.p4.v1 import p4runtime_pb2 as p4r
+from p4reduce_runtime.p4runtime import bytestrings
 
 
 def set_replica_port(replica: p4r.Replica, port: int) -> None:

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
-from p4reduce_controller.p4rt import Client, DigestConfig, P4RuntimeError, SwitchUnreachableError, TableEntry
-from p4reduce_controller.p4rt.dispatcher import Dispatcher
+from p4reduce_controller.p4runtime import Client, DigestConfig, P4RuntimeError, SwitchUnreachableError, TableEntry
+from p4reduce_controller.p4runtime.dispatcher import Dispatcher
+from p4reduce_runtime.p4.v1 import p4runtime_pb2 as p4r
 from rigs.limits import LIMIT_S
 from rigs.p4rt import DEVICE_CONFIG, P4INFO, Served, served
 

@@ -3,7 +3,7 @@
 import grpc
 import warnings
 
-from p4reduce_contracts.queues import queues_pb2 as p4reduce__contracts_dot_queues_dot_queues__pb2
+from p4reduce_switch.queues import queues_pb2 as p4reduce__switch_dot_queues_dot_queues__pb2
 
 GRPC_GENERATED_VERSION = '1.66.2'
 GRPC_VERSION = grpc.__version__
@@ -18,7 +18,7 @@ except ImportError:
 if _version_not_supported:
     raise RuntimeError(
         f'The grpc package installed is at version {GRPC_VERSION},'
-        + f' but the generated code in p4reduce_contracts/queues/queues_pb2_grpc.py depends on'
+        + f' but the generated code in p4reduce_switch/queues/queues_pb2_grpc.py depends on'
         + f' grpcio>={GRPC_GENERATED_VERSION}.'
         + f' Please upgrade your grpc module to grpcio>={GRPC_GENERATED_VERSION}'
         + f' or downgrade your generated code using grpcio-tools<={GRPC_VERSION}.'
@@ -36,13 +36,13 @@ class EgressQueuesStub(object):
         """
         self.SetRate = channel.unary_unary(
                 '/p4reduce.queues.v1.EgressQueues/SetRate',
-                request_serializer=p4reduce__contracts_dot_queues_dot_queues__pb2.SetRateRequest.SerializeToString,
-                response_deserializer=p4reduce__contracts_dot_queues_dot_queues__pb2.SetRateReply.FromString,
+                request_serializer=p4reduce__switch_dot_queues_dot_queues__pb2.SetRateRequest.SerializeToString,
+                response_deserializer=p4reduce__switch_dot_queues_dot_queues__pb2.SetRateReply.FromString,
                 _registered_method=True)
         self.SetDepth = channel.unary_unary(
                 '/p4reduce.queues.v1.EgressQueues/SetDepth',
-                request_serializer=p4reduce__contracts_dot_queues_dot_queues__pb2.SetDepthRequest.SerializeToString,
-                response_deserializer=p4reduce__contracts_dot_queues_dot_queues__pb2.SetDepthReply.FromString,
+                request_serializer=p4reduce__switch_dot_queues_dot_queues__pb2.SetDepthRequest.SerializeToString,
+                response_deserializer=p4reduce__switch_dot_queues_dot_queues__pb2.SetDepthReply.FromString,
                 _registered_method=True)
 
 
@@ -66,13 +66,13 @@ def add_EgressQueuesServicer_to_server(servicer, server):
     rpc_method_handlers = {
             'SetRate': grpc.unary_unary_rpc_method_handler(
                     servicer.SetRate,
-                    request_deserializer=p4reduce__contracts_dot_queues_dot_queues__pb2.SetRateRequest.FromString,
-                    response_serializer=p4reduce__contracts_dot_queues_dot_queues__pb2.SetRateReply.SerializeToString,
+                    request_deserializer=p4reduce__switch_dot_queues_dot_queues__pb2.SetRateRequest.FromString,
+                    response_serializer=p4reduce__switch_dot_queues_dot_queues__pb2.SetRateReply.SerializeToString,
             ),
             'SetDepth': grpc.unary_unary_rpc_method_handler(
                     servicer.SetDepth,
-                    request_deserializer=p4reduce__contracts_dot_queues_dot_queues__pb2.SetDepthRequest.FromString,
-                    response_serializer=p4reduce__contracts_dot_queues_dot_queues__pb2.SetDepthReply.SerializeToString,
+                    request_deserializer=p4reduce__switch_dot_queues_dot_queues__pb2.SetDepthRequest.FromString,
+                    response_serializer=p4reduce__switch_dot_queues_dot_queues__pb2.SetDepthReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -100,8 +100,8 @@ class EgressQueues(object):
             request,
             target,
             '/p4reduce.queues.v1.EgressQueues/SetRate',
-            p4reduce__contracts_dot_queues_dot_queues__pb2.SetRateRequest.SerializeToString,
-            p4reduce__contracts_dot_queues_dot_queues__pb2.SetRateReply.FromString,
+            p4reduce__switch_dot_queues_dot_queues__pb2.SetRateRequest.SerializeToString,
+            p4reduce__switch_dot_queues_dot_queues__pb2.SetRateReply.FromString,
             options,
             channel_credentials,
             insecure,
@@ -127,8 +127,8 @@ class EgressQueues(object):
             request,
             target,
             '/p4reduce.queues.v1.EgressQueues/SetDepth',
-            p4reduce__contracts_dot_queues_dot_queues__pb2.SetDepthRequest.SerializeToString,
-            p4reduce__contracts_dot_queues_dot_queues__pb2.SetDepthReply.FromString,
+            p4reduce__switch_dot_queues_dot_queues__pb2.SetDepthRequest.SerializeToString,
+            p4reduce__switch_dot_queues_dot_queues__pb2.SetDepthReply.FromString,
             options,
             channel_credentials,
             insecure,

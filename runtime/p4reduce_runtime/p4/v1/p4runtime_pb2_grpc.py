@@ -3,7 +3,7 @@
 import grpc
 import warnings
 
-from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4_dot_v1_dot_p4runtime__pb2
+from p4reduce_runtime.p4.v1 import p4runtime_pb2 as p4_dot_v1_dot_p4runtime__pb2
 
 GRPC_GENERATED_VERSION = '1.66.2'
 GRPC_VERSION = grpc.__version__

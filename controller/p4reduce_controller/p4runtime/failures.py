@@ -10,8 +10,8 @@ from google.protobuf import any_pb2
 from google.protobuf.message import DecodeError
 from google.rpc import code_pb2, status_pb2
 
-from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
-from p4reduce_contracts.p4runtime.errors import (
+from p4reduce_runtime.p4.v1 import p4runtime_pb2 as p4r
+from p4reduce_runtime.p4runtime.errors import (
     Failure,
     NotPrimaryError,
     P4RuntimeError,
@@ -20,7 +20,7 @@ from p4reduce_contracts.p4runtime.errors import (
     SwitchUnreachableError,
     WriteError,
 )
-from p4reduce_contracts.p4runtime.status import DETAILS
+from p4reduce_runtime.p4runtime.status import DETAILS
 
 
 def of_write(error: grpc.RpcError, batch: Sequence[tuple[str, object]], address: str) -> P4RuntimeError:

@@ -9,16 +9,16 @@ from typing import Any, TypeVar
 import grpc
 from google.protobuf.message import Message
 
-from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
-from p4reduce_contracts.p4.v1 import p4runtime_pb2_grpc
-from p4reduce_contracts.p4runtime.errors import (
+from p4reduce_controller.p4runtime import elections
+from p4reduce_controller.p4runtime.stream import Stream
+from p4reduce_runtime.p4.v1 import p4runtime_pb2 as p4r
+from p4reduce_runtime.p4.v1 import p4runtime_pb2_grpc
+from p4reduce_runtime.p4runtime.errors import (
     NotPrimaryError,
     P4RuntimeError,
     SwitchUnreachableError,
     SwitchWithoutTlsError,
 )
-from p4reduce_controller.p4rt import elections
-from p4reduce_controller.p4rt.stream import Stream
 from p4reduce_runtime.security import SWITCH, Security, answers_without_tls, dial
 from p4reduce_runtime.streams import received
 

@@ -1,7 +1,7 @@
 # Written by hand: the gRPC compiler makes no type stubs.
 import grpc
 
-from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
+from p4reduce_runtime.p4.v1 import p4runtime_pb2 as p4r
 
 class P4RuntimeStub:
     Write: grpc.UnaryUnaryMultiCallable[p4r.WriteRequest, p4r.WriteResponse]

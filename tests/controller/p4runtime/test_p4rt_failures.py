@@ -8,8 +8,9 @@ import grpc
 import pytest
 from google.rpc import status_pb2
 
-from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
-from p4reduce_contracts.p4runtime.errors import (
+from p4reduce_controller.p4runtime import failures
+from p4reduce_runtime.p4.v1 import p4runtime_pb2 as p4r
+from p4reduce_runtime.p4runtime.errors import (
     Failure,
     NotPrimaryError,
     PipelineError,
@@ -17,7 +18,6 @@ from p4reduce_contracts.p4runtime.errors import (
     SwitchUnreachableError,
     WriteError,
 )
-from p4reduce_controller.p4rt import failures
 
 Code = grpc.StatusCode
 BATCH = [("insert", "a"), ("modify", "b"), ("delete", "c")]

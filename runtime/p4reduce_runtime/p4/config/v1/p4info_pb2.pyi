@@ -1,5 +1,5 @@
 from google.protobuf import any_pb2 as _any_pb2
-from p4reduce_contracts.p4.config.v1 import p4types_pb2 as _p4types_pb2
+from p4reduce_runtime.p4.config.v1 import p4types_pb2 as _p4types_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor

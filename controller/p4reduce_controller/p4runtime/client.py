@@ -14,20 +14,20 @@ from typing import Literal
 
 import grpc
 
-from p4reduce_contracts.p4.config.v1 import p4info_pb2 as p4i
-from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
-from p4reduce_contracts.p4runtime import bytestrings, codec, quirks
-from p4reduce_contracts.p4runtime.entries import (
+from p4reduce_controller.p4runtime import codec, failures
+from p4reduce_controller.p4runtime.connection import Connection
+from p4reduce_controller.p4runtime.dispatcher import Dispatcher
+from p4reduce_controller.p4runtime.entries import (
     CounterEntry,
     Entry,
     MulticastGroup,
     TableEntry,
 )
-from p4reduce_contracts.p4runtime.errors import P4RuntimeError, PipelineError, ReadError, SchemaError
-from p4reduce_contracts.p4runtime.schema import Schema
-from p4reduce_controller.p4rt import failures
-from p4reduce_controller.p4rt.connection import Connection
-from p4reduce_controller.p4rt.dispatcher import Dispatcher
+from p4reduce_runtime.p4.config.v1 import p4info_pb2 as p4i
+from p4reduce_runtime.p4.v1 import p4runtime_pb2 as p4r
+from p4reduce_runtime.p4runtime import bytestrings, quirks
+from p4reduce_runtime.p4runtime.errors import P4RuntimeError, PipelineError, ReadError, SchemaError
+from p4reduce_runtime.p4runtime.schema import Schema
 from p4reduce_runtime.security import Security
 
 Operation = Literal["insert", "modify", "delete"]

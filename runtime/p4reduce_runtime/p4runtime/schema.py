@@ -8,9 +8,9 @@ from typing import Generic, TypeVar
 
 from google.protobuf import text_format
 
-from p4reduce_contracts.p4.config.v1 import p4info_pb2 as p4i
-from p4reduce_contracts.p4.config.v1 import p4types_pb2 as p4t
-from p4reduce_contracts.p4runtime.errors import SchemaError
+from p4reduce_runtime.p4.config.v1 import p4info_pb2 as p4i
+from p4reduce_runtime.p4.config.v1 import p4types_pb2 as p4t
+from p4reduce_runtime.p4runtime.errors import SchemaError
 
 _KINDS = {
     p4i.MatchField.EXACT: "exact",

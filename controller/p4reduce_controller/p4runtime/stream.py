@@ -10,9 +10,9 @@ from typing import Any
 
 import grpc
 
-from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
-from p4reduce_contracts.p4runtime.errors import NotPrimaryError, P4RuntimeError, SwitchUnreachableError
-from p4reduce_controller.p4rt import elections
+from p4reduce_controller.p4runtime import elections
+from p4reduce_runtime.p4.v1 import p4runtime_pb2 as p4r
+from p4reduce_runtime.p4runtime.errors import NotPrimaryError, P4RuntimeError, SwitchUnreachableError
 from p4reduce_runtime.streams import received
 
 _OK, _NOT_FOUND, _ALREADY_EXISTS = 0, 5, 6  # google.rpc.Code

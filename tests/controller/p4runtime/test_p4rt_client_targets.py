@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
-from p4reduce_controller.p4rt import (
+from p4reduce_controller.p4runtime import (
     Client,
     CounterEntry,
     DigestConfig,
@@ -28,6 +27,7 @@ from p4reduce_controller.p4rt import (
     WriteError,
     elections,
 )
+from p4reduce_runtime.p4.v1 import p4runtime_pb2 as p4r
 from rigs import entity_text
 from rigs.limits import LIMIT_S
 from rigs.p4rt import DEVICE_CONFIG, P4INFO, SCHEMA, bmv2, served

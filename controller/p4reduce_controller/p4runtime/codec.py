@@ -9,10 +9,7 @@ from typing import Any
 
 from google.protobuf.internal.containers import RepeatedCompositeFieldContainer
 
-from p4reduce_contracts.p4.v1 import p4data_pb2 as p4d
-from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r
-from p4reduce_contracts.p4runtime import bytestrings, quirks
-from p4reduce_contracts.p4runtime.entries import (
+from p4reduce_controller.p4runtime.entries import (
     CounterEntry,
     DigestConfig,
     Entry,
@@ -22,8 +19,11 @@ from p4reduce_contracts.p4runtime.entries import (
     MulticastGroup,
     TableEntry,
 )
-from p4reduce_contracts.p4runtime.errors import SchemaError
-from p4reduce_contracts.p4runtime.schema import FieldInfo, Schema, TableInfo, by_id
+from p4reduce_runtime.p4.v1 import p4data_pb2 as p4d
+from p4reduce_runtime.p4.v1 import p4runtime_pb2 as p4r
+from p4reduce_runtime.p4runtime import bytestrings, quirks
+from p4reduce_runtime.p4runtime.errors import SchemaError
+from p4reduce_runtime.p4runtime.schema import FieldInfo, Schema, TableInfo, by_id
 
 
 @dataclass(frozen=True)

@@ -1,1 +1,0 @@
-"""P4Runtime's messages and RPCs: `from p4reduce_contracts.p4.v1 import p4runtime_pb2 as p4r`."""
