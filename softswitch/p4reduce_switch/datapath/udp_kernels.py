@@ -11,6 +11,7 @@ from p4reduce_runtime.datagrams import kernels as udp
 from p4reduce_runtime.datagrams.kernels import address_of
 from p4reduce_runtime.kernels import kernel
 from p4reduce_runtime.records import Table
+from p4reduce_runtime.underlay import HELLO_BYTES, HELLO_START
 from p4reduce_switch.datapath import (
     BATCH_FRAMES,
     FRAME_BYTES,
@@ -76,7 +77,10 @@ def _wrap(peer: PeerState, header: int, payload: int, length: int, frames: Octet
 
 @register_jitable
 def _payload_bytes(to: Destination, results: Octets, at: int, length: int) -> int:
-    """Return the payload bytes of a frame to this peer (IPv4 without options, UDP, complete); -1 of any other."""
+    """Return the payload bytes of a frame to this peer (IPv4 without options, UDP, complete); -1 of any other.
+
+    A HELLO goes to the peer whatever its destination is: it shows the controller where an uplink leads.
+    """
     if length < ENCAP_BYTES or results[at + 12] != 8 or results[at + 13] != 0 or results[at + 14] != 0x45:
         return -1
     size = (int(results[at + 38]) << 8 | int(results[at + 39])) - 8
@@ -84,7 +88,8 @@ def _payload_bytes(to: Destination, results: Octets, at: int, length: int) -> in
         return -1
     ip = int(results[at + 30]) << 24 | int(results[at + 31]) << 16 | int(results[at + 32]) << 8 | int(results[at + 33])
     port = int(results[at + 36]) << 8 | int(results[at + 37])
-    return size if ip == to.ip and port == to.port else -1
+    hello = size == HELLO_BYTES and results[at + ENCAP_BYTES] == HELLO_START
+    return size if hello or (ip == to.ip and port == to.port) else -1
 
 
 @register_jitable

@@ -244,6 +244,15 @@ def test_frames_to_other_addresses_are_not_sent(bench: Bench) -> None:
     assert not bench.send(port + 1, good), "no peer has the port"
 
 
+def test_a_hello_is_sent_to_the_peer_whatever_its_destination_is(bench: Bench) -> None:
+    """So that a switch at the wrong end of an uplink punts it, and the controller can name that switch."""
+    peer = bench.peer()
+    ((port, frame),) = bench.receive(HELLO, peer=peer)
+    elsewhere = back(frame)[:36] + b"\0\1" + back(frame)[38:]
+    assert bench.send(port, elsewhere)
+    assert peer.recvfrom(2000)[0] == HELLO
+
+
 def test_a_closed_peer_does_not_stop_the_others(bench: Bench) -> None:
     gone, stays = bench.peer(), bench.peer()
     ((port, frame),) = bench.receive(b"x", peer=gone)
