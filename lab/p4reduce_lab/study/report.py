@@ -1,4 +1,4 @@
-"""docs/study.json, docs/study-tables.md and the pictures of docs/study.md, from the results."""
+"""docs/study.json and the pictures of docs/study.md, from the results; all tables in the folder of results."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from p4reduce_lab.report import Table, picture, write_records
 from p4reduce_lab.study.grid import GROUPS, TABLES, TASKS, TRANSFORMER, VARIANTS, runs
 from p4reduce_lab.study.results import Group, Record, read, select
 
-PAGE: Final = "study-tables.md"
+PAGE: Final = "tables.md"
 STEP_TIMES: Final = "study-step-times.json"
 """Of the transformer, as a case of the benchmark measured them that is there no more."""
 LINKS: Final = ("100 Mbit/s", "1 Gbit/s")
@@ -42,7 +42,7 @@ Steps = dict[str, dict[str, float]]
 
 
 def write_report(results: Path, docs: Path) -> None:
-    """Write study.json, the page of tables and the pictures into DOCS; nothing where there are no results."""
+    """Write study.json and the pictures into DOCS, the page of tables beside RESULTS; nothing without results."""
     records = read(results, docs / "study.json")
     if not records:
         return
@@ -51,7 +51,7 @@ def write_report(results: Path, docs: Path) -> None:
     _draw_residues(records, docs / "study-residues.png")
     if select(records, model=TRANSFORMER):
         _draw_transformer(records, docs / "study-transformer.png")
-    (docs / PAGE).write_text(page(records, step_times(docs)), encoding="utf-8")
+    (results.parent / PAGE).write_text(page(records, step_times(docs)), encoding="utf-8")
 
 
 def page(records: Records, times: Steps) -> str:
@@ -59,7 +59,7 @@ def page(records: Records, times: Steps) -> str:
     made = f"{len(records)} of {len(list(runs()))} trainings of the grid (`lab/p4reduce_lab/study/grid.toml`)."
     parts = [
         "<!-- Generated from study.json by `python -m p4reduce_lab.study --report-only`. -->\n",
-        f"# Tables of the study\n\n[The study](study.md) explains settings and columns. {made}\n",
+        f"# Tables of the study\n\n`docs/study.md` explains settings and columns. {made}\n",
     ]
     parts += [f"## {title}\n\n{table.markdown()}\n" for title, table in tables(records, times).items()]
     return "\n".join(parts)
