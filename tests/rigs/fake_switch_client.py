@@ -16,6 +16,7 @@ from msgspec import structs
 
 from p4reduce_contracts.jobs.client import JobClient, JoinTicket, Lease
 from p4reduce_contracts.jobs.lease import ONLY_SWITCH
+from p4reduce_controller import service
 from p4reduce_controller.config import Config, HostPort, OptionalHostAddress, OptionalMacAddress
 from p4reduce_controller.jobs import reconciler
 from p4reduce_controller.jobs.model import Member
@@ -341,7 +342,7 @@ def connect_cables(config: Config, clients: Mapping[str, FakeSwitchClient]) -> N
 def serving(config: Config, *clients: FakeSwitchClient) -> Iterator[Running]:
     """A controller that serves until the block ends; what ends it is raised there. `clients` are of its switches.
 
-    A switch may take LIMIT_S for an answer: only a busy machine delays one in memory.
+    A switch may take LIMIT_S for an answer, and so may a scrape: only a busy machine delays one in memory.
     """
     names = [switch.name for switch in config.switches]
     by_name = dict(zip(names, clients or [FakeSwitchClient() for _ in names], strict=True))
@@ -374,7 +375,10 @@ def serving(config: Config, *clients: FakeSwitchClient) -> Iterator[Running]:
     try:
         if isinstance(running, BaseException):
             raise running
-        with mock.patch.object(reconciler, "_ANSWER_LIMIT_S", LIMIT_S):
+        with (
+            mock.patch.object(reconciler, "_ANSWER_LIMIT_S", LIMIT_S),
+            mock.patch.object(service, "_SCRAPE_LIMIT_S", LIMIT_S),
+        ):
             yield running
     finally:
         if isinstance(running, Running) and thread.is_alive():
