@@ -64,8 +64,9 @@ def test_sdist_and_wheel_have_every_module_and_what_the_demo_reads(installed: Pa
         folder = (ROOT / package).parent
         modules = {str(path.relative_to(folder)) for path in (ROOT / package).rglob("*.py")}
         assert modules and modules <= names
-    where = "from p4reduce_contracts import artifacts; from p4reduce_lab.training import find_script"
-    found = run(installed / "python", "-c", f"{where}; print(find_script(), pipelines.find('default'))", cwd=tmp_path)
+    where = "from p4reduce_runtime import pipeline_folders; from p4reduce_lab.training import find_script"
+    shown = f"{where}; print(find_script(), pipeline_folders.find('default'))"
+    found = run(installed / "python", "-c", shown, cwd=tmp_path)
     script, pipeline = map(Path, found.split())
     assert script.is_file() and pipeline.is_dir()
     assert script.is_relative_to(installed.parent) and pipeline.is_relative_to(installed.parent)

@@ -45,9 +45,10 @@ def launch(wide_system: System, torch_server: ForkServer, tmp_path: Path) -> Lau
     return run
 
 
-def jobs(system: System) -> list[str]:
+def jobs(system: System) -> set[str]:
+    """Return the jobs' names. One that a killed rank of an earlier test made may still wait for its first rank."""
     with JobClient(system.controller.address("jobs on")) as client:
-        return [job.name for job in client.list_jobs().jobs]
+        return {job.name for job in client.list_jobs().jobs}
 
 
 @pytest.mark.slow
@@ -66,9 +67,10 @@ def test_every_collective_of_every_dtype_is_right(wide_system: System, launch: L
         "functional=1",
         "to_one",
     )
+    before = jobs(wide_system)
     for output in launch(3, CHECKS, *checks, "hook=fp16", "hook=powersgd"):
         assert output.endswith("ok\n")
-    assert jobs(wide_system) == []
+    assert jobs(wide_system) <= before
 
 
 @pytest.mark.slow
@@ -85,9 +87,10 @@ def test_a_rank_that_fails_while_a_callback_waits_ends(launch: Launch) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("ranks", "store"), [(2, "kept"), (3, "kept"), (3, "fresh")])
 def test_groups_are_made_again_in_one_process(wide_system: System, launch: Launch, ranks: int, store: str) -> None:
+    before = jobs(wide_system)
     for output in launch(ranks, "made_again.py", store):
         assert output.endswith("cycle 5\n")
-    assert jobs(wide_system) == []
+    assert jobs(wide_system) <= before
 
 
 @pytest.mark.slow
@@ -120,6 +123,7 @@ def losses_over_gloo(torch_server: ForkServer, tmp_path_factory: pytest.TempPath
 def test_scripts_train_as_over_gloo(
     wide_system: System, launch: Launch, tmp_path: Path, losses_over_gloo: dict[str, Any]
 ) -> None:
+    before = jobs(wide_system)
     launch(4, "training_shapes.py", "p4reduce", str(tmp_path / "losses"))
     losses = json.loads((tmp_path / "losses").read_text())
     assert losses_over_gloo.keys() == losses.keys()
@@ -129,7 +133,7 @@ def test_scripts_train_as_over_gloo(
         assert isinstance(got, list) and len(got) == len(wanted), f"{shape}: {got}"
         for step, (one, other) in enumerate(zip(got, wanted, strict=True)):
             assert math.isclose(one, other, rel_tol=TOLERANCE.get(shape, 1e-6)), f"{shape}, step {step}"
-    assert jobs(wide_system) == []
+    assert jobs(wide_system) <= before
 
 
 @pytest.mark.slow
