@@ -116,14 +116,14 @@ def test_clone_and_multicast_entries_are_deleted_after_their_test(
 @pytest.mark.skipif(bmv2.SWITCH is None, reason="simple_switch_grpc is not on PATH")
 @pytest.mark.parametrize(("name", "entry", "frame"), COPIED, ids=lambda value: value if isinstance(value, str) else "")
 def test_on_bmv2_groups_and_sessions_remain_after_a_change_of_the_program(
-    name: str, entry: Entry, frame: bytes
+    name: str, entry: Entry | str, frame: bytes
 ) -> None:
     """The reason why a player deletes them."""
     program = built(name)
     with bmv2.Bmv2Target() as target, Client(target.address) as client:
         client.set_pipeline(program.p4info, program.json)
         target.pipeline_set()
-        client.insert(entry)
+        client.write([("insert", encoded(program, entry))])
         copied = target.arrive(1, frame)
         client.set_pipeline(program.p4info, program.json)
         target.pipeline_set()

@@ -30,11 +30,15 @@ class NarrowPorts(EthernetPorts):
         self._native = dict(zip((2, 3), zeros(Interface, 2), strict=True))
         self.sent: queue.SimpleQueue[tuple[int, bytes]] = queue.SimpleQueue()
         self.watched: set[int] = set()
+        self.woken = True
         self._loop = self  # type: ignore[assignment]
         self._waits = True
 
     def watch_for_room(self, port: int, watch: bool) -> None:
         (self.watched.add if watch else self.watched.discard)(port)
+
+    def has_woken(self, port: int) -> bool:
+        return self.woken
 
     def _transmit(self, frames: Sequence[tuple[int, bytes]]) -> bool:
         for port, frame in frames:
@@ -61,6 +65,10 @@ def test_frames_wait_for_their_interface_in_order() -> None:
     assert sent(ports) == [b"1", b"another port"]
     assert ports.watched == {2}
     ports.room = 1
+    ports.woken = False
+    ports.flush()
+    assert sent(ports) == [], "as in BMv2, frames wait until the socket reports room or an arrival"
+    ports.woken = True
     ports.flush()
     ports.send(2, b"4")
     assert sent(ports) == [b"2"]

@@ -122,7 +122,12 @@ class EthernetPorts:
         if self._outgoing:
             frames, self._outgoing = self._outgoing, []
             self._transmit(frames)
-        for port, waiting in [*self._waiting.items()]:
+        self._send_waiting([port for port in self._waiting if self._loop.has_woken(port)])
+
+    def _send_waiting(self, ports: Sequence[int]) -> None:
+        """Send the frames that wait for these ports, as far as there is room."""
+        for port in ports:
+            waiting = self._waiting[port]
             while waiting and self._transmit([(port, waiting[0])]):
                 waiting.popleft()
             if not waiting:
@@ -134,6 +139,7 @@ class EthernetPorts:
     def wait_when_full(self, wait: bool) -> None:
         """Also set the sockets' send buffers: with `wait` to the system's default, as BMv2's sockets have them."""
         self.flush()
+        self._send_waiting([*self._waiting])
         self._rows["waits"] = self._waits = wait
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
             default = any_socket.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
@@ -177,6 +183,16 @@ class EthernetLoop:
     def watch_for_room(self, port: int, watch: bool) -> None:
         """Return from `run_once` when the socket of a port has room."""
         self._polled["events"][self._ports.rows[port]] = READABLE | (WRITABLE if watch else 0)
+
+    def has_woken(self, port: int) -> bool:
+        """Return, once for each wait of `run_once`, whether the socket of a port had room or a frame.
+
+        An arrival wakes BMv2's sender too: without one it sleeps until half of the socket's buffer is free.
+        """
+        row = self._ports.rows[port]
+        woken = bool(self._polled["revents"][row])
+        self._polled["revents"][row] = 0
+        return woken
 
     def run_once(self, lock: NDArray[np.void]) -> Reason:
         return Reason(self._compiled.run_once(self.buffers.memory, self._ports, lock))

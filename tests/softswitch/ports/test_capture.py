@@ -68,6 +68,9 @@ class NarrowLoop:
         self.calls += 1
         return self.calls % 2 == 0
 
+    def has_woken(self, port: int) -> bool:
+        return True
+
     def watch_for_room(self, port: int, watch: bool) -> None: ...
 
 
