@@ -154,7 +154,7 @@ class Stream:
             reason = _stream_error(error)
         with self._changed:
             self._ended = reason
-            self._call = None  # whoever holds this stream longer does not hold the call: see `received`
+            self._call = None  # a caller may keep this stream, which must not keep the call alive: see `received`
             closing = self._closing
             self._changed.notify_all()
         self._outgoing.put(None)
