@@ -13,7 +13,6 @@ from rigs.fork_server import TORCH, ForkServer, fork_server
 from rigs.networks import racks_of
 from rigs.process_marker import (  # noqa: F401 (hooks)
     pytest_collection_modifyitems,
-    pytest_ignore_collect,
     pytest_runtest_call,
     pytest_runtest_setup,
 )

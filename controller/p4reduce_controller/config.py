@@ -85,13 +85,13 @@ class SwitchConfig(Settings, frozen=True):
     larger than any other controller's. Of the HELLOs at one port, `hellos_a_second` reach the controller, and
     `hello_burst` at once.
 
-    `parent` is the name of the switch above, which sums for this one, "" at the top; `uplink_port` is this switch's
+    `parent` is the name of the switch above, which sums for this one, None at the top; `uplink_port` is this switch's
     port towards it. Between switches `trunk_address` and `trunk_mac` are used, by default `address` and `mac`.
     `flood` are this switch's ports for frames to unknown MAC addresses, by default those under [forwarding].
     """
 
     name: SwitchName = ONLY_SWITCH
-    parent: str = ""
+    parent: str | None = None
     uplink_port: PortNumber | None = None
     p4runtime: HostPort = HostPort("127.0.0.1:9559")
     device_id: Annotated[int, Meta(ge=0, le=_MAX_INT32)] = 1
@@ -110,9 +110,11 @@ class SwitchConfig(Settings, frozen=True):
     def __post_init__(self) -> None:
         if self.election_id != "auto" and self.election_id > MAX_ELECTION_ID:
             raise ConfigError("election_id must have at most 128 bits")
-        if self.parent and self.uplink_port is None:
+        if self.parent == "":
+            msgspec.structs.force_setattr(self, "parent", None)
+        if self.parent is not None and self.uplink_port is None:
             raise ConfigError(f"uplink_port of switch {self.name} must be its port towards its parent {self.parent}")
-        if self.uplink_port is not None and not self.parent:
+        if self.uplink_port is not None and self.parent is None:
             raise ConfigError(f"uplink_port of switch {self.name} needs its parent, the name of the switch above")
         _check_flood(self.flood or ())
 
@@ -239,7 +241,7 @@ def _check_tree(switches: tuple[SwitchConfig, ...]) -> None:
     tops: dict[str, str] = {}
     for switch in switches:
         path = [switch.name]
-        while parent := by_name[path[-1]].parent:
+        while (parent := by_name[path[-1]].parent) is not None:
             if parent not in by_name:
                 raise ConfigError(f"the parent of switch {path[-1]} is {parent!r}; there are {_listed(by_name)}")
             if parent in path:

@@ -73,7 +73,7 @@ def configure(level: str = "info", as_json: bool = False, stream: TextIO | None 
 
 
 class PlainLine(logging.Formatter):
-    """`2026-01-31T12:00:00.000Z INFO p4reduce_controller.jobs.registry: job created job=train`."""
+    """`2026-01-31T12:00:00.000Z INFO p4reduce_controller.registry.registry: job created job=train`."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the record in one line, and the lines of its exception, if there is one."""

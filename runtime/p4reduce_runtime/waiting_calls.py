@@ -1,4 +1,4 @@
-"""Limits on the calls with which a caller keeps a gRPC server waiting.
+"""Limits on the calls with which a caller keeps a gRPC server waiting, and handlers that can hold to them.
 
 gRPC calls the handler of a method with one request when the request has arrived. Until then the call takes a thread of
 the server, or memory, for as long as its caller likes. Servers therefore register such methods with a stream of
@@ -12,7 +12,12 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
+
+import grpc
+from google.protobuf.descriptor import ServiceDescriptor
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
 
 PATIENCE_S: Final = 30.0
 """How long a caller may take for a handshake, a request, or to receive the replies."""
@@ -27,6 +32,31 @@ def connection_options(calls: int) -> list[tuple[str, int]]:
         ("grpc.max_connection_idle_ms", round(_IDLE_S * 1000)),
         ("grpc.max_concurrent_streams", calls),
     ]
+
+
+def generic_handler(
+    service: ServiceDescriptor, servicer: object, guard_of: Callable[[str, Callable[[bytes], Message]], Any]
+) -> grpc.GenericRpcHandler:
+    """Return a generic handler, of grpc or grpc.aio, that serves each RPC with the method of that name on `servicer`.
+
+    `guard_of` returns what checks the calls of an RPC, from its name and what parses its requests: its methods
+    `unary_unary`, `unary_stream` and `stream_stream` wrap a method of the servicer of that kind. The wrapped ones take
+    an iterator of bytes in place of a request.
+    """
+    handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {}
+    for method in service.methods:
+        request, reply = GetMessageClass(method.input_type), GetMessageClass(method.output_type)
+        guard = guard_of(method.name, request.FromString)
+        serve = getattr(servicer, method.name)
+        behavior: Callable[..., object]
+        if method.client_streaming:
+            behavior, kind = guard.stream_stream(serve), grpc.stream_stream_rpc_method_handler
+        elif method.server_streaming:
+            behavior, kind = guard.unary_stream(serve), grpc.stream_stream_rpc_method_handler
+        else:
+            behavior, kind = guard.unary_unary(serve), grpc.stream_unary_rpc_method_handler
+        handlers[method.name] = kind(behavior, response_serializer=reply.SerializeToString)
+    return grpc.method_handlers_generic_handler(service.full_name, handlers)
 
 
 @dataclass(frozen=True)

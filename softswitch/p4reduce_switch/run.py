@@ -25,8 +25,7 @@ from p4reduce_switch.metrics import samples
 from p4reduce_switch.p4runtime import RequestError, Server
 from p4reduce_switch.ports import Gso, PortError, Ports
 from p4reduce_switch.ports.capture import Capture, CapturedPorts
-from p4reduce_switch.ports.ethernet import EthernetPorts, parse_interface
-from p4reduce_switch.ports.link_states import LinkStates
+from p4reduce_switch.ports.ethernet import EthernetPorts, LinkStates, parse_interface
 from p4reduce_switch.ports.udp import Address, UdpUnderlay
 from p4reduce_switch.program import DEFAULT_QUEUES, DEFAULT_TARGET, Program, ProgramError, QueueSettings, TargetOptions
 from p4reduce_switch.switch import DEFAULT_CPU_PORT, Switch

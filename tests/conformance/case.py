@@ -78,25 +78,9 @@ class Case:
         }
 
 
-def program_case(name: str, *steps: Step, program: str | None = None) -> Case:
-    """A case of one of the small programs: of the one that has its name, unless `program` names another."""
-    stem = PROGRAMS / (program or name)
-    return Case(name, stem.with_suffix(".json"), stem.with_suffix(".p4info.txtpb"), steps)
-
-
 def insert(*entries: Entry | str) -> Write:
     """A batch that only inserts."""
     return Write(tuple(("insert", entry) for entry in entries))
-
-
-def modify(*entries: Entry | str) -> Write:
-    """A batch that only modifies."""
-    return Write(tuple(("modify", entry) for entry in entries))
-
-
-def delete(*entries: Entry | str) -> Write:
-    """A batch that only deletes."""
-    return Write(tuple(("delete", entry) for entry in entries))
 
 
 @dataclass(frozen=True)

@@ -8,34 +8,9 @@ from types import TracebackType
 
 from conformance.case import Outputs
 from p4reduce_switch.p4runtime import Server
-from p4reduce_switch.ports import DatapathLoop
 from p4reduce_switch.switch import Switch
 from rigs.limits import LIMIT_S
-
-
-class RememberingPorts:
-    """Every port there is, none of them connected."""
-
-    def __init__(self) -> None:
-        self.sent: list[tuple[int, bytes]] = []
-        self.full: set[int] = set()
-
-    recorder = None
-
-    def datapath_loop(self, wake: int) -> DatapathLoop:
-        raise NotImplementedError("frames are given to the switch one by one")
-
-    def wait_when_full(self, wait: bool) -> None:
-        """There is always room."""
-
-    def flush(self) -> None:
-        """No frame waits."""
-
-    def send(self, port: int, frame: bytes) -> bool:
-        self.sent.append((port, frame))
-        return True
-
-    def close(self) -> None: ...
+from rigs.p4rt import MemoryPorts
 
 
 class EmbeddedTarget:
@@ -43,7 +18,7 @@ class EmbeddedTarget:
 
     def __init__(self) -> None:
         self._switch = Switch()
-        self._ports = RememberingPorts()
+        self._ports = MemoryPorts()
         self._switch.add_ports(self._ports)
         self._server = Server(self._switch, "127.0.0.1:0")
         self._packet_ins = 0
@@ -101,5 +76,5 @@ class EmbeddedTarget:
         return self._packet_ins, len(self._digests)
 
     def _taken(self) -> Outputs:
-        taken, self._ports.sent = tuple(self._ports.sent), []
-        return taken
+        sent = self._ports.sent
+        return tuple(sent.get() for _ in range(sent.qsize()))

@@ -10,31 +10,31 @@ from conformance.case import ARTIFACTS, Arrive, Case, Step
 from p4reduce_contracts import wire
 from p4reduce_contracts.wire.check import check_of
 from p4reduce_controller.p4runtime.entries import DigestConfig, Entry, MulticastGroup, TableEntry
+from p4reduce_controller.registry.job import Grant
+from p4reduce_controller.switches.entries import v1model
+from p4reduce_controller.switches.program_names import FLOOD_GROUP, V1MODEL
 from rigs.pipeline import (
     EPOCH,
-    GROUP,
     JOB,
     PARENT,
-    PARENT_INSTANCE,
+    SLOT_BASE,
     SLOT_COUNT,
     SWITCH_IP,
     SWITCH_MAC,
-    UP_GROUP,
     UPLINK_PORT,
-    Host,
     from_host,
+    grant_of,
     ipv4_header,
     ones_complement_sum,
     rank_host,
     rank_ip,
     rank_mac,
-    rank_udp_port,
+    switch_config,
     udp_frame,
 )
 from rigs.secret import rank_secret
 
 GEOMETRIES = {"small": wire.SMALL, "default": wire.DEFAULT, "jumbo": wire.JUMBO}
-SLOT_BASE = 2
 OTHER_IP, OTHER_MAC = 0x0A0000FE, 0x0200000000FE
 BROADCAST = 0xFFFFFFFFFFFF
 ETHERNET_BYTES = 14
@@ -72,87 +72,35 @@ class Network:
         """What makes it a switch: its address, the flood group, learned MACs of rank 0 and 1."""
         ports = sorted({self.port(rank) for rank in range(self.world_size)} | {40})
         entries: list[Entry] = [
-            TableEntry(
-                "MainIngress.address.switch_address",
-                {"target_ip": SWITCH_IP},
-                "MainIngress.address.is_switch",
-                {"mac": SWITCH_MAC},
-            ),
-            TableEntry("MainIngress.address.own_ip", {"source_ip": SWITCH_IP}, "MainIngress.address.claims_ip"),
-            TableEntry("MainIngress.address.own_mac", {"src_mac": SWITCH_MAC}, "MainIngress.address.claims_mac"),
-            MulticastGroup(1, tuple((port, port) for port in ports)),
-            DigestConfig("mac_learn_t"),
+            *v1model.switch_address(switch_config(), V1MODEL),
+            MulticastGroup(FLOOD_GROUP, tuple((port, port) for port in ports)),
+            DigestConfig(V1MODEL.mac_learn),
         ]
         for rank in (0, 1):
             mac, port = rank_mac(rank), self.port(rank)
-            entries.append(
-                TableEntry(
-                    "MainIngress.forwarding.mac_table",
-                    {"dst_mac": mac},
-                    "MainIngress.forwarding.forward",
-                    {"port": port},
-                )
-            )
-            entries.append(
-                TableEntry(
-                    "MainIngress.forwarding.learned",
-                    {"src_mac": mac, "ingress_port": port},
-                    "MainIngress.forwarding.known",
-                )
-            )
+            entries.append(TableEntry(V1MODEL.mac_table, {"dst_mac": mac}, V1MODEL.forward, {"port": port}))
+            entries.append(TableEntry(V1MODEL.learned, {"src_mac": mac, "ingress_port": port}, V1MODEL.known))
         return entries
+
+    def _grant(self, epoch: int = EPOCH, slot_base: int = SLOT_BASE) -> Grant:
+        ranks = [rank_host(rank, rank_secret(rank)) for rank in range(self.world_size)]
+        return grant_of(ranks, PARENT if self.leaf else None, epoch, slot_base, port_of=self.port)
 
     def job(self) -> list[Entry]:
         """The job's group and its members' addresses."""
-        group = MulticastGroup(GROUP, tuple((self.port(rank), rank) for rank in range(self.world_size)))
-        entries = [group, *(self._member(rank, rank_host(rank, rank_secret(rank))) for rank in range(self.world_size))]
-        if self.leaf:
-            up = MulticastGroup(UP_GROUP, ((UPLINK_PORT, PARENT_INSTANCE),))
-            entries += [up, self._member(PARENT_INSTANCE, PARENT), self.parent_admission()]
-        return entries
-
-    def _member(self, instance: int, host: Host) -> TableEntry:
-        address = {"dst_mac": host.mac, "dst_ip": host.ip, "dst_port": host.udp_port}
-        switch = {"src_mac": SWITCH_MAC, "src_ip": SWITCH_IP, "secret": host.secret}
-        return TableEntry(
-            "MainEgress.address_reply.job_member",
-            {"job": JOB, "rank": instance},
-            "MainEgress.address_reply.address_to",
-            address | switch,
-        )
+        grant = self._grant()
+        members = v1model.members(grant, switch_config(), V1MODEL)
+        group, *up = v1model.groups(grant)
+        ranks, parent = members[: self.world_size], members[self.world_size :]
+        return [group, *ranks, *up, *parent, *v1model.admission(grant, V1MODEL)[self.world_size :]]
 
     def parent_admission(self, epoch: int = EPOCH) -> TableEntry:
         """What admits the parent of a leaf."""
-        match = {"ingress_port": UPLINK_PORT, "ipv4_src": PARENT.ip, "udp_src_port": PARENT.udp_port}
-        return TableEntry(
-            "MainIngress.admission.admit",
-            match | {"job": JOB, "secret": PARENT.secret},
-            "MainIngress.admission.admit_parent",
-            {"slot_count": SLOT_COUNT, "epoch": epoch, "group": GROUP},
-        )
+        return v1model.admission(self._grant(epoch), V1MODEL)[self.world_size]
 
     def admission(self, rank: int, epoch: int = EPOCH, slot_base: int = SLOT_BASE) -> TableEntry:
         """What admits a rank."""
-        return TableEntry(
-            "MainIngress.admission.admit",
-            {
-                "ingress_port": self.port(rank),
-                "ipv4_src": rank_ip(rank),
-                "udp_src_port": rank_udp_port(rank),
-                "job": JOB,
-                "secret": rank_secret(rank),
-            },
-            "MainIngress.admission.admit_rank",
-            {
-                "rank_bit": 1 << rank,
-                "full": (1 << self.world_size) - 1,
-                "slot_base": slot_base,
-                "slot_count": SLOT_COUNT,
-                "epoch": epoch,
-                "group": UP_GROUP if self.leaf else GROUP,
-                "to_parent": int(self.leaf),
-            },
-        )
+        return v1model.admission(self._grant(epoch, slot_base), V1MODEL)[rank]
 
     def contribution(
         self, rank: int, slot: int, round_: int, keys: tuple[int, ...], blocks: dict[int, bytes], epoch: int = EPOCH

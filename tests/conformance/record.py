@@ -3,6 +3,8 @@
 python record.py            record every case, then compare with the embedded switch
 python record.py --check    compare BMv2, the recordings and the embedded switch; write nothing
 python record.py lpm drop   only these cases
+python record.py --steps FILE lpm
+                            this case with other steps, or a new one; FILE has a step a line, as a recording has
 
 A case over which BMv2 crashes keeps the recording it has; the others go on, and the exit status is not 0.
 """
@@ -10,6 +12,7 @@ A case over which BMv2 crashes keeps the recording it has; the others go on, and
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import time
 from collections.abc import Sequence
@@ -18,8 +21,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from conformance import bmv2, recording  # noqa: E402
-from conformance.case import Answers, Case, Write  # noqa: E402
-from conformance.corpus import all_cases  # noqa: E402
+from conformance.case import Answers, Case, Step, Write, step_from_json  # noqa: E402
+from conformance.corpus import all_cases, small_case  # noqa: E402
 from conformance.embedded import EmbeddedTarget  # noqa: E402
 from conformance.exceptions import ANY_ORDER, DIFFERENT  # noqa: E402
 from conformance.replay import differences, replay  # noqa: E402
@@ -60,16 +63,28 @@ def answers_of_bmv2(case: Case) -> Answers:
             raise bmv2.Bmv2Error(f"BMv2's P4Runtime server: {error}") from error
 
 
+def steps_of(path: Path) -> tuple[Step, ...]:
+    """The steps of a file in the form of a recording's text, of which it needs neither the answers nor head and end."""
+    rows = (json.loads(line) for line in path.read_text().splitlines())
+    return tuple(step_from_json(row) for row in rows if "case" not in row and "packet_ins" not in row)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit status."""
     parser = argparse.ArgumentParser(description="Record BMv2's answers to the conformance corpus.")
     parser.add_argument("cases", nargs="*", help="cases to run (default: all)")
     parser.add_argument("--check", action="store_true", help="compare, and write nothing")
+    parser.add_argument("--steps", type=Path, metavar="FILE", help="new steps of the one case that is named")
     options = parser.parse_args(arguments)
     if bmv2.SWITCH is None:
         print("simple_switch_grpc is not on PATH: install BMv2 (behavioral-model)", file=sys.stderr)
         return 1
     known = all_cases()
+    if options.steps is not None:
+        if len(options.cases) != 1:
+            parser.error("--steps takes one case")
+        (name,) = options.cases
+        known = {name: small_case(name, steps_of(options.steps))}
     unknown = [name for name in options.cases if name not in known]
     if unknown:
         print(f"no such case: {', '.join(unknown)}", file=sys.stderr)
@@ -94,9 +109,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"{name}: {line}")
         failed += bool(found)
         frames += sum(not isinstance(step, Write) for step in case.steps)
-    if not options.cases and not options.check:
-        for name in set(recording.names()) - set(known):
-            recording.delete(name)
     count = len(options.cases or known) - len(not_played)
     print(
         f"{count} cases, {frames} frames against simple_switch_grpc {build} in {time.monotonic() - started:.0f} s: "

@@ -76,11 +76,6 @@ def load(name: str) -> Recording:
     return Recording(head["case"], head["target"], head["digests"], steps, answers)
 
 
-def delete(name: str) -> None:
-    """Delete one recording."""
-    _path(name).unlink()
-
-
 def _path(name: str) -> Path:
     return RECORDINGS / f"{name}.jsonl.gz"
 

@@ -32,7 +32,6 @@ def test_every_small_program_has_a_case_and_a_recording() -> None:
     assert programs == {case.json.stem for case in small_programs().values()}
     assert programs == {path.stem for path in PROGRAMS.glob("*.json")}
     assert len(programs) >= 40
-    assert set(recording.names()) == set(all_cases())
 
 
 def test_the_cases_of_the_p4reduce_program_have_2000_frames() -> None:
@@ -103,7 +102,7 @@ def test_exceptions_are_of_cases_that_exist() -> None:
 
 @pytest.mark.parametrize("name", sorted(ANY_ORDER))
 def test_reordered_frames_of_an_any_order_case_are_a_difference(name: str) -> None:
-    """Some frames that one step sends out of one port differ; test_conformance_bmv2.py compares with BMv2."""
+    """Some frames that one step sends out of one port differ; test_conformance_replay.py compares with BMv2."""
     known = recording.load(name)
     backwards = Answers(tuple(answer[::-1] for answer in known.answers.steps))
     forwards = Answers(known.answers.steps)

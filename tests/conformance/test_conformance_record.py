@@ -52,6 +52,15 @@ def test_a_crash_of_bmv2_ends_its_case_alone(folder: Path, check: bool, capsys: 
     assert said.rstrip().endswith(f"whose recordings are as they were: {CRASHES}")
 
 
+def test_other_steps_of_a_case_are_recorded(folder: Path, tmp_path: Path) -> None:
+    before = recording.load(FINE)
+    text = recording.read_text(FINE).splitlines()
+    steps = tmp_path / "steps"
+    steps.write_text("\n".join([*text[:-2], '{"port": 1, "frame": "070707"}', text[-1]]))
+    assert record.main(["--steps", str(steps), FINE]) == 0
+    assert recording.load(FINE).steps == (*before.steps[:-1], Arrive(1, b"\7\7\7"))
+
+
 def test_recording_without_a_crash_ends_with_status_0(folder: Path) -> None:
     assert record.main([FINE]) == 0
 

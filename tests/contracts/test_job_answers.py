@@ -57,6 +57,10 @@ def test_counts_that_are_left_out_are_0(client: JobClient) -> None:
     assert client.stats() == Stats((job,), (DropStats("STALE", Count()),))
 
 
+def test_counts_are_never_negative() -> None:
+    assert Count(3, 500) - Count(10, 200) == Count(0, 300)
+
+
 def test_trees_arrive_as_levels(client: JobClient) -> None:
     leaf, root = Level("leaf1", ((0,), (1,)), "root"), Level("root", ((0, 1), (2,)))
     assert client.wait_lease(1, 1.0).levels == (leaf, root)

@@ -22,8 +22,7 @@ from p4reduce_contracts.wire import (
     pack,
     unpack,
 )
-from p4reduce_contracts.wire.check import check_of, checks_of, weight, weights
-from rigs.check_odds import errors_of_a_bit, errors_of_two_bits, modulus, odd_weights, unseen_by
+from p4reduce_contracts.wire.check import check_of, weight, weights
 
 WORDS = st.integers(0, 0xFFFFFFFF)
 ALL_WEIGHTS = [weight(column, word) for column in range(MAX_COLUMNS) for word in range(MAX_BLOCK_WORDS)]
@@ -65,13 +64,6 @@ def test_the_check_is_the_weighted_sum_of_the_words(data: st.DataObject, block_w
     places = [(column, word) for column in columns for word in range(block_words)]
     expected = sum(value * weight(*place) for value, place in zip(words, places, strict=True)) % 2**32
     assert check_of(present, to_bytes(words), block_words) == expected
-
-
-@given(st.data(), st.lists(st.integers(0, 15), max_size=12))
-def test_the_checks_of_several_frames_are_each_frame_s(data: st.DataObject, presents: list[int]) -> None:
-    blocks = [data.draw(st.binary(min_size=size, max_size=size)) for size in (32 * p.bit_count() for p in presents)]
-    each = [check_of(present, part, 8) for present, part in zip(presents, blocks, strict=True)]
-    assert checks_of(presents, b"".join(blocks), 8) == each
 
 
 @given(st.data(), st.integers(2, 5))
@@ -136,27 +128,3 @@ def test_no_message_shows_a_secret() -> None:
     frame = Frame(2, 1, 0, 7, 3, 100, 15, 0x12345678, 0, (1, 2, 3, 4), b"")
     assert str(0x12345678) not in repr(frame)
     assert "12345678" not in repr(frame)
-
-
-def test_counts_for_an_odd_modulus_equal_those_of_an_exhaustive_search() -> None:
-    """With weights that are not chosen, so that some errors go unseen."""
-    prime = 10_007
-    chosen = [weight(column, 0) % prime for column in range(6)]
-    errors = errors_of_a_bit()
-    of_two_words = sum(
-        (one * first + sign * other * second) % prime == 0
-        for first, second in combinations(chosen, 2)
-        for one in errors
-        for other in errors
-        for sign in (1, -1)
-    )
-    of_one_word = sum(error % prime == 0 for error in [*errors_of_two_bits(), *errors * len(chosen)])
-    assert of_two_words + of_one_word == unseen_by(prime, chosen) > 0
-
-
-@pytest.mark.parametrize("headroom_bits", [0, 5, 10])
-def test_an_odd_modulus_can_detect_every_two_bit_error(headroom_bits: int) -> None:
-    """As docs/decisions/12 plans it for wire version 3: 2^headroom_bits such check words add up without a wrap."""
-    prime = modulus(headroom_bits)
-    assert prime - 1 << headroom_bits < 2**32
-    assert unseen_by(prime, odd_weights(prime, MAX_COLUMNS * MAX_BLOCK_WORDS + 1)) == 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,10 +12,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from p4reduce_contracts.jobs.client import JobClient, UnknownJobError
 from p4reduce_contracts.jobs.lease import ONLY_SWITCH
 from p4reduce_controller import config as configuration
-from p4reduce_controller.jobs import reconciler
-from p4reduce_controller.jobs.links import SILENT_AFTER
-from p4reduce_controller.metrics import KEPT_S
-from p4reduce_controller.p4names import V1MODEL
+from p4reduce_controller.config import Config
+from p4reduce_controller.registry.links import SILENT_AFTER
+from p4reduce_controller.service.metrics import KEPT_S
+from p4reduce_controller.switches import reconciler
+from p4reduce_controller.switches.program_names import V1MODEL
 from p4reduce_runtime import metrics
 from p4reduce_runtime.settings import ConfigError
 from rigs.fake_switch_client import RACKS, Running, form, form_at, make_config, serving, with_tree
@@ -28,18 +28,11 @@ Scraped = dict[tuple[str, tuple[str, ...]], float]
 
 
 @pytest.fixture
-def running(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Running]:
-    """Over one switch, or over a tree of those that a parameter gives with their parents."""
-    parents = getattr(request, "param", {ONLY_SWITCH: ""})
-    config = configuration.override(make_config(tmp_path), metrics="127.0.0.1:0")
-    with serving(with_tree(config, parents)) as controller:
-        yield controller
-
-
-@pytest.fixture
-def client(running: Running) -> Iterator[JobClient]:
-    with JobClient(running.address) as one:
-        yield one
+def config(config: Config, request: pytest.FixtureRequest) -> Config:
+    """Of one switch, or of a tree of those that a parameter gives with their parents."""
+    return with_tree(
+        configuration.override(config, metrics="127.0.0.1:0"), getattr(request, "param", {ONLY_SWITCH: ""})
+    )
 
 
 def scrape(running: Running) -> Scraped:
@@ -54,7 +47,7 @@ def scrape(running: Running) -> Scraped:
     }
 
 
-@pytest.mark.parametrize(("running", "at"), NETWORKS.values(), indirect=["running"], ids=NETWORKS)
+@pytest.mark.parametrize(("config", "at"), NETWORKS.values(), indirect=["config"], ids=NETWORKS)
 def test_metrics_of_a_job_and_its_counters(running: Running, client: JobClient, at: list[str]) -> None:
     job = client.create_job("train", 2, 4)
     form_at(running, client, "train", at)
@@ -124,18 +117,7 @@ def test_resets_by_cause_and_refusals_by_reason(running: Running, client: JobCli
     "a scrape by Prometheus while the switch is unavailable: `p4reduce_controller_switch_up` is 0, and the rest "
     "is answered"
 )
-def test_metrics_show_a_lost_switch(running: Running, client: JobClient) -> None:
-    client.create_job("train", 1)
-    form(running, client, "train", 1)
-    assert scrape(running)["p4reduce_controller_switch_up", ("switch",)] == 1
-    running.client.reachable = False
-    found = scrape(running)
-    assert found["p4reduce_controller_switch_up", ("switch",)] == 0
-    assert not [name for name, _ in found if name == metrics.JOB_ROUNDS.name]
-    assert found["p4reduce_job_members", ("train",)] == 1
-
-
-@pytest.mark.parametrize("running", [RACKS], indirect=True)
+@pytest.mark.parametrize("config", [RACKS], indirect=True)
 def test_metrics_of_a_tree_lack_only_those_of_the_lost_switch(
     running: Running, client: JobClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:

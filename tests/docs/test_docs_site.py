@@ -24,6 +24,7 @@ OUTSIDE = sorted(
 
 
 @pytest.mark.skipif(importlib.util.find_spec("mkdocs") is None, reason="mkdocs is not installed: p4reduce[docs]")
+@pytest.mark.processes
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
     environment = os.environ | {"NO_MKDOCS_2_WARNING": "1"}

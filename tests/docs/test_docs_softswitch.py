@@ -41,6 +41,7 @@ def test_tests_and_cases_named_in_the_table_exist() -> None:
 
 
 @pytest.mark.skipif(not SHELL.exists(), reason="p4runtime-shell is not installed: run `make test`")
+@pytest.mark.processes
 def test_the_example_balances_load() -> None:
     start = PAGE.index("    for port in 1, 2:")
     example = textwrap.dedent(PAGE[start : PAGE.index("About three of four flows")])

@@ -76,9 +76,9 @@ def test_the_page_names_files_that_are_there() -> None:
     assert {name for name in named if not (ROOT / name).exists()} == set()
 
 
-@pytest.mark.processes
 @needs_shell
-def test_the_router_forwards_by_the_routes_that_p4runtime_shell_wrote(
+@pytest.mark.processes
+def test_p4runtime_shell_writes_the_routes_and_takes_the_commands_of_the_page(
     switch: tuple[Switch, MemoryPorts, str],
 ) -> None:
     running, ports, address = switch
@@ -104,6 +104,20 @@ def test_the_router_forwards_by_the_routes_that_p4runtime_shell_wrote(
         (1, "000000000110000000000101", 8),
     ]
     assert all(ones_complement_sum(frame[14:34]) == 0xFFFF for _, frame in left)
+    (commands,) = re.findall(r"```python\n(te = .*?)```", PAGE, re.S)
+    pipeline = f"{EXAMPLE}/l3_switch.p4info.txtpb,{EXAMPLE}/l3_switch.json"
+    arguments = ["--device-id", "0", "--grpc-addr", address, "--election-id", "0,2", "--config", pipeline]
+    done = subprocess.run(
+        [SHELL, "-m", "p4runtime_sh", *arguments],
+        input=commands + "print('the' + ' end')\n",
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+    assert "the end" in done.stdout
+    assert not re.search("Error|Exception|Traceback", done.stdout + done.stderr), done.stdout + done.stderr
+    assert r"\\x0a\\x00\\x03\\x00" in done.stdout, "table_dump shows the entry"
 
 
 @pytest.mark.p4c
@@ -138,22 +152,3 @@ def test_hosts_reach_each_other_in_mininet(name: str) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     assert " 3 received, 0% packet loss" in done.stdout, done.stdout + done.stderr
     assert "ttl=63" in done.stdout
-
-
-@pytest.mark.processes
-@needs_shell
-def test_p4runtime_shell_takes_the_commands_of_the_page(switch: tuple[Switch, MemoryPorts, str]) -> None:
-    (commands,) = re.findall(r"```python\n(te = .*?)```", PAGE, re.S)
-    pipeline = f"{EXAMPLE}/l3_switch.p4info.txtpb,{EXAMPLE}/l3_switch.json"
-    arguments = ["--device-id", "0", "--grpc-addr", switch[2], "--election-id", "0,1", "--config", pipeline]
-    done = subprocess.run(
-        [SHELL, "-m", "p4runtime_sh", *arguments],
-        input=commands + "print('the' + ' end')\n",
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_S,
-        check=False,
-    )
-    assert "the end" in done.stdout
-    assert not re.search("Error|Exception|Traceback", done.stdout + done.stderr), done.stdout + done.stderr
-    assert r"\\x0a\\x00\\x03\\x00" in done.stdout, "table_dump shows the entry"

@@ -7,88 +7,114 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 
 from rigs import system as rigs_system
 from rigs.limits import LIMIT_S
-from rigs.system import start_controller, start_switch
+from rigs.system import Process, start_controller, start_switch
 
 ROOT = Path(__file__).parents[2]
 RIGS = ROOT / "tests" / "rigs"
+LEAVES = ("leaf1", "leaf2")
 WALKS = {
-    "Path of a gradient": "worker/p4reduce/",
-    "Path of a frame": "softswitch/p4reduce_switch/",
-    "Path of a job": "",
+    "Path of a gradient": ("worker/p4reduce/", {"hook"}),
+    "Path of a gradient through the torch backend": ("worker/p4reduce/", {"rank"}),
+    "Path of a frame": ("softswitch/p4reduce_switch/", {"leaf1"}),
+    "Path of a frame through two racks": ("", {"rank", "leaf1", "root", "controller"}),
+    "Path of a job": ("", {"command", "controller", "leaf1"}),
 }
-"""Headings, and the folder that the paths below each are in."""
+"""Headings, the folder that the paths below each are in, and the programs that enter them."""
+STEP = re.compile(r"^\d+\. (?:(\w+): )?`([^`]+)`", re.MULTILINE)
+
+Entered = dict[str, list[tuple[int, str]]]
+"""By program: when it entered which file."""
 
 
-def walk(heading: str) -> list[str]:
-    """The files of a walk, from the root."""
+def walk(heading: str) -> list[tuple[str, str]]:
+    """The steps of a walk: the program where the page names one, and the file, from the root."""
     page = (ROOT / "docs" / "architecture.md").read_text()
     section = page.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
-    return [WALKS[heading] + path for path in re.findall(r"^\d+\. `([^`]+)`", section, re.MULTILINE)]
+    return [(program, WALKS[heading][0] + path) for program, path in STEP.findall(section)]
 
 
 def is_interpreted(path: str) -> bool:
     """Whether Python enters it: not where all functions are compiled."""
-    return "\n@kernel(" not in (ROOT / path).read_text()
+    return "\n@kernel(" not in (ROOT / path).read_text() and path.endswith(".py")
+
+
+def traced(folder: Path, name: str) -> list[str]:
+    return [str(RIGS / "entered_files.py"), str(folder / name)]
+
+
+@contextmanager
+def two_racks(folder: Path) -> Iterator[str]:
+    """A root, two leaves and a controller, each traced; yields the job service's address."""
+    with ExitStack() as stack:
+
+        def start(name: str, program: Callable[..., Process], *arguments: object, **more: object) -> Process:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(rigs_system, "COMMAND", [*traced(folder, name), "p4reduce"])
+                started = program(folder, *arguments, **more)
+            stack.callback(started.end, signal.SIGTERM)
+            return started
+
+        root = start("root", start_switch)
+        above = root.address("UDP")
+        leaves = {name: start(name, start_switch, uplink=above) for name in LEAVES}
+        paths = {"root": above} | {name: leaf.address("UDP") for name, leaf in leaves.items()}
+        yield start("controller", start_controller, root, leaves=leaves, paths=paths).address("jobs on")
 
 
 @pytest.fixture(scope="module")
-def entered(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[tuple[int, str]]]:
-    """By program: when it entered which file, while a job is made and its one rank trains two steps."""
+def entered(tmp_path_factory: pytest.TempPathFactory) -> Entered:
+    """While a job is made and its one rank trains two steps, then two ranks sum by the backend, one in each rack."""
     folder = tmp_path_factory.mktemp("walks")
 
-    def traced(name: str) -> list[str]:
-        return [str(RIGS / "entered_files.py"), str(folder / name)]
+    def start(name: str, *command: str, variables: Mapping[str, str]) -> subprocess.Popen[bytes]:
+        python = [sys.executable, *traced(folder, name), *command]
+        return subprocess.Popen(python, env={**os.environ, **variables}, stdout=subprocess.DEVNULL)
 
     warm = [sys.executable, "-m", "p4reduce_contracts", "warm"]  # under a trace compiling would take minutes
     subprocess.run(warm, check=True, timeout=LIMIT_S, stdout=subprocess.DEVNULL)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rigs_system, "COMMAND", [*traced("switch"), "p4reduce"])
-        switch = start_switch(folder)
-        try:
-            patch.setattr(rigs_system, "COMMAND", [*traced("controller"), "p4reduce"])
-            controller = start_controller(folder, switch)
-            try:
-                address = controller.address("jobs on")
-                create = ["p4reduce", "job", "create", "walk", "--world-size", "1", "--controller", address]
-                subprocess.run(
-                    [sys.executable, *traced("command"), *create],
-                    check=True,
-                    timeout=LIMIT_S,
-                    stdout=subprocess.DEVNULL,
-                )
-                variables = {"P4REDUCE_JOB": "walk", "P4REDUCE_CONTROLLER": address, "RANK": "0", "WORLD_SIZE": "1"}
-                train = [sys.executable, *traced("worker"), str(RIGS / "one_rank_training.py")]
-                subprocess.run(train, check=True, timeout=LIMIT_S, env={**os.environ, **variables})
-            finally:
-                controller.end(signal.SIGTERM)
-        finally:
-            switch.end(signal.SIGTERM)
+    with two_racks(folder) as address:
+        create = ["p4reduce", "job", "create", "walk", "--world-size", "1", "--slots", "8", "--controller", address]
+        assert start("command", *create, variables={}).wait(LIMIT_S) == 0
+        variables = {"P4REDUCE_CONTROLLER": address, "P4REDUCE_SWITCH": LEAVES[0]}
+        alone = {"P4REDUCE_JOB": "walk", "RANK": "0", "WORLD_SIZE": "1"}
+        train = str(RIGS / "one_rank_training.py")
+        assert start("hook", train, variables={**variables, **alone}).wait(LIMIT_S) == 0
+        script, store = str(RIGS / "backend_rank.py"), str(folder / "store")
+        ranks = [
+            start(name, script, store, str(rank), "2", variables={**variables, "P4REDUCE_SWITCH": LEAVES[rank]})
+            for rank, name in enumerate(("rank", "other"))
+        ]
+        assert [rank.wait(LIMIT_S) for rank in ranks] == [0, 0]
     return {
         name: [(int(when), path) for when, path in map(str.split, (folder / name).read_text().splitlines())]
-        for name in ("switch", "controller", "command", "worker")
+        for name in set().union(*(programs for _, programs in WALKS.values()))
     }
 
 
 @pytest.mark.slow
-def test_a_run_enters_the_files_of_a_walk_in_order(entered: dict[str, list[tuple[int, str]]]) -> None:
+@pytest.mark.processes
+def test_a_run_enters_the_files_of_a_walk_in_order(entered: Entered) -> None:
     for heading in WALKS:
         check(heading, entered)
 
 
-def check(heading: str, entered: dict[str, list[tuple[int, str]]]) -> None:
-    files = walk(heading)
-    assert len(files) == len(set(files)) > 5, "each file is named once"
-    begin = min(when for when, path in entered["worker"] if path.endswith("pytorch/ddp.py"))
-    begin = {"Path of a gradient": begin, "Path of a frame": 0, "Path of a job": entered["command"][0][0]}[heading]
-    events = sorted(event for program in entered.values() for event in program if event[0] >= begin)
-    at = begin
-    for path in filter(is_interpreted, files):
-        after = [when for when, file in events if file == path and when >= at]
-        assert after, f"{path} is not entered after what the page names before it"
-        at = after[0]
+def check(heading: str, entered: Entered) -> None:
+    steps = walk(heading)
+    interpreted = [(program, path) for program, path in steps if is_interpreted(path)]
+    assert len(interpreted) == len(set(interpreted)) > 5, "each step is named once"
+    at = 0
+    if heading == "Path of a gradient":
+        at = min(when for when, path in entered["hook"] if path.endswith("pytorch/ddp.py"))
+    for program, path in interpreted:
+        programs = {program} if program else WALKS[heading][1]
+        after = [when for name in programs for when, file in entered[name] if file == path and when >= at]
+        assert after, f"{program or heading}: {path} is not entered after what the page names before it"
+        at = min(after)

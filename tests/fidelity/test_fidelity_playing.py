@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import grpc
 import pytest
 
 from conformance import bmv2
 from conformance.case import PROGRAMS
-from fidelity import playing
-from fidelity.generated import Expected, GeneratedTest, Outputs
+from fidelity.generated import Expected, GeneratedTest
 from fidelity.playing import BMV2, EMBEDDED, Built, Player, Verdict, read_built
 from p4reduce_controller.p4runtime import codec
 from p4reduce_controller.p4runtime.client import Client
@@ -128,88 +126,3 @@ def test_on_bmv2_groups_and_sessions_remain_after_a_change_of_the_program(
         client.set_pipeline(program.p4info, program.json)
         target.pipeline_set()
         assert len(copied) >= 2 and sorted(target.arrive(1, frame)) == sorted(copied)
-
-
-class Refusal(grpc.RpcError):
-    """What a stub raises for INVALID_ARGUMENT."""
-
-    def code(self) -> grpc.StatusCode:
-        return grpc.StatusCode.INVALID_ARGUMENT
-
-    def details(self) -> str:
-        return "invalid"
-
-    def trailing_metadata(self) -> None: ...
-
-
-class Switch:
-    """Both a target and a connection to it: remembers the requests, and refuses `refused`, one (operation, id)."""
-
-    address = ""
-
-    def __init__(self, refused: tuple[str, int] | None = None) -> None:
-        self.calls: list[str | tuple[str, int]] = []
-        self._refused = refused
-
-    def __enter__(self) -> Switch:
-        self.calls.append("start")
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.calls.append("end")
-
-    def open(self, *, require_primary: bool) -> None: ...
-
-    def close(self) -> None: ...
-
-    def pipeline_set(self) -> None: ...
-
-    def addressed(self, request: Any) -> Any:
-        return request
-
-    def call(self, name: str, request: Any, least_s: float) -> None:
-        if name != "Write":
-            self.calls.append("program")
-            return
-        (update,) = request.updates
-        kind = p4r.Update.Type.Name(update.type)
-        entity = update.entity
-        replication = entity.packet_replication_engine_entry
-        id = replication.clone_session_entry.session_id or replication.multicast_group_entry.multicast_group_id
-        if (kind, id or entity.table_entry.table_id) == self._refused:
-            raise Refusal
-        self.calls.append((kind, id or entity.table_entry.table_id))
-
-    def arrive(self, port: int, frame: bytes) -> Outputs:
-        self.calls.append("frame")
-        return ()
-
-
-def calls(
-    monkeypatch: pytest.MonkeyPatch, refused: tuple[str, int] | None = None
-) -> tuple[list[str | tuple[str, int]], list[Verdict]]:
-    """Play a test with a session, an entry and a group twice: what the switch was asked for, and the verdicts."""
-    switch = Switch(refused)
-    monkeypatch.setattr(playing, "Bmv2Target", lambda: switch)
-    monkeypatch.setattr(playing, "Connection", lambda *_args, **_options: switch)
-    table = p4r.Entity()
-    table.table_entry.table_id = 9
-    entities = (encoded(PROGRAM, clone_session(5)), table, encoded(PROGRAM, MulticastGroup(6)))
-    with Player(BMV2) as player:
-        verdicts = [player.play(PROGRAM, GeneratedTest(1, b"a", (), entities)).verdict for _ in range(2)]
-    return switch.calls, verdicts
-
-
-def test_clone_sessions_and_groups_are_deleted_after_their_test(monkeypatch: pytest.MonkeyPatch) -> None:
-    one = ["program", ("INSERT", 5), ("INSERT", 9), ("INSERT", 6), "frame", ("DELETE", 5), ("DELETE", 6)]
-    assert calls(monkeypatch) == (["start", *one, *one, "end"], [Verdict.PASS] * 2)
-
-
-def test_after_a_refusal_what_was_inserted_before_is_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
-    one = ["program", ("INSERT", 5), ("DELETE", 5)]
-    assert calls(monkeypatch, ("INSERT", 9)) == (["start", *one, *one, "end"], [Verdict.ERROR] * 2)
-
-
-def test_a_switch_that_does_not_delete_is_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    one = ["start", "program", ("INSERT", 5), ("INSERT", 9), ("INSERT", 6), "frame", ("DELETE", 5), "end"]
-    assert calls(monkeypatch, ("DELETE", 6)) == ([*one, *one], [Verdict.PASS] * 2)

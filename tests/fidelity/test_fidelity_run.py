@@ -72,26 +72,6 @@ def test_a_second_run_takes_the_results_of_the_first(tmp_path: Path, monkeypatch
     assert again == first
 
 
-def test_another_seed_keeps_the_results_of_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = Tools(monkeypatch)
-    run.Run(tmp_path, 1, 3, 1.0, made.generate).record(SOURCE)
-    more = run.Run(tmp_path, 2, 3, 1.0, made.generate).record(SOURCE)
-    assert made.generated == [1, 2] and made.tests_played == {BMV2: 4, "one": 4, "other": 4}
-    assert sorted(more.outcomes[BMV2]) == [f"seed{seed}/drop_by_copy_{number}" for seed in (1, 2) for number in (0, 1)]
-    fewer = run.Run(tmp_path, 1, 3, 1.0, made.generate).record(SOURCE)
-    assert fewer.tests == 2 and made.tests_played[BMV2] == 4
-    assert run.Run(tmp_path, 2, 3, 1.0, made.generate).record(SOURCE) == more
-
-
-def test_after_a_change_to_the_switch_only_it_is_played_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = Tools(monkeypatch)
-    run.Run(tmp_path, 1, 2, 1.0, made.generate).record(SOURCE)
-    changed = run.Run(tmp_path, 1, 2, 1.0, made.generate)
-    changed._code = "another"
-    changed.record(SOURCE)
-    assert made.generated == [1] and made.played == [BMV2, "one", "other", "one", "other"]
-
-
 def test_a_program_that_does_not_compile_or_has_no_tests_says_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -128,17 +108,6 @@ def test_the_report_counts_where_bmv2_is_ahead_and_where_both_differ() -> None:
     assert "| some | one | 1 | action profile: not supported | pass 1 |" in page
     written = json.loads(results.as_json([record], about))
     assert written["programs"]["p4c/some"]["one"]["differ"] == 2 and written["seeds"] == "1"
-
-
-def test_a_saved_record_is_read_back(tmp_path: Path) -> None:
-    record = Record("some", "p4c", "why", 3, {BMV2: {"1": SENT, "2": REFUSED}}, {"bmv2 seed1": "key"})
-    results.save(record, tmp_path / "record.json")
-    assert results.load("some", "p4c", tmp_path / "record.json") == record
-
-
-def test_frames_are_compared_in_order_for_each_port() -> None:
-    assert results.same(((1, b"a"), (2, b"b")), ((2, b"b"), (1, b"a")))
-    assert not results.same(((1, b"a"), (1, b"b")), ((1, b"b"), (1, b"a")))
 
 
 def test_without_the_tools_the_command_says_what_to_install(

@@ -22,7 +22,8 @@ from typing import Any
 import numpy as np
 from google.protobuf.message import DecodeError
 
-from conformance import rows_groups, rows_profiles
+from conformance.case import PROGRAMS
+from conformance.corpus import GROUPS
 from p4reduce.codecs import coordinates
 from p4reduce.errors import FrameError, GeometryMismatchError, InvalidTensorError
 from p4reduce.protocol import call, opening
@@ -31,10 +32,6 @@ from p4reduce_contracts.jobs import jobs_pb2
 from p4reduce_contracts.jobs.answers import Count
 from p4reduce_contracts.jobs.client import JobClient, JobServiceError
 from p4reduce_controller import config
-from p4reduce_controller.jobs import saved
-from p4reduce_controller.jobs.hello import Address, parse_hello
-from p4reduce_controller.jobs.model import Grant, Job, Member, rank_children
-from p4reduce_controller.jobs.slots import SlotRange
 from p4reduce_controller.p4runtime import codec
 from p4reduce_controller.p4runtime.entries import (
     CounterEntry,
@@ -44,6 +41,10 @@ from p4reduce_controller.p4runtime.entries import (
     MulticastGroup,
     TableEntry,
 )
+from p4reduce_controller.registry.hello import Address, parse_hello
+from p4reduce_controller.registry.job import Grant, Job, Member, rank_children
+from p4reduce_controller.registry.slots import SlotRange
+from p4reduce_controller.service import saved
 from p4reduce_runtime import pipeline_folders
 from p4reduce_runtime.p4.config.v1 import p4info_pb2 as p4i
 from p4reduce_runtime.p4.v1 import p4runtime_pb2 as p4r
@@ -155,7 +156,7 @@ def _coordinates(data: bytes) -> bool:
     rows = np.frombuffer(data[3:] + bytes(len(data[3:]) % 2), np.uint8).reshape(2, -1)
     parts = [coordinates.Part(elements, length, sender) for sender in (None, 0, 1, None)]
     try:
-        received = coordinates.GatheredCoordinates(parts, [np.zeros(0, np.uint8)], 0).wrap(rows)
+        received = coordinates.GatheredCoordinates(parts, [np.zeros(0, np.uint8)], 0).finish(rows)
     except InvalidTensorError:
         return False
     for part, found in zip(parts, received, strict=True):
@@ -447,9 +448,9 @@ def _topologies() -> list[bytes]:
 
 @cache
 def _program_folder() -> tuple[bytes, ...]:
-    cases = [*rows_groups.cases(), *rows_profiles.cases()]
-    value_set = ROOT / "tests/conformance/programs/value_set.json"
-    return tuple(path.read_bytes() for path in sorted({value_set, *(case.json for case in cases)}))
+    profiles = ("action_profile", "action_run_profile", "action_selector", "selector_hashes")
+    names = sorted({"value_set", *profiles, *GROUPS} - {"signed_register_cell"})
+    return tuple((PROGRAMS / f"{name}.json").read_bytes() for name in names)
 
 
 def _pipeline_json(data: bytes) -> bool:

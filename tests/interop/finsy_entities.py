@@ -104,6 +104,7 @@ async def session(address: str, program: Path) -> dict[str, Any]:
     async with Switch("entities", address, options) as switch:
         run = Session(switch)
         await run.cycle("table", P4TableEntry(I + "plain"), action_of, entry("plain", send(1)), entry("plain", send(2)))
+        await refused_in_a_batch(run)
         await members_and_groups(run)
         await one_shots(run)
         await cells(run)
@@ -117,6 +118,14 @@ async def session(address: str, program: Path) -> dict[str, Any]:
         )
         await idle_timeouts(run)
         return run.seen
+
+
+async def refused_in_a_batch(run: Session) -> None:
+    try:
+        await run.switch.insert([entry("plain", send(1)), entry("plain", send(2))])
+    except P4ClientError as error:
+        run.seen["refused"] = [[index, detail.canonical_code.name] for index, detail in error.details.items()]
+    await run.switch.delete([entry("plain")])
 
 
 async def replication(run: Session) -> None:
@@ -192,7 +201,9 @@ async def cells(run: Session) -> None:
         *(P4MeterEntry(I + "pace", index=1, config=config) for config in (first, second, None)),
     )
     measured = P4TableAction(I + "measured", port=1)
-    await run.switch.insert([entry("plain", send(1)), entry("metered", measured)])
+    await run.switch.insert([entry("plain", send(1)), entry("metered", measured, meter_config=second)])
+    asked = P4TableEntry(I + "metered", meter_config=P4MeterConfig(cir=0, cburst=0, pir=0, pburst=0))
+    await run.read("rates_of_an_entry", asked, lambda found: rates(found.meter_config))
     counted = entry("plain", send(1))
     await run.modify(
         "direct_counter",

@@ -24,6 +24,7 @@ FIRST, SECOND = [1, 2, 3, 4], [2, 3, 4, 5]
 SEEN: dict[str, dict[str, Any]] = {
     "finsy": {
         "table": [[["send", {"port": 1}]], [["send", {"port": 2}]], []],
+        "refused": [[1, "ALREADY_EXISTS"]],
         "member": [[[1, {"port": 1}], [2, {"port": 2}]], [[1, {"port": 1}], [2, {"port": 9}]], []],
         "profile_group": [[[3, 8, [[1, 2], [2, [1, 4]]]]], [[3, 8, [[2, 1]]]], []],
         "indirect": [[{"member": None, "group": 3}], [{"member": 1, "group": None}], []],
@@ -31,6 +32,7 @@ SEEN: dict[str, dict[str, Any]] = {
         "counter": [[[5, 50]], [[0, 0]]],
         "direct_counter": [[[5, 50]], [[0, 0]]],
         "meter": [[FIRST], [SECOND], [None]],
+        "rates_of_an_entry": [[SECOND]],
         "direct_meter": [[FIRST], [SECOND], [None]],
         "register": [[0xFFFFFFFF], [0]],
         "value_set": [[[3, 4]], [[5]], [[]]],
@@ -86,6 +88,7 @@ def session(client: str, address: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("client", sorted(CLIENTS))
+@pytest.mark.processes
 def test_embedded_switch(client: str) -> None:
     with served() as switch:
         assert session(client, switch.address) == SEEN[client]

@@ -10,8 +10,6 @@ import pytest
 from p4reduce_lab.addresses import LOOPBACK, free_port, reserved_port
 from rigs.ports import own_port
 
-pytestmark = pytest.mark.processes
-
 
 @pytest.mark.parametrize("kind", [socket.SOCK_STREAM, socket.SOCK_DGRAM])
 def test_a_port_that_is_taken_is_not_free(kind: socket.SocketKind) -> None:

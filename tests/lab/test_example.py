@@ -1,7 +1,10 @@
-"""examples/train.py by itself, as a newcomer runs it; the demo's tests run it with several workers."""
+"""The scripts of examples/ by themselves, as a newcomer runs them; the demo's tests run train.py over the switch."""
 
 import importlib.util
 import os
+import re
+import runpy
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,17 +12,30 @@ import pytest
 from p4reduce_lab.training import find_script
 from rigs.fork_server import ForkServer
 from rigs.limits import LIMIT_S
+from rigs.script_runs import environment
+from rigs.system import System
 
 MISSING = [name for name in ("torch", "sklearn") if importlib.util.find_spec(name) is None]
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(MISSING), reason=f"not installed: {', '.join(MISSING)}")]
 
 
-def test_it_trains_over_gloo(torch_server: ForkServer, tmp_path: Path) -> None:
+def test_they_train(wide_system: System, torch_server: ForkServer, tmp_path: Path) -> None:
+    """train.py over gloo; diloco.py, which sums over the switch once in 20 steps, dense and compressed."""
     command = str(find_script()), "--epochs", "1", "--batch", "64"
     (output,) = torch_server.launch(tmp_path, 1, *command, environment=os.environ, timeout_s=LIMIT_S)
     *steps, accuracy = output.splitlines()
     assert [line.partition(" loss ")[0] for line in steps] == ["step 10/22", "step 20/22", "step 22/22"]
     assert accuracy.startswith("test accuracy ") and accuracy.endswith(" %")
+    dense_bytes = 4 * 85_002  # parameters
+    sums = 5
+    limits = {(): (0.8 * sums * dense_bytes, 1.2 * sums * dense_bytes), ("--adacomp",): (0, dense_bytes)}
+    for options, (least, most) in limits.items():  # blocks of zeros are not sent
+        command = str(find_script().with_name("diloco.py")), "--steps", "100", *options
+        outputs = torch_server.launch(tmp_path, 2, *command, environment=environment(wide_system), timeout_s=LIMIT_S)
+        found = re.search(r"test loss (\S+) accuracy (\S+) % bytes up (\d+) down (\d+) in 100 steps", outputs[0])
+        assert found is not None, outputs
+        assert float(found[2]) > 60
+        assert least < int(found[3]) < most
 
 
 @pytest.mark.parametrize(
@@ -33,8 +49,9 @@ def test_it_trains_over_gloo(torch_server: ForkServer, tmp_path: Path) -> None:
     ],
 )
 def test_unknown_compressors_are_refused(
-    torch_server: ForkServer, tmp_path: Path, options: list[str], reason: str
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], options: list[str], reason: str
 ) -> None:
-    command = str(find_script()), *options
-    (output,) = torch_server.launch(tmp_path, 1, *command, environment=os.environ, timeout_s=LIMIT_S, status=2)
-    assert reason in output
+    monkeypatch.setattr(sys, "argv", [str(find_script()), *options])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(find_script()), run_name="__main__")
+    assert ended.value.code == 2 and reason in capsys.readouterr().err

@@ -41,55 +41,58 @@ def all_ended(*pids: int) -> bool:
     return not any(map(running, pids))
 
 
-def test_an_early_end_is_an_error_with_the_end_of_the_log(tmp_path: Path) -> None:
-    script = "[print(f'line {i}') for i in range(50)]; raise SystemExit(3)"
+@pytest.mark.processes
+def test_errors_name_the_child_and_the_end_of_its_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = os.environ.get(reaper.MARK)
     with Children(tmp_path) as children:
-        child = children.start("some worker", [sys.executable, "-c", script])
+        assert os.environ[reaper.MARK] == children.mark != before
+        child = children.start(
+            "some worker", [sys.executable, "-c", "[print(f'line {i}') for i in range(50)]; exit(3)"]
+        )
         with pytest.raises(ProcessError) as caught:
             child.wait_ready(lambda: False, LIMIT_S)
-    message = caught.value.message
-    assert "some worker ended with status 3" in message and str(tmp_path / "some-worker.log") in message
-    assert "| line 49" in message and "| line 30" not in message
-
-
-def test_not_ready_in_time_is_an_error(tmp_path: Path) -> None:
-    with Children(tmp_path) as children:
-        child = children.start("switch", SLEEPER)
+        message = caught.value.message
+        assert "some worker ended with status 3" in message and str(tmp_path / "some-worker.log") in message
+        assert "| line 49" in message and "| line 30" not in message
+        children.check_others(but=child)
+        switch = children.start("switch", SLEEPER)
         with pytest.raises(ProcessError, match=r"switch was not ready after 0\.2 s"):
-            child.wait_ready(lambda: False, 0.2)
-    assert not running(child.pid)
+            switch.wait_ready(lambda: False, 0.2)
+        with pytest.raises(ProcessError, match="some worker ended with status 3"):
+            children.check_others(but=switch)
+    assert not running(switch.pid)
+    assert os.environ.get(reaper.MARK) == before
+    monkeypatch.setattr(reaper, "_MODULE", "nowhere.at_all")
+    with pytest.raises(RuntimeError, match="nowhere.at_all` did not start"), Children(tmp_path):
+        raise AssertionError("the block began")
 
 
-def test_all_children_end_with_the_block_on_an_exception(tmp_path: Path) -> None:
+@pytest.mark.processes
+def test_all_children_end_with_the_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On an exception, and on a signal; also those that ignore SIGTERM, and descendants of one that was killed."""
     with pytest.raises(ZeroDivisionError), Children(tmp_path) as children:
         started = [children.start(name, SLEEPER) for name in ("a", "b", "c")]
         raise ZeroDivisionError
     assert not any(running(child.pid) for child in started)
-
-
-def test_a_child_that_ignores_sigterm_is_killed_with_its_descendants(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if not Path("/proc/self/stat").exists():
-        pytest.skip("needs /proc")
+    assert threading.current_thread() is threading.main_thread()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        before = signal.getsignal(number)
+        with pytest.raises(KeyboardInterrupt), terminable(), Children(tmp_path) as children:
+            child = children.start("switch", SLEEPER)
+            os.kill(os.getpid(), number)
+            child.wait(LIMIT_S)  # interrupted
+        assert not running(child.pid)
+        assert signal.getsignal(number) is before
     monkeypatch.setattr(children_module, "GRACE_S", 1.0)
     with Children(tmp_path) as children:
-        child = children.start("child", IGNORES_SIGTERM)
-        child.wait_ready(lambda: child.log.read_text().endswith("\n"), LIMIT_S)
-        below = int(child.log.read_text())
-        assert running(below)
-    assert all_ended(child.pid, below)
-
-
-def test_descendants_of_a_child_that_was_killed_end_with_the_block(tmp_path: Path) -> None:
-    with Children(tmp_path) as children:
-        child = children.start("child", IGNORES_SIGTERM)
-        child.wait_ready(lambda: child.log.read_text().endswith("\n"), LIMIT_S)
-        os.kill(child.pid, signal.SIGKILL)
-        child.wait(LIMIT_S)
-        below = int(child.log.read_text())
-        assert running(below)
-    assert all_ended(below)
+        both = [children.start(name, IGNORES_SIGTERM) for name in ("ignores", "killed")]
+        for child in both:
+            child.wait_ready(lambda child=child: child.log.read_text().endswith("\n"), LIMIT_S)
+        below = [int(child.log.read_text()) for child in both]
+        os.kill(both[1].pid, signal.SIGKILL)
+        both[1].wait(LIMIT_S)
+        assert all(map(running, below))
+    assert all_ended(both[0].pid, *below)
 
 
 PROGRAM = f"""
@@ -108,6 +111,7 @@ with Children(Path(sys.argv[1])) as children:
 
 
 @pytest.mark.fault("SIGKILL of a program with children: all its children end")
+@pytest.mark.processes
 def test_no_child_remains_after_a_killed_program(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", PROGRAM, str(tmp_path)], stdout=subprocess.PIPE, text=True) as program:
         try:
@@ -121,40 +125,3 @@ def test_no_child_remains_after_a_killed_program(tmp_path: Path) -> None:
         finally:
             program.kill()
     assert all_ended(*map(int, pids)) and not reaper.processes(mark)
-
-
-def test_processes_started_after_the_block_have_no_mark(tmp_path: Path) -> None:
-    before = os.environ.get(reaper.MARK)
-    with Children(tmp_path) as outer:
-        with Children(tmp_path) as inner:
-            assert os.environ[reaper.MARK] == inner.mark != outer.mark
-        assert os.environ[reaper.MARK] == outer.mark
-    assert os.environ.get(reaper.MARK) == before
-
-
-def test_a_reaper_that_does_not_start_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reaper, "_MODULE", "nowhere.at_all")
-    with pytest.raises(RuntimeError, match="nowhere.at_all` did not start"), Children(tmp_path):
-        raise AssertionError("the block began")
-
-
-def test_the_end_of_another_child_is_an_error(tmp_path: Path) -> None:
-    with Children(tmp_path) as children:
-        workers = children.start("workers", SLEEPER)
-        switch = children.start("switch", [sys.executable, "-c", "raise SystemExit('out of ports')"])
-        children.check_others(but=switch)
-        switch.wait(LIMIT_S)
-        with pytest.raises(ProcessError, match="switch ended with status 1"):
-            children.check_others(but=workers)
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
-def test_a_signal_ends_the_children_too(tmp_path: Path, number: signal.Signals) -> None:
-    assert threading.current_thread() is threading.main_thread()
-    before = signal.getsignal(number)
-    with pytest.raises(KeyboardInterrupt), terminable(), Children(tmp_path) as children:
-        child = children.start("switch", SLEEPER)
-        os.kill(os.getpid(), number)
-        child.wait(LIMIT_S)  # interrupted
-    assert not running(child.pid)
-    assert signal.getsignal(number) is before

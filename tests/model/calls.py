@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from model.snapshots import RestorableCollective
 from p4reduce.codecs import Int32
 from p4reduce.errors import Reason
+from p4reduce.protocol.blocks import Blocks
 from p4reduce.protocol.call import Call, CodecId, Kind
 from p4reduce.protocol.rtt import RoundTrip
-from p4reduce.protocol.source import NoBlocks
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.wire import SMALL
 from rigs.tree import Shape, TreeRig
@@ -79,7 +79,7 @@ class Refusal:
         return RestorableCollective(
             lease,
             rounds,
-            NoBlocks(),
+            Blocks(),
             call,
             TIMEOUT_S,
             round_trip=round_trip,

@@ -25,19 +25,18 @@ from model.ranks import BrokenPropertyError
 from p4reduce_contracts.jobs.errors import JobServiceError
 from p4reduce_contracts.jobs.lease import ONLY_SWITCH
 from p4reduce_controller.config import Config, SwitchConfig
-from p4reduce_controller.forwarding import MacTable
-from p4reduce_controller.jobs import pipeline as pipelines
-from p4reduce_controller.jobs.entry_writer import EntryWriter
-from p4reduce_controller.jobs.hello import parse_hello
-from p4reduce_controller.jobs.links import Links
-from p4reduce_controller.jobs.notifier import Notifier
-from p4reduce_controller.jobs.reconciler import SwitchReconciler
-from p4reduce_controller.jobs.registry import Registry
-from p4reduce_controller.jobs.store import Store
-from p4reduce_controller.jobs.switch_entries import draws_mark
-from p4reduce_controller.jobs.tree import Tree, TreeSwitch
 from p4reduce_controller.p4runtime.entries import Entry, MulticastGroup, TableEntry
-from p4reduce_runtime.p4runtime.errors import P4RuntimeError
+from p4reduce_controller.registry.hello import parse_hello
+from p4reduce_controller.registry.links import Links
+from p4reduce_controller.registry.registry import Registry
+from p4reduce_controller.registry.tree import Tree, TreeSwitch
+from p4reduce_controller.service.store import Store
+from p4reduce_controller.switches import pipeline as pipelines
+from p4reduce_controller.switches.connection import State
+from p4reduce_controller.switches.entries.v1model import draws_mark
+from p4reduce_controller.switches.entry_writer import EntryWriter
+from p4reduce_controller.switches.mac_table import MacTable
+from p4reduce_controller.switches.reconciler import Notifier, SwitchReconciler
 from p4reduce_runtime.pipeline_folders import find
 from rigs.fake_switch_client import (
     FakeClock,
@@ -146,7 +145,7 @@ class Situation:
                 events.append("reconcile")
             elif registry.links.hellos(switch):
                 events.append("says HELLO")
-            if reconciler._giving_up is not None:
+            if reconciler._reset_timer is not None:
                 events.append("stays away")
             if client.connected:
                 events += ["stream lost", "restarts"]
@@ -235,8 +234,8 @@ class Situation:
         elif name == "says HELLO":
             await reconciler._send(self._registry.links.hellos(switch))
         elif name == "stays away":
-            reconciler._stop_giving_up()
-            reconciler._give_up()
+            reconciler._stop_reset_timer()
+            reconciler._reset_jobs()
         elif name == "stream lost":
             client.lose()
         elif name == "restarts":
@@ -251,19 +250,16 @@ class Situation:
                 del client.entries[held]
         else:
             assert name == "another primary ends"
-            client.other_primary = ""
+            client.other_primary = None
 
     async def _reconcile(self, reconciler: SwitchReconciler) -> None:
         """Do what `SwitchReconciler.run` does next."""
-        if reconciler._lost:
-            reconciler._disconnected()
-        if reconciler._connected and not reconciler._not_primary:
+        if reconciler.connection.state is State.LOST:
+            await reconciler._while_lost()
+        if reconciler.connection.state is State.PRIMARY:
             await reconciler._work()
-            return
-        try:
-            await reconciler._open()
-        except (P4RuntimeError, JobServiceError):
-            reconciler._begin_giving_up()
+        else:
+            await reconciler._try_to_open()
 
     # ---- the controller's process
 
@@ -420,10 +416,8 @@ class Situation:
             sorted(place for place in self._seen if place[0] == switch),
             pipeline is not None and pipeline.cookie == self._store.era(switch),
             sorted(self._store._rows("SELECT * FROM epochs WHERE switch = ?", switch)),
-            reconciler._connected,
-            reconciler._lost,
-            reconciler._not_primary,
-            reconciler._giving_up is not None,
+            reconciler.connection.state,
+            reconciler._reset_timer is not None,
             {job: grant.epoch for job, grant in reconciler._installed.items()},
             client.connected,
             client.other_primary,

@@ -10,11 +10,10 @@ from unittest.mock import patch
 
 from model.controller import Event, Plan
 from p4reduce_contracts.jobs.lease import ONLY_SWITCH
-from p4reduce_controller.jobs.entry_writer import EntryWriter
-from p4reduce_controller.jobs.model import Grant
-from p4reduce_controller.jobs.registry import Registry
-from p4reduce_controller.jobs.store import Store
-from p4reduce_controller.jobs.takeover import Takeover, compare
+from p4reduce_controller.registry.job import Grant
+from p4reduce_controller.registry.registry import Registry
+from p4reduce_controller.service.store import Store
+from p4reduce_controller.switches.entry_writer import Difference, EntryWriter, compare
 
 _RARE: Final = (
     "killed",
@@ -89,9 +88,11 @@ def epochs_are_forgotten() -> Iterator[None]:
 
 @contextmanager
 def draws_are_not_compared() -> Iterator[None]:
-    """The controller takes a switch over that has seen more epochs than it knows."""
-    take_over = EntryWriter.take_over
-    with patch.object(EntryWriter, "take_over", lambda self, era, grants, draws: take_over(self, era, grants, 1 << 63)):
+    """The controller keeps the entries of a switch that has seen more epochs than it knows."""
+    warm_restart = EntryWriter.warm_restart
+    with patch.object(
+        EntryWriter, "warm_restart", lambda self, era, grants, draws: warm_restart(self, era, grants, 1 << 63)
+    ):
         yield
 
 
@@ -126,10 +127,10 @@ def leases_before_entries() -> Iterator[None]:
 def all_jobs_continue() -> Iterator[None]:
     """After a new connection all jobs continue, whatever entries the switch has."""
 
-    def kept(found: Any, jobs: Any, own: Any) -> Takeover:
+    def kept(found: Any, jobs: Any, own: Any) -> Difference:
         return replace(compare(found, jobs, own), kept=frozenset(jobs))
 
-    with patch("p4reduce_controller.jobs.entry_writer.compare", kept):
+    with patch("p4reduce_controller.switches.entry_writer.compare", kept):
         yield
 
 

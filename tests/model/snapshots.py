@@ -8,10 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from p4reduce.errors import Reason
+from p4reduce.protocol.blocks import UNTOUCHED, Array, Layout
 from p4reduce.protocol.collective import Collective
-from p4reduce.protocol.segments import Segments
-from p4reduce.protocol.source import UNTOUCHED, Array
-from p4reduce.protocol.state import Contribution
+from p4reduce.protocol.state import NextFrame
 from p4reduce_runtime.records import zeros
 
 _COPIED: Final = ("state", "stats", "loss", "path", "slots", "agreed", "frames")
@@ -42,7 +41,7 @@ class RestorableCollective(Collective):
         records = self._engine
         sums = records.sums.copy()
         if not np.may_share_memory(records.sums, records.elements):  # else what has no sum is this rank's data
-            _clear_untouched(self._segments, sums, records.agreed)
+            _clear_untouched(self._layout, sums, records.agreed)
         return Snapshot(
             (*(np.asarray(getattr(records, name)).tobytes() for name in _COPIED), sums.tobytes()),
             tuple(self._rounds),
@@ -64,7 +63,7 @@ class RestorableCollective(Collective):
                 array[...] = restored
             else:
                 replaced[name] = np.frombuffer(bytearray(content), array.dtype).reshape(restored.shape)
-        self._replace(**replaced, contributions=zeros(Contribution, len(replaced.get("slots", self._slots))))
+        self._replace(**replaced, contributions=zeros(NextFrame, len(replaced.get("slots", self._slots))))
         if sums:
             if not self._has_room:
                 self._make_room()
@@ -78,12 +77,11 @@ class RestorableCollective(Collective):
         self._counted = self._engine.stats[0].tolist()
 
 
-def _clear_untouched(segments: Segments, sums: NDArray[np.uint32], exponents: NDArray[np.uint8]) -> None:
-    """Set the sums of blocks to zero that no rank held, in memory that `Segments.make_room` made."""
+def _clear_untouched(layout: Layout, sums: NDArray[np.uint32], exponents: NDArray[np.uint8]) -> None:
+    """Set the sums of blocks to zero that no rank held, in memory that `Layout.make_room` made."""
     begin = 0
-    for row, end in enumerate(segments._sums_ends):
-        first, last = segments._kept[row]
-        untouched = exponents[segments._starts[row] + first : segments._starts[row] + last] == UNTOUCHED
+    for row, end, words in zip(layout.table, layout.sums_ends, layout.words_per_block, strict=True):
+        first, last = row["first_block"] + row["kept_begin"], row["first_block"] + row["kept_end"]
         own = sums[begin:end]
-        own[np.repeat(untouched, segments._words_per_block(row))[: len(own)]] = 0
+        own[np.repeat(exponents[first:last] == UNTOUCHED, words)[: len(own)]] = 0
         begin = end

@@ -8,8 +8,8 @@ import pytest
 from model.snapshots import RestorableCollective
 from p4reduce.codecs import Floats
 from p4reduce.errors import Reason
+from p4reduce.protocol.blocks import Blocks
 from p4reduce.protocol.call import Call, CodecId, Kind
-from p4reduce.protocol.source import NoBlocks
 from p4reduce.testing.reference_switch import ReferenceSwitch
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.wire import SMALL
@@ -24,7 +24,7 @@ def make(rank: int = 0, world_size: int = 1, *, refuses: bool = False, in_place:
     call = Call(0, Kind.ALL_REDUCE, CodecId.FLOAT32, 0, tensor.size)
     if refuses:
         return RestorableCollective(
-            lease, [0] * SLOTS, NoBlocks(), Call(0, Kind.REFUSED, detail=Reason.NOT_FINITE), 5.0, window=SLOTS
+            lease, [0] * SLOTS, Blocks(), Call(0, Kind.REFUSED, detail=Reason.NOT_FINITE), 5.0, window=SLOTS
         )
     source = Floats(tensor, out=tensor if in_place else None).bind(world_size, SMALL.block_words, False)
     return RestorableCollective(lease, [0] * SLOTS, source, call, 5.0)

@@ -8,7 +8,7 @@ import torch
 
 from p4reduce.codecs import Floats
 from p4reduce.protocol.call import Call, Kind
-from p4reduce.testing.terrible_network import Member, NetworkConditions, TerribleNetwork
+from p4reduce.testing.world import Member, NetworkConditions, OneSwitch, World
 from p4reduce_contracts.jobs.lease import Lease
 from rigs.float_sums import by_numpy
 from rigs.pipeline import EPOCH, JOB, SLOT_COUNT, PipelineRig, payload_of, rank_port
@@ -48,7 +48,7 @@ def test_sums_of_negative_lanes_are_right(rig: type[PipelineRig], geometry: str,
         call = Call(0, Kind.ALL_REDUCE, segment.codec, segment.detail, segment.elements, segment.layout)
         lease = Lease(JOB, "lanes", EPOCH, rank, RANKS, SLOT_COUNT, columns, words, secret=rank_secret(rank))
         members.append(Member(lease, [(segment.bind(RANKS, words, False), call)], [0] * SLOT_COUNT))
-    results = TerribleNetwork(RigSwitch(made), members, NetworkConditions(drop=0.05), 1).run()
+    results = World(OneSwitch(RigSwitch(made)), members, NetworkConditions(drop=0.05), 1).run()
     wanted = by_numpy(tensors, bits, words).numpy()
     for ((found,),) in results:
         np.testing.assert_array_equal(found, wanted)

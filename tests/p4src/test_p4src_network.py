@@ -79,18 +79,6 @@ def test_a_destination_on_the_same_port_is_filtered(any_rig: PipelineRig) -> Non
     assert any_rig.process(2, bytes(FOREIGN["udp"])) == []
 
 
-def test_unknown_sources_are_learned_once_known_no_more(rig: PipelineRig) -> None:
-    digests: list[tuple[str, list[tuple[int, ...]]]] = []
-    rig.program.on_digest = lambda name, values: digests.append((name, values))
-    rig.program.process(2, bytes(FOREIGN["udp"]))
-    assert digests == [("mac_learn_t", [(0x02000000AA01, 2)])]
-    rig.insert("forwarding.learned", (0x02000000AA01, 2), "known", ())
-    rig.program.process(2, bytes(FOREIGN["udp"]))
-    assert len(digests) == 1
-    rig.program.process(3, bytes(FOREIGN["udp"]))  # the host has moved
-    assert digests[1] == ("mac_learn_t", [(0x02000000AA01, 3)])
-
-
 def test_arp_for_the_switch_is_answered(any_rig: PipelineRig) -> None:
     request = Ether(src=HOST_MAC, dst="ff:ff:ff:ff:ff:ff") / ARP(hwsrc=HOST_MAC, psrc="10.0.0.9", pdst="10.0.0.1")
     [(port, frame)] = any_rig.process(2, bytes(request))
@@ -115,17 +103,6 @@ def test_ping_is_answered_with_right_checksums(any_rig: PipelineRig, data: bytes
     )
     assert port == 2
     assert frame == bytes(expected)
-
-
-def test_hello_reaches_the_controller_with_its_port(rig: PipelineRig) -> None:
-    frame = udp_frame(1, wire.pack_hello(7, 0x1122334455667788))
-    assert rig.program.process(rank_port(1), frame) == [(CPU_PORT, (rank_port(1) << 7).to_bytes(2, "big") + frame)]
-
-
-def test_a_packet_out_is_sent_from_its_port(rig: PipelineRig) -> None:
-    frame = bytes(FOREIGN["tcp"])
-    assert rig.program.process(CPU_PORT, (3 << 7).to_bytes(2, "big") + frame) == [(3, frame)]
-    assert rig.program.process(CPU_PORT, (NO_PORT << 7).to_bytes(2, "big") + frame) == []
 
 
 def test_the_controller_s_port_of_tofino() -> None:
@@ -214,10 +191,3 @@ def test_hellos_beyond_a_port_s_rate_are_dropped(rig: PipelineRig) -> None:
     assert all(len(rig.program.process(rank_port(1), other)) == 1 for _ in range(20))
     now_us[0] += 100_000  # a tenth of a second: one more
     assert [len(rig.program.process(rank_port(0), hello)) for _ in range(2)] == [1, 0]
-
-
-def test_a_runt_is_dropped_and_nothing_is_learned(rig: PipelineRig) -> None:
-    digests: list[object] = []
-    rig.program.on_digest = lambda name, values: digests.append(values)
-    assert rig.program.process(2, b"\x02" * 13) == []
-    assert digests == []

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from p4reduce_runtime.datagrams import ENCAP_BYTES
 from p4reduce_runtime.records import Record, dtype_of, zeros
-from p4reduce_switch.program import ExecutionError, batch
+from p4reduce_switch.program import ExecutionError, Replication, batch
 
 _FUNCTION = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)
 
@@ -98,3 +99,19 @@ class PythonBatch:
             if self._digests or self._failure is not None:
                 return batch.EVENT
         return batch.DONE
+
+
+class Reflector:
+    """A program that sends every frame back by its ingress port: it swaps the addresses. Checksums stay right."""
+
+    def __init__(self) -> None:
+        self.on_digest: Any = None
+        self.action_profiles: dict[str, Any] = {}
+        self.queues = None
+        self.replication = Replication()
+
+    def process(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
+        if len(frame) < ENCAP_BYTES:
+            return []
+        swapped = frame[6:12] + frame[:6] + frame[12:26] + frame[30:34] + frame[26:30] + frame[36:38] + frame[34:36]
+        return [(port, swapped + frame[38:])]

@@ -28,9 +28,9 @@ if __name__ == "__main__":
 
 from p4reduce.codecs import Floats, Gathered, Int32, Lanes, Segment
 from p4reduce.errors import CollectiveError, CollectiveTimeoutError, CorruptSumError
+from p4reduce.protocol.blocks import Blocks
 from p4reduce.protocol.call import Call, Kind
 from p4reduce.protocol.collective import Collective
-from p4reduce.protocol.source import BlockSource
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.wire import BASE_BYTES, GUARD_BYTES
 from p4reduce_runtime.datagrams import ENCAP_BYTES
@@ -212,7 +212,7 @@ class BitFlips:
         return [8 * (4 * word + 3 - byte) + bit for word in self._random.sample(range(size // 4), 2)]
 
 
-def right_results(sources: Sequence[BlockSource], block_words: int) -> list[np.ndarray]:
+def right_results(sources: Sequence[Blocks], block_words: int) -> list[np.ndarray]:
     """Return what every rank has to get, from the words that the ranks' sources encode."""
     held = np.array([source.nonzero for source in sources])
     exponents = np.where(held, [source.exponents for source in sources], 0).max(axis=0).astype(np.uint8)

@@ -1,15 +1,17 @@
-"""A kernel module for child processes, which have a cache folder of their own."""
+"""A kernel module with a cache folder of its own."""
 
 from __future__ import annotations
 
+import importlib
 import os
-import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
-from rigs.fork_server import ForkServer
-from rigs.limits import LIMIT_S
+import pytest
+
+from p4reduce_runtime import cache, kernels
 
 MODULE = '''
 from p4reduce_runtime.kernels import kernel
@@ -20,13 +22,13 @@ def doubled(number):
     """Return twice the number."""
     return 2 * number
 '''
-
 USE = """
 from p4reduce_runtime import kernels
 module = kernels.load("doubling")
 stats = module.doubled.stats
 print(module.doubled(21), module.doubled.py_func(21), sum(stats.cache_misses.values()), sum(stats.cache_hits.values()))
 """
+"""A program that uses the kernel, and prints what it got, and how often it compiled and loaded."""
 COMPILED = ["42", "42", "1", "0"]
 """What USE prints when it had to compile."""
 LOADED = ["42", "42", "0", "1"]
@@ -34,11 +36,13 @@ LOADED = ["42", "42", "0", "1"]
 
 
 class Outcome(NamedTuple):
-    """What a child process wrote."""
+    """What a use of the kernel printed, as by USE, and logged."""
 
     words: list[str]
     log: list[str]
-    """Lines of stderr."""
+
+
+Use = Callable[[], Outcome]
 
 
 def environment_in(folder: Path) -> dict[str, str]:
@@ -49,30 +53,23 @@ def environment_in(folder: Path) -> dict[str, str]:
     return os.environ | found
 
 
-class Use(Protocol):
-    """Runs a program to its end, by the command `before` it if there is one."""
+def forget() -> None:
+    """Let this process find kernel modules, and its cache folder, as a new one does."""
+    for name in ("doubling", "views", "called", "included"):
+        sys.modules.pop(name, None)
+    importlib.invalidate_caches()
+    kernels._folder.cache_clear()
+    kernels._text_digest.cache_clear()
+    cache._said.clear()
 
-    def __call__(self, environment: dict[str, str], program: str = USE, before: tuple[str, ...] = ()) -> Outcome: ...
 
-
-def users(server: ForkServer, folder: Path) -> Use:
-    """Return what runs programs: in forked processes, or new ones for those with a command before them."""
-    script = folder / "program.py"
-
-    def use(environment: dict[str, str], program: str = USE, before: tuple[str, ...] = ()) -> Outcome:
-        if before:
-            command = [*before, sys.executable, "-c", program]
-            ended = subprocess.run(
-                command, env=environment, capture_output=True, text=True, timeout=LIMIT_S, check=False
-            )
-            status, output, errors = ended.returncode, ended.stdout, ended.stderr
-        else:
-            script.write_text(program, encoding="utf-8")
-            status, output, errors = server.run(str(script), environment=environment, timeout_s=LIMIT_S)
-        assert status == 0, errors
-        return Outcome(output.split(), errors.splitlines())
-
-    return use
+def used(caplog: pytest.LogCaptureFixture) -> Outcome:
+    """Use the kernel as USE does, in this process."""
+    forget()
+    caplog.clear()
+    doubled = kernels.load("doubling").doubled  # type: ignore[union-attr]
+    misses, hits = (sum(counts.values()) for counts in (doubled.stats.cache_misses, doubled.stats.cache_hits))
+    return Outcome([str(word) for word in (doubled(21), doubled.py_func(21), misses, hits)], list(caplog.messages))
 
 
 def kept(environment: dict[str, str]) -> list[Path]:

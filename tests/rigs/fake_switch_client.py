@@ -16,12 +16,12 @@ from msgspec import structs
 
 from p4reduce_contracts.jobs.client import JobClient, JoinTicket, Lease
 from p4reduce_contracts.jobs.lease import ONLY_SWITCH
-from p4reduce_controller import service
 from p4reduce_controller.config import Config, HostPort, OptionalHostAddress, OptionalMacAddress
-from p4reduce_controller.jobs import reconciler
-from p4reduce_controller.jobs.model import Member
 from p4reduce_controller.p4runtime.entries import CounterEntry, Entry, MeterEntry, MulticastGroup, TableEntry
-from p4reduce_controller.service import Controller
+from p4reduce_controller.registry.job import Member
+from p4reduce_controller.service import process
+from p4reduce_controller.service.process import Controller
+from p4reduce_controller.switches import reconciler
 from p4reduce_runtime.p4runtime.errors import (
     Failure,
     NotPrimaryError,
@@ -65,8 +65,8 @@ class FakeSwitchClient:
 
     def __init__(self) -> None:
         self.reachable = True
-        self.other_primary = ""
-        """Not "": another controller is primary, and cannot be outbid."""
+        self.other_primary: str | None = None
+        """Not None: another controller is primary, and cannot be outbid."""
         self.connected = False
         self.pipeline: Held | None = None
         self.entries: dict[str, Entry] = {}
@@ -94,7 +94,7 @@ class FakeSwitchClient:
     def close(self) -> None:
         self.connected = False
 
-    def why_not_primary(self) -> str:
+    def why_not_primary(self) -> str | None:
         return self.other_primary
 
     def restart(self) -> None:
@@ -319,7 +319,7 @@ def with_tree(config: Config, parents: Mapping[str, str]) -> Config:
                 only,
                 name=name,
                 p4runtime=HostPort(f"127.0.0.1:{10000 + number}"),
-                parent=parent,
+                parent=parent or None,
                 uplink_port=UPLINK if parent else None,
                 trunk_address=OptionalHostAddress(f"10.255.0.{1 + number}"),
                 trunk_mac=OptionalMacAddress(f"02:00:00:ff:00:{1 + number:02x}"),
@@ -377,7 +377,7 @@ def serving(config: Config, *clients: FakeSwitchClient) -> Iterator[Running]:
             raise running
         with (
             mock.patch.object(reconciler, "_ANSWER_LIMIT_S", LIMIT_S),
-            mock.patch.object(service, "_SCRAPE_LIMIT_S", LIMIT_S),
+            mock.patch.object(process, "_SCRAPE_LIMIT_S", LIMIT_S),
         ):
             yield running
     finally:

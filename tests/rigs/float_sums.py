@@ -8,12 +8,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from p4reduce.codecs.floats import FloatSource
 from p4reduce.codecs.formats import headroom_bits
-from p4reduce.protocol.source import UNTOUCHED, Words
+from p4reduce.protocol.blocks import UNTOUCHED, Blocks, Words
 
 
-def summed_words(sources: Sequence[FloatSource], block_words: int) -> tuple[Words, NDArray[np.uint8]]:
+def summed_words(sources: Sequence[Blocks], block_words: int) -> tuple[Words, NDArray[np.uint8]]:
     """Return the sums of all ranks' blocks, added by numpy in the switch's place, and the exponents agreed on."""
     held = np.array([source.nonzero for source in sources])
     fields = np.where(held, [source.exponents for source in sources], 0).max(axis=0).astype(np.uint8)
@@ -21,7 +20,7 @@ def summed_words(sources: Sequence[FloatSource], block_words: int) -> tuple[Word
     for source in sources:
         mine = np.flatnonzero(source.nonzero)
         sums[mine] += source.encode(mine, fields[mine]).astype(np.uint32)
-    assert np.abs(sums.view(np.int32).astype(np.int64)).max(initial=0) <= sources[0].elements.largest_sum
+    assert np.abs(sums.view(np.int32).astype(np.int64)).max(initial=0) <= sources[0].parts[0].largest_sum
     return sums.astype(">u4"), np.where(held.any(axis=0), fields, UNTOUCHED).astype(np.uint8)
 
 

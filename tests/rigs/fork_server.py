@@ -48,12 +48,10 @@ PROGRAMS = (
     "p4reduce.communicator",
     "p4reduce.join",
     "p4reduce_contracts.cli",
-    "p4reduce_controller.service",
+    "p4reduce_controller.service.process",
     "p4reduce_switch.run",
 )
 """What is imported for workers without torch, switches and controllers."""
-NUMBA = ("ready_numba",)
-"""What is imported for kernels; nothing of ours, for its state is what is tested."""
 LIMIT_S = 600.0
 """As in rigs/limits.py: the server, which runs this file as a script, has no package rigs."""
 
@@ -139,6 +137,7 @@ class ForkServer:
         folder: Path | None = None,
     ) -> Forked:
         """Run `python *command` with these files as its stdout and stderr."""
+        sys.audit("rigs.fork_server.spawn")  # for rigs/process_marker.py: the fork itself is the server's
         connection = socket.socket(socket.AF_UNIX)
         connection.settimeout(LIMIT_S)
         connection.connect(self._address)

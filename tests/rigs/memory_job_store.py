@@ -6,9 +6,9 @@ import itertools
 from collections.abc import Collection
 
 from p4reduce_contracts.jobs.errors import StoreError
-from p4reduce_controller.jobs import saved
-from p4reduce_controller.jobs.model import Job
-from p4reduce_controller.jobs.slots import SlotRange
+from p4reduce_controller.registry.job import Job
+from p4reduce_controller.registry.slots import SlotRange
+from p4reduce_controller.service import saved
 
 
 class MemoryJobStore:

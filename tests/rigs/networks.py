@@ -23,8 +23,3 @@ def racks_of(request: pytest.FixtureRequest) -> int:
     """Return the number of racks that a test wants of the fixture."""
     racks: int = getattr(request, "param", 1)
     return racks
-
-
-def over_killed_switches() -> pytest.MarkDecorator:
-    """Run a test over both networks with `killed`, the name of a switch: the only one, a leaf, and the root."""
-    return pytest.mark.parametrize(("system", "killed"), KILLED.values(), indirect=["system"], ids=KILLED)

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import functools
+import ipaddress
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from p4reduce_contracts import artifacts, wire
 from p4reduce_contracts.wire.check import check_of
+from p4reduce_controller.config import HostAddress, MacAddress, SwitchConfig
+from p4reduce_controller.p4runtime.entries import TableEntry
+from p4reduce_controller.registry.hello import Address
+from p4reduce_controller.registry.job import Child, Grant, Parent
+from p4reduce_controller.registry.slots import SlotRange
+from p4reduce_controller.switches.entries import v1model
+from p4reduce_controller.switches.program_names import V1MODEL
 from p4reduce_switch.program import Compiled, Program, Replica, compile_program
 from rigs.secret import rank_secret
 
@@ -17,7 +25,7 @@ ARTIFACTS = Path(__file__).resolve().parents[2] / "p4src/artifacts/v1model"
 SWITCH_MAC, SWITCH_IP = 0x020000000001, 0x0A000001
 JOB, EPOCH, SLOT_COUNT, GROUP = 7, 9, 4, 256 + 7
 SLOT_BASE = 2
-UP_GROUP, UPLINK_PORT, PARENT_INSTANCE = 512 + JOB, 500, 32
+UPLINK_PORT = 500
 CPU_PORT = 510
 SECRET_AT = wire.BASE_BYTES
 
@@ -75,6 +83,32 @@ def switch_host(number: int, secret: int) -> Host:
 
 PARENT = switch_host(9, 0xF1E2D3C4B5A69788)
 """Of a leaf."""
+
+
+def switch_config(number: int = 0) -> SwitchConfig:
+    """What the controller knows of switch `number`."""
+    own = switch_host(number, 0)
+    return SwitchConfig(
+        address=HostAddress(str(ipaddress.IPv4Address(own.ip))), mac=MacAddress(own.mac.to_bytes(6, "big").hex(":"))
+    )
+
+
+def grant_of(
+    children: Sequence[Host],
+    parent: Host | None = None,
+    epoch: int = EPOCH,
+    slot_base: int = SLOT_BASE,
+    slot_count: int = SLOT_COUNT,
+    port_of: Callable[[int], int] = rank_port,
+) -> Grant:
+    """The job's grant at a switch, whose children are at the ports that `port_of` gives, its parent at UPLINK_PORT."""
+
+    def at(port: int, host: Host) -> Address:
+        return Address(port, host.mac, host.ip, host.udp_port)
+
+    known = tuple(Child(at(port_of(bit), host), host.secret, (bit,)) for bit, host in enumerate(children))
+    above = None if parent is None else Parent("root", at(UPLINK_PORT, parent), parent.secret)
+    return Grant(JOB, "rig", epoch, SlotRange(slot_base, slot_count), known, above)
 
 
 def udp_frame(rank: int, payload: bytes, dst_port: int = wire.AGGREGATION_PORT, dst_ip: int = SWITCH_IP) -> bytes:
@@ -135,49 +169,37 @@ class PipelineRig:
         self.children = children or [rank_host(rank, secret_of(rank)) for rank in range(world_size)]
         self.parent = parent
         self.program = Program(_compiled(geometry_name) if compiled is None else compiled)
-        own = switch_host(number, 0)
-        self.insert("address.switch_address", (own.ip,), "is_switch", (own.mac,))
-        self.insert("address.own_ip", (own.ip,), "claims_ip", ())
-        self.insert("address.own_mac", (own.mac,), "claims_mac", ())
-        self._admit_all(epoch)
-        groups = self.program.replication.multicast_groups
-        groups[GROUP] = [Replica(rank_port(child), child) for child in range(world_size)]
-        instances = list(enumerate(self.children))
-        if parent is not None:
-            groups[UP_GROUP] = [Replica(UPLINK_PORT, PARENT_INSTANCE)]
-            instances.append((PARENT_INSTANCE, parent))
-        for instance, host in instances:
-            self.program.tables["MainEgress.address_reply.job_member"].insert(
-                (JOB, instance),
-                0,
-                "MainEgress.address_reply.address_to",
-                (host.mac, host.ip, host.udp_port, own.mac, own.ip, host.secret),
-            )
+        own, grant = switch_config(number), self._grant(epoch)
+        for group in v1model.groups(grant):
+            replicas = [Replica(*replica) for replica in group.replicas]
+            self.program.replication.multicast_groups[group.group_id] = replicas
+        self._write(v1model.switch_address(own, V1MODEL))
+        self._write(v1model.admission(grant, V1MODEL))
+        self._write(v1model.members(grant, own, V1MODEL))
 
     def insert(self, table: str, match: tuple[int, ...], action: str, params: tuple[int, ...]) -> None:
         control = table.split(".")[0]
         self.program.tables[f"MainIngress.{table}"].insert(match, 0, f"MainIngress.{control}.{action}", params)
 
-    def admit(self, child: int, epoch: int = EPOCH, slot_base: int = SLOT_BASE) -> None:
-        host = self.children[child]
-        match = (rank_port(child), host.ip, host.udp_port, JOB, host.secret)
-        full, up = (1 << self.world_size) - 1, self.parent is not None
-        params = (1 << child, full, slot_base, self.slot_count, epoch, UP_GROUP if up else GROUP, int(up))
-        self.insert("admission.admit", match, "admit_rank", params)
+    def _write(self, entries: Sequence[TableEntry]) -> None:
+        for entry in entries:
+            table = self.program.tables[entry.table]
+            match = tuple(entry.match[key.name] for key in table.keys)
+            params = tuple(entry.params[name] for name, _ in table.action_params[entry.action])
+            table.insert(match, 0, entry.action, params)
 
-    def _admit_all(self, epoch: int) -> None:
-        for child in range(self.world_size):
-            self.admit(child, epoch)
-        if self.parent is not None:
-            match = (UPLINK_PORT, self.parent.ip, self.parent.udp_port, JOB, self.parent.secret)
-            self.insert("admission.admit", match, "admit_parent", (self.slot_count, epoch, GROUP))
+    def _grant(self, epoch: int, slot_base: int = SLOT_BASE) -> Grant:
+        return grant_of(self.children, self.parent, epoch, slot_base, self.slot_count)
+
+    def admit(self, child: int, epoch: int = EPOCH, slot_base: int = SLOT_BASE) -> None:
+        self._write(v1model.admission(self._grant(epoch, slot_base), V1MODEL)[child : child + 1])
 
     def renew(self, epoch: int) -> None:
         """The job's next epoch: other entries, the same children."""
-        admit = self.program.tables["MainIngress.admission.admit"]
+        admit = self.program.tables[V1MODEL.admit]
         for entry in list(admit.entries()):
             admit.delete(entry.match, entry.priority)
-        self._admit_all(epoch)
+        self._write(v1model.admission(self._grant(epoch), V1MODEL))
 
     def contribution(
         self,

@@ -1,66 +1,22 @@
-"""The marker `processes`: which tests have it, and that no other test starts a process or opens a socket.
+"""The marker `processes`: which tests have it, and that no other test forks or executes a process.
 
-`make check` leaves the marked tests out. Servers of gRPC within the test's process, which Python's audit events do not
-report, are not counted.
+`make check` leaves the marked tests out.
 """
 
 from __future__ import annotations
 
-import functools
 import sys
 from collections.abc import Generator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-TESTS = Path(__file__).parents[1]
 MARKER = "processes"
 
-FILES = (
-    "controller/cli/test_cli_process.py",
-    "controller/jobs/test_jobs_on_tofino.py",
-    "controller/test_controller_metrics.py",
-    "docs/test_docs_release.py",
-    "docs/test_docs_site.py",
-    "docs/test_docs_softswitch.py",
-    "docs/test_docs_walks.py",
-    "fuzz/test_fuzz_coverage_guided.py",
-    "interop",
-    "lab/bench/test_bench_runs.py",
-    "lab/bench/test_bench_thresholds.py",
-    "lab/test_demo.py",
-    "lab/test_example.py",
-    "lab/test_processes.py",
-    "runtime/test_datagrams.py",
-    "runtime/test_kernel_cache.py",
-    "runtime/test_metrics.py",
-    "softswitch/bmv2/test_bmv2_process.py",
-    "softswitch/bmv2/test_bmv2_queues.py",
-    "softswitch/p4runtime/test_p4rt_server_request_guard.py",
-    "softswitch/ports/test_datapath.py",
-    "softswitch/ports/test_ports_udp.py",
-    "softswitch/ports/test_switch_any_program.py",
-    "softswitch/ports/test_switch_process.py",
-    "softswitch/test_switch_metrics.py",
-    "system",
-    "testbed/test_testbed_live.py",
-    "worker/backend",
-    "worker/codecs/test_codecs_interpreted.py",
-    "worker/comm/test_comm_fork.py",
-    "worker/comm/test_comm_join.py",
-    "worker/comm/test_comm_metrics_server.py",
-    "worker/comm/test_comm_udp.py",
-    "worker/doctor/test_doctor.py",
-    "worker/frameworks",
-    "worker/protocol/test_engine_interpreted.py",
-    "worker/protocol/test_pump.py",
-)
-"""Files and folders whose tests all have the marker."""
-FIXTURES = {"system", "torch_server", "pair"}
+FIXTURES = {"system", "wide_system", "torch_server"}
 """Tests that use one of them have the marker."""
 IMPLIED_BY = {"bmv2", "p4c", "root", "tofino"}
-"""Tests with one of these markers have it too."""
+"""Tests with one of these markers, which need a program of others or make network interfaces, have it too."""
 
 EVENTS = {
     "os.exec",
@@ -68,12 +24,13 @@ EVENTS = {
     "os.forkpty",
     "os.posix_spawn",
     "os.system",
-    "socket.bind",
-    "socket.connect",
+    "rigs.fork_server.spawn",
     "subprocess.Popen",
 }
-"""Audit events, https://docs.python.org/3/library/audit_events.html."""
+"""Audit events, https://docs.python.org/3/library/audit_events.html, and that of rigs/fork_server.py."""
 
+MARKED = pytest.StashKey[int]()
+"""How many of the tests that were collected have the marker, and none of IMPLIED_BY."""
 _seen: list[str] = []
 
 
@@ -85,26 +42,15 @@ def _record(event: str, _: Any) -> None:
 sys.addaudithook(_record)
 
 
-@functools.cache
-def is_listed(path: Path) -> bool:
-    """Whether all tests of the file have the marker."""
-    listed = {TESTS / name for name in FILES}
-    return not listed.isdisjoint((path, *path.parents))
-
-
-def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Import no file whose tests would all be deselected."""
-    if f"not {MARKER}" in config.option.markexpr and is_listed(collection_path):
-        return True
-    return None
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Add the marker."""
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Add the marker, before any test is deselected."""
+    config.stash[MARKED] = 0
     for item in items:
         implied = any(item.get_closest_marker(name) for name in IMPLIED_BY)
-        if implied or is_listed(item.path) or FIXTURES.intersection(getattr(item, "fixturenames", ())):
+        if implied or FIXTURES.intersection(getattr(item, "fixturenames", ())):
             item.add_marker(MARKER)
+        config.stash[MARKED] += not implied and item.get_closest_marker(MARKER) is not None
 
 
 def _checked(item: pytest.Item) -> Generator[None, Any, Any]:

@@ -12,10 +12,10 @@ import numpy as np
 
 from p4reduce.codecs import Floats, Gathered, Int32, Lanes, Segment
 from p4reduce.errors import CollectiveError, Reason
+from p4reduce.protocol.blocks import Blocks
 from p4reduce.protocol.call import Call, CodecId, Kind
 from p4reduce.protocol.collective import Collective
 from p4reduce.protocol.rtt import RoundTrip
-from p4reduce.protocol.source import BlockSource, ConcatenatedBlocks, NoBlocks
 from p4reduce.stats import CollectiveStats
 from p4reduce.testing.reference_switch import ReferenceSwitch
 from p4reduce_contracts.jobs.lease import Lease
@@ -41,7 +41,7 @@ class Traffic:
         self.now = 0.0
         self.digest = hashlib.sha256()
 
-    def collective(self, sources: Sequence[BlockSource], calls: Sequence[Call]) -> bool:
+    def collective(self, sources: Sequence[Blocks], calls: Sequence[Call]) -> bool:
         """Run one collective to its end or first error; return whether it came to its end."""
         ranks = []
         for rank, (source, call) in enumerate(zip(sources, calls, strict=True)):
@@ -167,13 +167,13 @@ def play(seed: int, harm: float, collectives: int = 3) -> str:
     traffic = Traffic(geometry, world_size, seed, harm)
     for number in range(collectives):
         segments = traffic.segments()
-        sources: list[BlockSource] = []
+        sources: list[Blocks] = []
         for own in segments:
             parts = [segment.bind(world_size, geometry.block_words, traffic.random.random() < 0.3) for segment in own]
-            sources.append(parts[0] if len(parts) == 1 else ConcatenatedBlocks(parts, geometry.block_words))
+            sources.append(Blocks([part for blocks in parts for part in blocks.parts]))
         calls = [call_of(number, own) for own in segments]
         if traffic.random.random() < 0.2:
-            sources[-1] = NoBlocks()
+            sources[-1] = Blocks()
             calls[-1] = Call(number, Kind.REFUSED, detail=Reason.NOT_FINITE)
         elif traffic.random.random() < 0.1:
             calls[-1] = Call(number + 1, Kind.BARRIER)

@@ -145,13 +145,6 @@ def coordinates_alone(adacomp: AdaComp, key: str, gradient: torch.Tensor) -> Coo
     return coordinates.decode(message.data, adacomp.length_of(key, gradient.shape), gradient.numel())[0]
 
 
-def as_tensor(sent: Coordinates, elements: int) -> torch.Tensor:
-    """±scale at the coordinates, 0 elsewhere."""
-    out = torch.zeros(elements)
-    out[torch.from_numpy(sent.indices)] = torch.from_numpy(sent.signs.astype(np.float32)) * sent.scale
-    return out
-
-
 def residue_of(compressor: Any, key: str) -> torch.Tensor:
     residue = compressor.residue(key)
     assert isinstance(residue, torch.Tensor)

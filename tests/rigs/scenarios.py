@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from p4reduce.codecs import Floats, Int32
-from p4reduce.codecs.raw import RawSource, block_count
+from p4reduce.codecs.raw import block_count, raw_blocks
 from p4reduce.errors import Reason
+from p4reduce.protocol.blocks import Blocks
 from p4reduce.protocol.call import Call, CodecId, Kind
-from p4reduce.protocol.source import BlockSource, NoBlocks
-from p4reduce.testing.terrible_network import Member
+from p4reduce.testing.world import Member
 from p4reduce_contracts.jobs.lease import Lease, Level
 from p4reduce_contracts.wire import Geometry
 from rigs.secret import rank_secret
@@ -97,7 +97,7 @@ def build(
     refusing = np.random.default_rng([seed, 1])
     rng = np.random.default_rng(seed)
     starts = [(first_round + int(rng.integers(0, 3))) & 0xFFFFFFFF for _ in range(slots)]
-    calls: list[list[tuple[BlockSource, Call]]] = [[] for _ in range(world_size)]
+    calls: list[list[tuple[Blocks, Call]]] = [[] for _ in range(world_size)]
     expected: list[np.ndarray | dict[int, Reason] | None] = []
     words = geometry.block_words
     for number in range(collectives):
@@ -106,7 +106,7 @@ def build(
         density = float(rng.choice([0.0, 0.05, 0.3, 1.0]))
         if kind == "barrier":
             expected.append(None)
-            sources: list[BlockSource] = [NoBlocks() for _ in range(world_size)]
+            sources: list[Blocks] = [Blocks() for _ in range(world_size)]
             call = Call(number, Kind.BARRIER)
         elif kind == "gather":
             each = block_count(size, words)
@@ -114,7 +114,7 @@ def build(
             rows = np.stack([np.pad(part, (0, 4 * words * each - size)) for part in data])
             reached = np.flatnonzero(rows.reshape(world_size, each, 4 * words).any(axis=(0, 2)))
             expected.append(rows[:, : 4 * words * (reached.max(initial=-1) + 1)])  # blocks that some rank's bytes reach
-            sources = [RawSource(d, words, size, rank, world_size) for rank, d in enumerate(data)]
+            sources = [raw_blocks(d, words, size, rank, world_size) for rank, d in enumerate(data)]
             call = Call(number, Kind.ALL_GATHER, CodecId.RAW, 0, size)
         elif kind == "int32":
             tensors = random_tensors(rng, world_size, size, density, np.int32, words)
@@ -135,7 +135,7 @@ def build(
             expected[-1] = refused
         for rank in range(world_size):
             if rank in refused:
-                calls[rank].append((NoBlocks(), Call(number, Kind.REFUSED, detail=refused[rank])))
+                calls[rank].append((Blocks(), Call(number, Kind.REFUSED, detail=refused[rank])))
             else:
                 calls[rank].append((sources[rank], call))
     members = [

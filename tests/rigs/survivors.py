@@ -15,6 +15,7 @@ from rigs.limits import LIMIT_S
 from rigs.memory_group import MemoryGroups
 
 RANKS = 2
+STUCK_S = 0.3
 
 
 def tensor(rank: int, step: int) -> np.ndarray:
@@ -27,6 +28,7 @@ class Steps:
 
     def __init__(self, ranks: int = RANKS) -> None:
         self.done = [0] * ranks
+        self.comms: list[p4reduce.Communicator] = []
         self.last = sys.maxsize
         self._lock = threading.Lock()
 
@@ -40,6 +42,13 @@ class Steps:
     def stop(self) -> None:
         with self._lock:
             self.last = max(self.done) + 5
+
+    def wait_stuck(self) -> None:
+        """Wait until a rank's frame has had no answer for a while."""
+        deadline = time.monotonic() + LIMIT_S
+        while not any((waits := comm.waiting()) is not None and waits.waited_s > STUCK_S for comm in self.comms):
+            assert time.monotonic() < deadline, "no rank waits"
+            time.sleep(0.01)
 
     def wait_more(self, count: int) -> None:
         target, deadline = max(self.done) + count, time.monotonic() + LIMIT_S
@@ -67,6 +76,7 @@ def train(address: str, rank: int, steps: Steps, peers: MemoryGroups | None = No
         if peers is not None:
             assert isinstance(comm.recovery, Rejoin)
             comm.recovery = Fallback(comm.recovery.joiner, None, peers.of(rank))
+        steps.comms.append(comm)
         while steps.begin(rank):
             step = steps.done[rank]
             got = comm.all_reduce(tensor(rank, step), timeout_s=LIMIT_S)

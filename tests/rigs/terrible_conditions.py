@@ -6,7 +6,7 @@ from typing import Final
 
 from hypothesis import strategies as st
 
-from p4reduce.testing.terrible_network import NetworkConditions
+from p4reduce.testing.world import NetworkConditions
 
 FIRST_ROUNDS: Final = st.sampled_from([0, 2**31 - 2, 2**32 - 3])
 """Of a job's slots: the first, and just before the numbers change their sign and wrap."""

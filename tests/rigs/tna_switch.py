@@ -1,6 +1,8 @@
 """The TNA program behind UDP ports and a P4Runtime server: what a controller finds where Stratum runs on a Tofino.
 
-The server is the embedded switch's; the program is Tofino's, by its own P4Info.
+The server is the embedded switch's; the program is Tofino's, by its own P4Info. What it loads is the message that
+Stratum loads, with stand-ins for two of its files: in the binary's place what p4c's front end made of the program
+(front_end.json, which rigs/tna.py runs), in that of context.json the P4Info.
 """
 
 from __future__ import annotations
@@ -9,23 +11,136 @@ import contextlib
 import json
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
+
+from p4reduce_controller.p4runtime.stratum import BfPipelineConfig
+from p4reduce_runtime.p4runtime.schema import Schema, TableInfo
 from p4reduce_runtime.pipeline_folders import GEOMETRY, P4INFO, TOFINO_BINARY, TOFINO_CONTEXT, TOFINO_SCHEMA
 from p4reduce_switch.p4runtime import Server
 from p4reduce_switch.ports.udp import UdpUnderlay
+from p4reduce_switch.program import DigestHandler, Meter, ProgramError, Replication, Table
+from p4reduce_switch.program.ir import program as ir
+from p4reduce_switch.program.ir.build import constant
+from p4reduce_switch.program.memory import TableWord
+from p4reduce_switch.program.state.matches import Match
+from p4reduce_switch.program.state.stateful import GREEN, RED, YELLOW
 from p4reduce_switch.switch import Switch
 from rigs.limits import LIMIT_S
-from rigs.ports import own_address
-from rigs.system import Process
-from rigs.tna_program import TnaPipeline
+from rigs.tna import TnaProgram
 
 ARTIFACTS = Path(__file__).resolve().parents[2] / "p4src/artifacts"
 CPU_PORTS = {"tofino1-4x8": 192, "tofino2-4x16": 0}
 """By chip, as p4src/tna/headers.p4 has them."""
 CHIPS = tuple(CPU_PORTS)
+_COLORS = {GREEN: 0, YELLOW: 1, RED: 3}
+"""A meter's colours as Tofino writes them."""
+_GENERATIONS = {"tna": 1, "t2na": 2}
+
+
+class TnaTable(Table):
+    """A table that the control plane writes: the embedded switch's, whose entries TnaProgram sees."""
+
+    def __init__(self, info: TableInfo, schema: Schema, written: dict[Match, tuple[str, tuple[int, ...]]]) -> None:
+        actions = [schema.actions.find(id) for id in info.action_ids]
+        declared = ir.Table(
+            name=info.name,
+            keys=tuple(ir.Key(key.name, ir.MatchKind(key.kind), key.bitwidth, constant(0)) for key in info.keys),
+            max_size=info.size,
+            actions=tuple(
+                ir.Action(
+                    action.id,
+                    action.name,
+                    ()
+                    if action.id in info.default_only
+                    else tuple((param.name, param.bitwidth) for param in action.params),
+                    (),
+                )
+                for action in actions
+            ),
+            default=None,
+            default_is_const=info.const_default,
+            entries=(),
+            has_direct_counter=False,
+            direct_meter=None,
+            supports_timeout=False,
+        )
+        super().__init__(declared, np.zeros(len(TableWord), np.int64), None, 0)
+        self._written = written
+
+    def insert(self, match: Match, priority: int, action: str, params: tuple[int, ...]) -> None:
+        super().insert(match, priority, action, params)
+        self._written[match] = (action, params)
+
+    def modify(self, match: Match, priority: int, action: str, params: tuple[int, ...]) -> None:
+        super().modify(match, priority, action, params)
+        self._written[match] = (action, params)
+
+    def delete(self, match: Match, priority: int) -> None:
+        super().delete(match, priority)
+        del self._written[match]
+
+
+class TnaCounter:
+    """A counter of TnaProgram, which counts no bytes."""
+
+    def __init__(self, counts: dict[int, int], size: int) -> None:
+        self._counts = counts
+        self.size = size
+
+    def read(self, index: int) -> tuple[int, int]:
+        return self._counts[index], 0
+
+    def write(self, index: int, packets: int, bytes_: int) -> None:
+        self._counts[index] = packets
+
+
+class TnaPipeline:
+    """What p4reduce_switch.program.Program is for a v1model program."""
+
+    batch = None
+    queues = None
+
+    def __init__(self, device_config: Any) -> None:
+        """Load a serialized BfPipelineConfig."""
+        config = BfPipelineConfig.FromString(device_config)
+        if len(config.profiles) != 1 or list(config.profiles[0].pipe_scope) != [0, 1, 2, 3]:
+            raise ProgramError("not one program for all pipes")
+        profile = config.profiles[0]
+        schema = Schema.from_p4info(profile.context.decode())
+        self.tna = TnaProgram(json.loads(profile.binary), _GENERATIONS[schema.p4info.pkg_info.arch])
+        self.on_digest: DigestHandler | None = None
+        self.tables: dict[str, Any] = {
+            info.name: TnaTable(info, schema, self.tna.tables[info.name].written)
+            for info in schema.tables
+            if info.keys and not info.const
+        }
+        self.counters = {info.name: TnaCounter(self.tna.counters[info.name], info.size) for info in schema.counters}
+        (hello_rate,) = schema.meters
+        meter = Meter(hello_rate.name, hello_rate.size, hello_rate.unit)
+        self.tna.color_of = lambda index: _COLORS[meter.execute(index, 0)]
+        self.meters = {hello_rate.name: meter}
+        self.registers: Mapping[str, Any] = {}
+        self.value_sets: Mapping[str, Any] = {}
+        self.action_profiles: Mapping[str, Any] = {}
+        self.replication = Replication()
+        (self._digest,) = (digest.name for digest in schema.digests)
+
+    def process(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
+        groups = self.replication.multicast_groups
+        self.tna.groups = {id: [(replica.port, replica.instance) for replica in groups[id]] for id in groups}
+        sent = self.tna.process(port, frame)
+        digests, self.tna.digests = self.tna.digests, []
+        for fields in digests:
+            if self.on_digest is not None:
+                self.on_digest(self._digest, [tuple(value for value, _ in fields)])
+        return sent
+
+    def collect(self) -> None:
+        raise AssertionError("there is no native batch")
 
 
 def pipeline_folder(folder: Path, chip: str) -> Path:
@@ -77,15 +192,3 @@ def tna_switch(chip: str) -> Iterator[TnaSwitch]:
         yield switch
     finally:
         switch.close()
-
-
-def start_controller(folder: Path, switch: TnaSwitch, pipeline: Path, listen: str = "") -> Process:
-    """`p4reduce controller run`; its state is in `folder`, so that the next one takes the jobs up."""
-    config = folder / "p4reduce.toml"
-    config.write_text(
-        f"[switch]\npipeline = '{pipeline}'\np4runtime = '{switch.p4runtime}'\nudp_port = {switch.udp_port}\n"
-        "hellos_a_second = 1\nhello_burst = 20\n"
-        f"[controller]\nlisten = '{listen or own_address()}'\nstate_dir = '{folder / 'state'}'\n"
-        "heartbeat_interval_s = 0.2\nheartbeat_timeout_s = 60\n"
-    )
-    return Process(folder / "controller.log", "controller", "run", "--config", str(config))

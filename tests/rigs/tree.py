@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final, Union
 
+from p4reduce.testing.world import Place
 from p4reduce_contracts.jobs.lease import Level
 from p4reduce_switch.program import Compiled
 from rigs.pipeline import (
@@ -14,6 +14,7 @@ from rigs.pipeline import (
     UPLINK_PORT,
     PipelineRig,
     from_host,
+    payload_of,
     rank_host,
     rank_port,
     switch_host,
@@ -28,15 +29,6 @@ Shape = Sequence[Union[int, "Shape"]]
 def uplink_secret(number: int) -> int:
     """The secret of switch `number` at its parent."""
     return number * 0x1002003004005007
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where a frame arrives: at a port of a switch, or at a rank (then `switch` is -1)."""
-
-    switch: int
-    port: int = 0
-    rank: int = -1
 
 
 class TreeRig:
@@ -145,6 +137,10 @@ class TreeRig:
     def sent(self, rank: int, payload: bytes) -> tuple[Place, bytes]:
         """A contribution of a rank, with its secret, as the frame that arrives at its switch."""
         return self.framed(rank, with_secret(payload, self._secret_of(rank)))
+
+    def payload(self, frame: bytes) -> bytes:
+        """The payload of a frame that a switch sent."""
+        return payload_of(frame)
 
     def arrive(self, place: Place, frame: bytes) -> list[tuple[Place, bytes]]:
         """A frame that arrives at a switch: what leaves it, each with the place where it arrives next.

@@ -1,23 +1,29 @@
-"""Child processes that use kernels."""
+"""A kernel module that this process finds, and an empty cache folder."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from rigs.doubling import Use, users
-from rigs.fork_server import NUMBA, ForkServer, fork_server
-
-
-@pytest.fixture(scope="session")
-def numba_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServer]:
-    """Forks processes that have imported numba."""
-    with fork_server(tmp_path_factory.mktemp("server"), NUMBA) as server:
-        yield server
+from rigs.doubling import Use, environment_in, forget, used
 
 
 @pytest.fixture
-def use(numba_server: ForkServer, tmp_path_factory: pytest.TempPathFactory) -> Use:
-    """Runs programs in processes of their own."""
-    return users(numba_server, tmp_path_factory.mktemp("programs"))
+def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
+    """Of a process that finds the kernel module and has a cache of its own, as this one has now."""
+    found = environment_in(tmp_path)
+    monkeypatch.setenv("P4REDUCE_CACHE_DIR", found["P4REDUCE_CACHE_DIR"])
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    forget()
+    yield found
+    forget()
+
+
+@pytest.fixture
+def use(environment: dict[str, str], caplog: pytest.LogCaptureFixture) -> Use:
+    """Uses the kernel as a new process does."""
+    return lambda: used(caplog)

@@ -11,21 +11,17 @@ import time
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
 from p4reduce_runtime import kernels
 from p4reduce_runtime.settings import ConfigError
 from p4reduce_runtime.warm import warm
-from rigs.doubling import COMPILED, LOADED, MODULE, USE, Use, environment_in
+from rigs.doubling import COMPILED, LOADED, MODULE, USE, Use
 from rigs.limits import LIMIT_S
-
-
-@pytest.fixture
-def environment(tmp_path: Path) -> dict[str, str]:
-    """Of a process that finds the kernel module and has a cache of its own."""
-    return environment_in(tmp_path)
 
 
 @pytest.mark.processes
@@ -36,7 +32,6 @@ def test_one_of_several_processes_that_start_together_compiles(environment: dict
     assert sorted(answers) == [LOADED, LOADED, COMPILED]
 
 
-@pytest.mark.processes
 def test_files_not_used_for_long_are_removed(environment: dict[str, str], use: Use) -> None:
     cache = Path(environment["P4REDUCE_CACHE_DIR"])
     long_ago = time.time() - 15 * 86400
@@ -45,12 +40,12 @@ def test_files_not_used_for_long_are_removed(environment: dict[str, str], use: U
         (cache / name / "kept").touch()
         if name != "kernels-used":
             os.utime(cache / name, (long_ago, long_ago))
-    use(environment)
+    use()
     left = {path.name for path in cache.iterdir() if path.is_dir()}
     assert {"kernels-used", "executor-old"} < left and "kernels-old" not in left
     (own,) = left - {"kernels-used", "executor-old"}
     os.utime(cache / own, (long_ago, long_ago))
-    use(environment)
+    use()
     assert time.time() - (cache / own).stat().st_mtime < 3600, "it was used"
 
 
@@ -79,20 +74,14 @@ def counted(number):
 '''
 
 
-@pytest.mark.processes
-def test_kernels_do_not_count_references_unless_they_allocate(
-    environment: dict[str, str], tmp_path: Path, use: Use
-) -> None:
+@pytest.mark.usefixtures("environment")
+def test_kernels_do_not_count_references_unless_they_allocate(tmp_path: Path) -> None:
     """Each count is an atomic operation, several a frame."""
     (tmp_path / "views.py").write_text(VIEWS, encoding="utf-8")
-    program = """
-import numpy as np
-from p4reduce_runtime import kernels
-module = kernels.load("views")
-(total,), (counted,) = module.total.inspect_llvm().values(), module.counted.inspect_llvm().values()
-print(module.total(np.ones((5, 3), np.int64)), module.counted(7), "NRT_" in total, "NRT_" in counted)
-"""
-    assert use(environment, program).words == ["15", "7", "False", "True"]
+    module: Any = kernels.load("views")
+    assert (module.total(np.ones((5, 3), np.int64)), module.counted(7)) == (15, 7)
+    (total,), (counted,) = module.total.inspect_llvm().values(), module.counted.inspect_llvm().values()
+    assert ("NRT_" in total, "NRT_" in counted) == (False, True)
 
 
 LARGE = """
@@ -120,19 +109,13 @@ def caller(numbers, kind):
 """
 
 
-@pytest.mark.processes
-def test_an_inline_kernel_is_compiled_into_those_that_call_it(
-    environment: dict[str, str], tmp_path: Path, use: Use
-) -> None:
-    (tmp_path / "called.py").write_text(LARGE.format(option=""), encoding="utf-8")
-    (tmp_path / "included.py").write_text(LARGE.format(option=", inline=True"), encoding="utf-8")
-    program = """
-from p4reduce_runtime import kernels
-for name in ("called", "included"):
-    (code,) = kernels.load(name).caller.inspect_asm().values()
-    print(f"_ZN{len(name)}{name}5large" in code)
-"""
-    assert use(environment, program).words == ["True", "False"]
+@pytest.mark.usefixtures("environment")
+def test_an_inline_kernel_is_compiled_into_those_that_call_it(tmp_path: Path) -> None:
+    for name, option in (("called", ""), ("included", ", inline=True")):
+        (tmp_path / f"{name}.py").write_text(LARGE.format(option=option), encoding="utf-8")
+        module: Any = kernels.load(name)
+        (code,) = module.caller.inspect_asm().values()
+        assert (f"_ZN{len(name)}{name}5large" in code) == (name == "called")
 
 
 def test_no_kernels_are_loaded_when_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,62 +129,51 @@ def test_an_unknown_value_of_the_switch_is_an_error(monkeypatch: pytest.MonkeyPa
         kernels.load("doubling")
 
 
-@pytest.fixture
-def found_modules(environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """What the installed packages name as kernel modules; nothing yet."""
-    modules: list[str] = []
-    monkeypatch.setattr(kernels, "_modules", lambda group=kernels.MODULES: modules)
-    for name in ("PYTHONPATH", "P4REDUCE_CACHE_DIR"):
-        monkeypatch.setenv(name, environment[name])
-    yield modules
-
-
 @pytest.mark.processes
-def test_kernels_compiled_ahead_are_not_compiled_again(
-    found_modules: list[str], environment: dict[str, str], use: Use
+def test_kernels_are_compiled_ahead_in_processes_of_their_own(
+    environment: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found_modules.append("doubling")
+    """Without the imports of their package, as where torch is not installed yet; and errors name what failed."""
+    installed, modules = kernels._modules, list[str]()
+    monkeypatch.setattr(kernels, "_modules", lambda group=kernels.MODULES: modules)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+
+    def listed(module: str, source: str) -> None:
+        file = tmp_path.joinpath(*module.split(".")).with_suffix(".py")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(source, encoding="utf-8")
+        modules[:] = [module]
+
+    listed("needy.kernels", MODULE)
+    (tmp_path / "needy" / "__init__.py").write_text("import not_installed_yet\n", encoding="utf-8")
     assert len(list(kernels.warm())) == 1
     assert list(kernels.warm()) == []
-    assert use(environment).words == LOADED
-
-
-@pytest.mark.processes
-def test_kernels_are_compiled_without_the_imports_of_their_package(
-    found_modules: list[str], environment: dict[str, str], tmp_path: Path, use: Use
-) -> None:
-    """As where torch is not installed yet. What was compiled then is used later, with the whole package."""
-    package = tmp_path / "outer" / "needy"
-    package.mkdir(parents=True)
-    for folder in (package.parent, package):
-        (folder / "__init__.py").write_text("import not_installed_yet\n", encoding="utf-8")
-    (package / "doubling.py").write_text(MODULE, encoding="utf-8")
-    found_modules.append("outer.needy.doubling")
-    assert len(list(kernels.warm())) == 1
     (tmp_path / "not_installed_yet.py").touch()
-    assert use(environment, USE.replace("doubling", "outer.needy.doubling", 1)).words == LOADED
+    kernels._folder.cache_clear()
+    with monkeypatch.context() as patch:
+        patch.setattr(kernels, "_modules", installed)  # as in the processes that compiled
+        loaded = importlib.import_module("needy.kernels").doubled.stats
+    assert (sum(loaded.cache_misses.values()), sum(loaded.cache_hits.values())) == (0, 1), "what was compiled is used"
 
-
-@pytest.mark.processes
-def test_the_error_names_a_kernel_that_cannot_be_compiled(found_modules: list[str], tmp_path: Path) -> None:
-    (tmp_path / "broken.py").write_text(MODULE.replace("2 * number", "number.nothing"), encoding="utf-8")
-    found_modules.append("broken")
-    with pytest.raises(kernels.CompilationError, match=r"(?s)broken cannot be compiled; .* status 1: .*nothing"):
-        list(kernels.warm())
-
-
-@pytest.mark.parametrize("words", ["", "a warning"])
-@pytest.mark.processes
-def test_the_error_names_the_signal_that_ended_the_compiling_process(
-    words: str, found_modules: list[str], tmp_path: Path
-) -> None:
-    source = f"import os, signal, sys\nprint({words!r}, file=sys.stderr)\nos.kill(os.getpid(), signal.SIGKILL)\n"
-    (tmp_path / "killed.py").write_text(source, encoding="utf-8")
-    found_modules.append("killed")
-    with pytest.raises(
-        kernels.CompilationError, match=f"killed cannot be compiled; .* status -9: {words or 'it said'}"
-    ):
-        list(kernels.warm())
+    done = next((tmp_path / "cache").rglob(kernels._DONE))
+    failures = {
+        "broken": (MODULE.replace("2 * number", "number.nothing"), r"(?s)broken cannot be compiled; .* 1: .*nothing"),
+        "killed": ("import os\nos.kill(os.getpid(), 9)\n", "killed cannot be compiled; .* status -9: it said nothing"),
+        "warned": (
+            "import os, sys\nprint('a warning', file=sys.stderr)\nos.kill(os.getpid(), 9)\n",
+            "warned cannot be compiled; .* status -9: a warning",
+        ),
+    }
+    for name, (source, message) in failures.items():
+        done.unlink(missing_ok=True)
+        listed(name, source)
+        with pytest.raises(kernels.CompilationError, match=message):
+            list(kernels.warm())
+    listed("full", "import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))\n" + MODULE)
+    result = CliRunner().invoke(warm)
+    assert result.exit_code == 1 and "all kernels are compiled" not in result.output
+    assert f"cannot be kept: compiled code is not kept, and is compiled at each start: {tmp_path}" in result.output
+    assert "File too large" in result.output
 
 
 def test_warm_without_a_folder_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -209,19 +181,6 @@ def test_warm_without_a_folder_is_an_error(monkeypatch: pytest.MonkeyPatch) -> N
     result = CliRunner().invoke(warm)
     assert result.exit_code == 1
     assert "cannot be kept: /dev/null: it is not a folder; set P4REDUCE_CACHE_DIR" in result.output
-
-
-@pytest.mark.processes
-def test_warm_without_write_access_is_an_error(
-    found_modules: list[str], environment: dict[str, str], tmp_path: Path
-) -> None:
-    limit = "import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))\n"  # as a full disk
-    (tmp_path / "doubling.py").write_text(limit + MODULE, encoding="utf-8")
-    found_modules.append("doubling")
-    result = CliRunner().invoke(warm)
-    assert result.exit_code == 1 and "all kernels are compiled" not in result.output
-    assert f"cannot be kept: compiled code is not kept, and is compiled at each start: {tmp_path}" in result.output
-    assert "File too large" in result.output
 
 
 @pytest.fixture

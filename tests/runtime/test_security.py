@@ -189,6 +189,7 @@ def test_files_that_cannot_be_used_are_named(
         spoil(bench.of("worker"), tmp_path).check()
 
 
+@pytest.mark.fault("jobs from many loopback addresses: they count for one owner")
 @pytest.mark.parametrize(
     ("peer", "name", "owner", "local"),
     [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import socket
 import time
 import urllib.request
@@ -90,11 +91,13 @@ def scraped(url: str) -> list[str]:
         return str(answer.read().decode()).splitlines()
 
 
+@pytest.mark.processes
 def test_the_switch_command_serves_metrics(tmp_path: Path) -> None:
     process = Process(
         tmp_path / "log", "switch", "run", "--listen", "127.0.0.1:0", "--p4runtime", "127.0.0.1:0",
         "--metrics", "127.0.0.1:0", "--log-json",
     )  # fmt: skip
+    assert re.fullmatch(r"switch 1 ready: UDP \S+; P4Runtime \S+; pipeline none yet.*\n", process.first_line)
     try:
         host, _, port = process.address("UDP").rpartition(":")
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as worker:

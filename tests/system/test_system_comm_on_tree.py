@@ -19,10 +19,10 @@ from rigs.pipeline import EPOCH
 from rigs.tree_group import TreeGroup, TreeSwitch, tree_job
 from worker.comm import test_comm_collectives as collectives
 from worker.comm import test_comm_refusals as refusals
-from worker.compressors import test_adacomp_exchange as adacomp
 from worker.compressors import test_block_sparsifiers as sparsifiers
+from worker.compressors import test_form_shared as form_shared
+from worker.compressors import test_methods as methods
 from worker.compressors import test_refused_gradients as gradients
-from worker.compressors import test_scalecom as scalecom
 from worker.ddp import test_ddp_bits as bits
 from worker.ddp import test_ddp_nonfinite as nonfinite
 
@@ -49,15 +49,15 @@ CASES: list[tuple[ModuleType, Callable[..., None], dict[str, Any]]] = [
     *[
         (
             ranks,
-            adacomp.test_dense_parameters_are_the_mean_and_all_ranks_have_the_same_bits,
-            {"form": form, "world_size": 4},
+            methods.test_means_are_equal_and_with_the_residues_make_up_the_gradients,
+            {"name": name, "world_size": 4},
         )
-        for form in adacomp.FORMS
+        for name in ("adacomp", "adacomp, sum", "adacomp, gather", "adacomp, shared")
     ],
     (
         ranks,
-        scalecom.test_sums_and_residues_follow_the_formulas_of_the_paper,
-        {"b": 0.1, "per_chunk": 3, "world_size": 5},
+        form_shared.test_sums_and_residues_are_those_of_the_definition,
+        {"method": "scalecom, b 0.1, 3 a chunk", "world_size": 5},
     ),
     (sparsifiers, sparsifiers.test_the_union_of_the_ranks_blocks_is_sent, {}),
     (

@@ -8,16 +8,17 @@ import pytest
 
 pytest.importorskip("torch")
 
-from rigs.elastic_runs import FAULTS, FAULTS_OF_TREE
+from rigs.elastic_runs import FAULTS_OF_TREE
+from rigs.networks import RACKS
 from system.chaos import run_chaos
 
 
 @pytest.mark.fault(
-    "worker, switch, of a tree a leaf too, and controller are killed at random under torchrun: new launches resume "
+    "worker, root, leaf and controller are killed at random under torchrun: new launches resume "
     "from a checkpoint; all ranks end with equal weights"
 )
 @pytest.mark.slow
-@pytest.mark.parametrize(("racks", "kills"), [(1, len(FAULTS)), (2, len(FAULTS_OF_TREE))])
-def test_random_kills(tmp_path: Path, racks: int, kills: int) -> None:
-    report = run_chaos(tmp_path, kills, seed=1, racks=racks)
-    assert report.kills.total() == len(report.kills) == kills
+@pytest.mark.processes
+def test_random_kills(tmp_path: Path) -> None:
+    report = run_chaos(tmp_path, len(FAULTS_OF_TREE), seed=1, racks=RACKS)
+    assert report.kills.total() == len(report.kills) == len(FAULTS_OF_TREE)

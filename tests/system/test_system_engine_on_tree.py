@@ -1,4 +1,4 @@
-"""The worker's engine against a tree of real P4 programs, executed, whose links are all terrible."""
+"""The worker's engine against the real P4 program, executed: one switch and trees, whose links are all terrible."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from hypothesis import strategies as st
 
 from p4reduce.codecs import Int32
 from p4reduce.errors import CollectiveMismatchError, CollectiveTimeoutError
+from p4reduce.protocol.blocks import Blocks
 from p4reduce.protocol.call import Call, CodecId, Kind
-from p4reduce.protocol.source import NoBlocks
-from p4reduce.testing.terrible_network import NetworkConditions
+from p4reduce.testing.world import NetworkConditions, World
 from rigs.pipeline import JOB, SLOT_COUNT
 from rigs.scenarios import Scenario, build
 from rigs.terrible_conditions import FIRST_ROUNDS, network_conditions
 from rigs.tree import TREES, TreeRig, racks
-from rigs.tree_network import TreeNetwork
 
+NETWORKS = {"1": [0], "8": list(range(8))} | TREES
+"""One switch with a rank, one with eight, and trees."""
 CALM = NetworkConditions(delay_s=0.0005, jitter=0.1)
 
 
@@ -27,7 +28,7 @@ class RenewedTree:
     """One tree for all examples: old epochs' leavings stay in its registers, as on real switches."""
 
     def __init__(self, geometry: str, name: str) -> None:
-        self.rig = TreeRig(geometry, TREES[name])
+        self.rig = TreeRig(geometry, NETWORKS[name])
         self.epoch = 0
 
     def scenario(self, seed: int, **options: object) -> Scenario:
@@ -52,10 +53,10 @@ def tree(name: str) -> RenewedTree:
 
 
 @pytest.mark.fault(
-    "loss of 0, 5 or 20 %, duplicates, late frames, on every link of a tree of compiled switches, with "
+    "loss of 0, 5 or 20 %, duplicates, late frames, on every link of one or a tree of compiled switches, with "
     "refusals: retransmitted until it is complete"
 )
-@pytest.mark.parametrize("name", TREES)
+@pytest.mark.parametrize("name", NETWORKS)
 @settings(max_examples=150)
 @given(
     seed=st.integers(0, 2**32),
@@ -76,19 +77,23 @@ def test_every_rank_ends_with_the_reference_sum(
         collectives=2 + 3 * (seed % 2),
         refusals=0.2 * (seed % 2),
     )
-    scenario.check(TreeNetwork(renewed.rig, scenario.members, conditions, seed).run(1_000_000))
+    scenario.check(World(renewed.rig, scenario.members, conditions, seed).run(1_000_000))
 
 
-@pytest.mark.parametrize("name", TREES)
-def test_a_calm_tree_needs_no_retransmission_and_carries_a_round_once(name: str) -> None:
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_calm_network_needs_no_retransmission_and_carries_a_round_once(name: str) -> None:
     """The trunk of a rack carries up what one of its ranks sends at most, whatever their number."""
     renewed = tree(name)
+    root, children = renewed.rig.switches[0], len(renewed.rig.children[0])
+    before = root.job_count("contributions"), root.job_count("results")
     scenario = renewed.scenario(7, collectives=4)
-    network = TreeNetwork(renewed.rig, scenario.members, CALM, 1)
+    network = World(renewed.rig, scenario.members, CALM, 1)
     scenario.check(network.run())
     rounds = scenario.members[0].stats.rounds
     assert rounds > 8
     assert all(m.stats.retransmissions == m.stats.stale == m.stats.malformed == 0 for m in scenario.members)
+    counted = root.job_count("contributions") - before[0], root.job_count("results") - before[1]
+    assert counted == (children * rounds, rounds)
     for number, parent in enumerate(renewed.rig.parents):
         if parent >= 0:
             assert network.frames[number, parent] == network.frames[parent, number] == rounds
@@ -101,7 +106,7 @@ def test_the_trunks_of_two_racks_of_four_carry_a_quarter_of_what_the_ranks_send(
     tensor = np.arange(1, 20_001, dtype=np.int32)
     for member in scenario.members:
         member.calls = [(Int32(tensor).bind(8, rig.geometry.block_words, True), call)]
-    network = TreeNetwork(rig, scenario.members, CALM, 1)
+    network = World(rig, scenario.members, CALM, 1)
     for (total,) in (results[0] for results in network.run()):
         np.testing.assert_array_equal(total, 8 * tensor)
     up, down = network.bytes[-1, 1] + network.bytes[-1, 2], network.bytes[1, -1] + network.bytes[2, -1]
@@ -120,16 +125,16 @@ def test_many_ranks_in_racks_sum_exactly(count: int, size: int, conditions: Netw
     scenario = build(
         count, ranks, rig.geometry, SLOT_COUNT, epoch=1, job=JOB, levels=rig.levels, collectives=3, largest=1000
     )
-    scenario.check(TreeNetwork(rig, scenario.members, conditions, 5).run(2_000_000))
+    scenario.check(World(rig, scenario.members, conditions, 5).run(2_000_000))
 
 
 def test_96_ranks_in_racks_each_learn_that_one_calls_another_collective() -> None:
     rig = TreeRig("default", racks(3, 32), epoch=1)
     scenario = build(1, 96, rig.geometry, SLOT_COUNT, epoch=1, job=JOB, levels=rig.levels, collectives=1)
     for rank, member in enumerate(scenario.members):
-        member.calls = [(NoBlocks(), Call(0, Kind.CLOSE if rank == 70 else Kind.BARRIER))]
+        member.calls = [(Blocks(), Call(0, Kind.CLOSE if rank == 70 else Kind.BARRIER))]
     with pytest.raises(CollectiveMismatchError, match="rank 70: close .* at least one other rank called another"):
-        TreeNetwork(rig, scenario.members, CALM, 1).run()
+        World(rig, scenario.members, CALM, 1).run()
 
 
 @pytest.mark.fault(
@@ -149,7 +154,7 @@ def test_the_error_names_what_is_absent_by_level(absent: set[int], text: str) ->
     for rank in absent:
         scenario.members[rank].calls = []
     with pytest.raises(CollectiveTimeoutError, match=text) as caught:
-        TreeNetwork(rig, scenario.members, NetworkConditions(), 1).run()
+        World(rig, scenario.members, NetworkConditions(), 1).run()
     assert set(caught.value.missing_ranks) in ({5}, {4, 5})
 
 
@@ -161,6 +166,6 @@ def test_a_leaf_that_is_set_up_as_the_root_gives_no_sum() -> None:
     leaf.renew(1)
     scenario = build(6, 4, rig.geometry, SLOT_COUNT, epoch=1, job=JOB, levels=rig.levels, timeout_s=5.0)
     with pytest.raises(CollectiveTimeoutError):
-        TreeNetwork(rig, scenario.members, CALM, 1).run()
+        World(rig, scenario.members, CALM, 1).run()
     assert scenario.members[0].stats.malformed > 0
     assert not any(member.results for member in scenario.members)

@@ -51,7 +51,8 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-def test_sdist_and_wheel_have_every_module_and_what_the_demo_reads(installed: Path, tmp_path: Path) -> None:
+@pytest.mark.processes
+def test_an_installed_wheel_has_every_module_and_runs_every_command(installed: Path, tmp_path: Path) -> None:
     (sdist,) = installed.parents[1].glob("p4reduce-*.tar.gz")
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
@@ -70,10 +71,6 @@ def test_sdist_and_wheel_have_every_module_and_what_the_demo_reads(installed: Pa
     script, pipeline = map(Path, found.split())
     assert script.is_file() and pipeline.is_dir()
     assert script.is_relative_to(installed.parent) and pipeline.is_relative_to(installed.parent)
-
-
-@pytest.mark.slow
-def test_every_command_loads_and_the_version_is_that_of_the_project(installed: Path, tmp_path: Path) -> None:
     program = installed / "p4reduce"
     where = run(installed / "python", "-c", "import p4reduce; print(p4reduce.__file__)", cwd=tmp_path)
     assert Path(where.strip()).is_relative_to(installed.parent)

@@ -47,7 +47,7 @@ def test_the_controller_reads_the_configuration_of_a_tree(tmp_path: Path) -> Non
     addresses = [f"127.0.0.1:{number}" for number in (1, 2, 3)]
     read = config.parse("\n".join(controller_config(topology, tmp_path, addresses, "169.254.210.1:9600", tmp_path)))
     assert [(one.name, one.parent, one.uplink_port, one.p4runtime, one.flood) for one in read.switches] == [
-        ("root", "", None, "127.0.0.1:1", (1, 2)),
+        ("root", None, None, "127.0.0.1:1", (1, 2)),
         ("leaf1", "root", 9, "127.0.0.1:2", (1, 2, 9)),
         ("leaf2", "root", 9, "127.0.0.1:3", (1, 2, 9)),
     ]
@@ -66,7 +66,6 @@ def test_a_packaged_topology_is_found_by_its_name(tmp_path: Path, monkeypatch: p
     assert len(_load(Path("two_racks")).switches) == 1, "a file of that name has precedence"
 
 
-@pytest.mark.processes
 def test_bmv2_gets_general_options_before_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(targets, "need", lambda program, how: f"/somewhere/{program}")
     monkeypatch.setattr(targets, "run", lambda command: "  --thrift-port arg   TCP port for the Thrift server")

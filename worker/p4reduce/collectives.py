@@ -17,10 +17,10 @@ from p4reduce.codecs import Int32, Segment
 from p4reduce.codecs.arrays import Tensor, as_kind_of, dtype_of, to_numpy
 from p4reduce.codecs.floats import Floats
 from p4reduce.codecs.formats import FORMS
-from p4reduce.codecs.raw import RawSource, bytes_of, first_bytes
+from p4reduce.codecs.raw import bytes_of, first_bytes, raw_blocks
 from p4reduce.errors import InvalidTensorError
+from p4reduce.protocol.blocks import Blocks
 from p4reduce.protocol.call import HIGH_ROOT, Call, CodecId, Kind
-from p4reduce.protocol.source import Array, BlockSource, ConcatenatedBlocks, NoBlocks
 from p4reduce_contracts.jobs.lease import Lease
 
 Rows = NDArray[np.uint8]
@@ -32,15 +32,19 @@ class Contribution:
     """This rank's part of a collective, and all that the ranks compare of it (protocol/call.py)."""
 
     kind: Kind
-    source: BlockSource
+    blocks: Blocks
     codec: CodecId = CodecId.NONE
     detail: int = 0
     elements: int = 0
     layout: str = ""
     agreement: str = ""
     """What must be equal on all ranks too, and may differ from call to call."""
-    finish: Callable[[list[Array]], Any] = list
-    """Makes the caller's result of the decoded sums."""
+    single: bool = True
+    """Whether the caller's result is that of the only part; else a list of all parts'."""
+
+    def finish(self, results: list[Any]) -> Any:
+        """Return the caller's result of the parts' results."""
+        return results[0] if self.single else results
 
     @property
     def alike(self) -> Hashable:
@@ -55,7 +59,7 @@ class Contribution:
 
 def no_blocks(kind: Kind, detail: int = 0) -> Contribution:
     """Contribute no block: to a barrier, a close or, with the reason in `detail`, a refusal."""
-    return Contribution(kind, NoBlocks(), detail=detail)
+    return Contribution(kind, Blocks(), detail=detail, single=False)
 
 
 def all_reduce(lease: Lease, array: Tensor, out: Tensor | None, bits: int | None) -> Contribution:
@@ -79,7 +83,6 @@ def all_reduce(lease: Lease, array: Tensor, out: Tensor | None, bits: int | None
         detail=segment.detail,
         elements=segment.elements,
         layout=segment.layout,
-        finish=lambda sums: segment.wrap(sums[0]),
     )
 
 
@@ -87,16 +90,16 @@ def all_reduce_segments(
     lease: Lease, segments: Sequence[Segment], *, dense: bool, name: str | None, agreement: str
 ) -> Contribution:
     """Contribute several tensors, each in its own codec."""
-    parts = [segment.bind(lease.world_size, lease.block_words, dense) for segment in segments]
+    bound = [segment.bind(lease.world_size, lease.block_words, dense) for segment in segments]
     return Contribution(
         Kind.ALL_REDUCE,
-        ConcatenatedBlocks(parts, lease.block_words),
+        Blocks([part for blocks in bound for part in blocks.parts]),
         codec=CodecId.SEGMENTS,
         detail=len(segments) & 0xFF,
         elements=sum(segment.elements for segment in segments),
         layout=f"{name}|" + ",".join(segment.layout for segment in segments),
         agreement=agreement,
-        finish=lambda sums: [segment.wrap(total) for segment, total in zip(segments, sums, strict=True)],
+        single=False,
     )
 
 
@@ -106,18 +109,34 @@ def broadcast(lease: Lease, array: Tensor, root: int) -> Contribution:
         raise InvalidTensorError(f"root {root} is not a rank of this job; ranks are 0 to {lease.world_size - 1}")
     given = to_numpy(array)
 
-    def finish(sums: list[Array]) -> Tensor:
-        return as_kind_of(array, first_bytes(sums[0], given.nbytes)[0].view(given.dtype).reshape(given.shape))
+    def finish(row: NDArray[np.uint8]) -> Tensor:
+        return as_kind_of(array, row.view(given.dtype).reshape(given.shape))
 
-    mine = bytes_of(given) if lease.rank == root else np.zeros(0, np.uint8)
+    mine = bytes_of(given) if lease.rank == root else None
+    layout = f"{given.dtype.str}{given.shape}" + (f" from {root}" if root >= HIGH_ROOT else "")
+    return broadcast_bytes(lease, mine, given.nbytes, root, layout, finish)
+
+
+def broadcast_bytes(  # noqa: PLR0917
+    lease: Lease,
+    data: NDArray[np.uint8] | None,
+    size: int,
+    root: int,
+    layout: str,
+    finish: Callable[[NDArray[np.uint8]], Any],
+) -> Contribution:
+    """Contribute `size` bytes or fewer on the root, which has `data`, and no block elsewhere.
+
+    `finish` makes the result of the root's bytes, [size].
+    """
+    mine, sender = (np.zeros(0, np.uint8), None) if data is None else (data, 0)
     return Contribution(
         Kind.BROADCAST,
-        RawSource(mine, lease.block_words, given.nbytes, 0 if lease.rank == root else None),
+        raw_blocks(mine, lease.block_words, size, sender, finish=lambda rows: finish(first_bytes(rows, size)[0])),
         codec=CodecId.RAW,
         detail=min(root, HIGH_ROOT),
-        elements=given.nbytes,
-        layout=f"{given.dtype.str}{given.shape}" + (f" from {root}" if root >= HIGH_ROOT else ""),
-        finish=finish,
+        elements=size,
+        layout=layout,
     )
 
 
@@ -129,7 +148,7 @@ def all_gather(lease: Lease, array: Tensor) -> Contribution:
         stacked = np.ascontiguousarray(rows).reshape(-1).view(given.dtype)
         return as_kind_of(array, stacked.reshape(lease.world_size, *given.shape))
 
-    return _gather(lease, bytes_of(given), given.nbytes, f"{given.dtype.str}{given.shape}", finish)
+    return gather_bytes(lease, bytes_of(given), given.nbytes, f"{given.dtype.str}{given.shape}", finish)
 
 
 def all_gather_length(lease: Lease, data: bytes) -> Contribution:
@@ -139,7 +158,7 @@ def all_gather_length(lease: Lease, data: bytes) -> Contribution:
     def finish(rows: Rows) -> list[int]:
         return [int(length) for length in np.ascontiguousarray(rows).view(np.uint64)[:, 0]]
 
-    return _gather(lease, bytes_of(length), length.nbytes, "length of bytes", finish)
+    return gather_bytes(lease, bytes_of(length), length.nbytes, "length of bytes", finish)
 
 
 def all_gather_bytes(lease: Lease, data: bytes, lengths: Sequence[int]) -> Contribution:
@@ -148,18 +167,24 @@ def all_gather_bytes(lease: Lease, data: bytes, lengths: Sequence[int]) -> Contr
     def finish(rows: Rows) -> list[bytes]:
         return [row[:length].tobytes() for row, length in zip(rows, lengths, strict=True)]
 
-    return _gather(lease, np.frombuffer(data, np.uint8), max(lengths), "bytes", finish)
+    return gather_bytes(lease, np.frombuffer(data, np.uint8), max(lengths), "bytes", finish)
 
 
-def _gather(
+def gather_bytes(
     lease: Lease, mine: NDArray[np.uint8], size: int, layout: str, finish: Callable[[Rows], Any]
 ) -> Contribution:
-    """Contribute `size` bytes or fewer in this rank's range of blocks (codecs/raw.py)."""
+    """Contribute `size` bytes or fewer in this rank's range of blocks (codecs/raw.py).
+
+    `finish` makes the result of all ranks' bytes, [world_size, size].
+    """
+
+    def of_size(rows: Rows) -> Any:
+        return finish(first_bytes(rows, size))
+
     return Contribution(
         Kind.ALL_GATHER,
-        RawSource(mine, lease.block_words, size, lease.rank, lease.world_size),
+        raw_blocks(mine, lease.block_words, size, lease.rank, lease.world_size, of_size),
         codec=CodecId.RAW,
         elements=size,
         layout=layout,
-        finish=lambda sums: finish(first_bytes(sums[0], size)),
     )

@@ -1,17 +1,16 @@
 """The communicator: one rank of a job, and the collectives it takes part in.
 
-It owns the lease, the connection to the switch (switch_connection.py), the order of the calls (turns.py), their
-deadlines and the counts. What a rank contributes to each collective is in collectives.py.
+It owns the lease, the connection to the switch (switch_connection.py), the deadlines and the counts; the order of the
+calls is in collective_queue.py, and what a rank contributes to each collective in collectives.py.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import threading
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, Protocol, TypeVar
 
@@ -19,27 +18,26 @@ from p4reduce import collectives
 from p4reduce.codecs import Segment
 from p4reduce.codecs.arrays import Tensor
 from p4reduce.codecs.formats import Bits
+from p4reduce.collective_queue import CollectiveFuture, CollectiveQueue
 from p4reduce.collectives import Contribution
 from p4reduce.errors import (
     CollectiveError,
-    CollectiveTimeoutError,
     CommunicatorClosedError,
-    ForkedProcessError,
+    InvalidTensorError,
     P4ReduceError,
     PeerRefusedError,
     Reason,
 )
 from p4reduce.membership import EpochMembership, Membership
+from p4reduce.protocol.blocks import Blocks
 from p4reduce.protocol.call import Call, Kind
 from p4reduce.protocol.collective import Collective, load_kernels
 from p4reduce.protocol.refusal import reason_of
-from p4reduce.protocol.source import Array, BlockSource, check_size
 from p4reduce.resync import FinishedCollective
 from p4reduce.stats import CollectiveReport, CollectiveStats
 from p4reduce.switch_connection import SwitchConnection
 from p4reduce.timeouts import DEFAULT_TIMEOUT_S, Timeout, timeout_seconds
 from p4reduce.transport import Transport
-from p4reduce.turns import Turns
 from p4reduce_contracts.jobs.answers import WaitingSlot
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_runtime import metrics
@@ -48,6 +46,7 @@ from p4reduce_runtime.logs import event
 _log = logging.getLogger(__name__)
 
 SomeTensor = TypeVar("SomeTensor", bound=Tensor)
+T = TypeVar("T")
 
 CLOSE_TIMEOUT_S: Final = 2.0
 _INTERRUPT_S: Final = 0.3
@@ -61,7 +60,7 @@ class RecoveryPolicy(Protocol):
         self,
         communicator: Communicator,
         call: Call,
-        source: BlockSource,
+        blocks: Blocks,
         attempt: Callable[[], FinishedCollective],
         timeout_s: float,
     ) -> FinishedCollective:
@@ -122,12 +121,12 @@ class Communicator:
         """What all collectives so far have sent, received and repeated."""
         self._last: tuple[Call, float, CollectiveStats, tuple[int, ...], int] | None = None
         """Of the last finished collective; `last` makes a report of it."""
-        self._process = os.getpid()
         self._clock = clock
         self._fixed_window = window
         self._refusal: tuple[Exception, Mapping[int, Reason]] | None = None
         """The error with which this rank refused last, and why each rank refused then."""
-        self._turns = Turns()
+        self.queue = CollectiveQueue()
+        """The order of its collectives. A process group gives it its own, before the first one."""
         self._failure: P4ReduceError | None = None
         self._failing = threading.Lock()
         self._closing = threading.Lock()
@@ -263,11 +262,33 @@ class Communicator:
             except ValueError:  # when `_run` refuses because of it
                 wait_s = self.timeout_s
             try:
-                finished = self._in_turn(collectives.no_blocks(Kind.REFUSED, reason_of(error)), wait_s)
+                refused = collectives.no_blocks(Kind.REFUSED, reason_of(error))
+                finished = self.queue.run(*self._turn_of(refused, wait_s))
             except P4ReduceError as failure:
                 raise failure from error
             self._refusal = error, finished.refusals
         return self._refusal[1]
+
+    def settle(self, error: InvalidTensorError | PeerRefusedError) -> bool:
+        """Return whether a NaN or an infinity is all that kept ranks from a sum; the same on every rank.
+
+        `error`: what the sum raised here, or what was wrong with this rank's data before it; the other ranks are then
+        told of it, as `refuse` does. Raises CollectiveError as `refuse` does.
+        """
+        reasons = error.reasons if isinstance(error, PeerRefusedError) else self.refuse(error)
+        return set(reasons.values()) == {Reason.NOT_FINITE}
+
+    def submit(self, call: Callable[[], T]) -> CollectiveFuture[T]:
+        """Have `call`, which may call collectives, made on another thread when all collectives before it have ended.
+
+            future = comm.submit(lambda: comm.all_reduce(gradient, out=gradient))
+            ...
+            future.result()
+
+        Collectives of one communicator come in the order in which they, or what calls them, were submitted. The time of
+        a collective within `call` begins there. `future.result()` returns what `call` returned, or raises its error.
+        """
+        return self.queue.submit(call)
 
     def _run(self, prepare: Callable[[], Contribution], timeout_s: Timeout | None) -> Any:
         """Take part in one collective, in the order of the calls; return what the contribution's `finish` returns.
@@ -275,71 +296,73 @@ class Communicator:
         When `prepare` raises, because this rank's data cannot be summed, the rank refuses in the place of this
         collective: that error is raised here and PeerRefusedError on the others, and all are ready for the next.
         """
-        self.check_process()
         try:
             wait_s = self.timeout_s if timeout_s is None else timeout_seconds(timeout_s)
             contribution = prepare()
-            check_size(contribution.source)
         except Exception as error:
             self.refuse(error, timeout_s=timeout_s)
             raise
-        finished = self._in_turn(contribution, wait_s)
+        finished = self.queue.run(*self._turn_of(contribution, wait_s))
         if finished.refusals:
             raise PeerRefusedError(str(finished.call), finished.refusals)
         return contribution.finish(finished.result())
 
-    def _in_turn(self, contribution: Contribution, timeout_s: float) -> FinishedCollective:
-        deadline = self._clock() + timeout_s
+    def _turn_of(
+        self, contribution: Contribution, wait_s: float
+    ) -> tuple[str, float, Callable[[Contribution, float], FinishedCollective], Contribution, float]:
+        """Return what the queue runs for a contribution."""
+        take = self._take_part if self.recovery is None else self._take_part_or_recover
+        return contribution.kind.name.lower(), wait_s, take, contribution, self._clock() + wait_s
 
-        def body(in_time: bool) -> FinishedCollective:
-            self.check()
-            if not in_time:
-                raise CollectiveTimeoutError(
-                    f"{contribution.kind.name.lower()} could not begin in {timeout_s:g} s: another collective of this "
-                    "process was still running; nothing was sent"
-                )
-            left_s = max(round(deadline - self._clock(), 3), 1e-3)
-            if self.recovery is None:
-                return self._attempt(contribution, left_s)
-            call = contribution.call(self.operations)
-            return self.recovery.finish(
-                self, call, contribution.source, lambda: self._attempt(contribution, left_s), left_s
-            )
+    def _take_part_or_recover(self, contribution: Contribution, deadline: float) -> FinishedCollective:
+        """Take part in the next collective, or in what the recovery policy puts in its place, in this call's turn."""
+        assert self.recovery is not None
+        self.check()
+        left_s = self._left_s(deadline)
+        return self.recovery.finish(
+            self,
+            contribution.call(self.operations),
+            contribution.blocks,
+            lambda: self._take_part(contribution, self._clock() + left_s),
+            left_s,
+        )
 
-        return self._turns.hold(timeout_s, body)
+    def _take_part(self, contribution: Contribution, deadline: float, number: int | None = None) -> Collective:
+        """Take part in one collective over the switch, in this call's turn, and count it.
 
-    def _attempt(self, contribution: Contribution, timeout_s: float) -> FinishedCollective:
-        """Take part in the next collective over the switch, while it is this call's turn."""
-        if self.recovery is not None:
-            self._check_epoch()
-        number, self.operations = self.operations, self.operations + 1
-        try:
-            return self._take_part(contribution, number, timeout_s, alike=contribution.alike)
-        except P4ReduceError:
-            self.operations -= 1
-            raise
-
-    def _take_part(self, contribution: Contribution, number: int, timeout_s: float, alike: Hashable) -> Collective:
-        """Take part in one collective over the switch, and count it.
-
-        `alike`: what this call has in common with later ones like it; None: nothing is remembered for them.
+        `number`: of one that no caller asked for, and of which nothing is remembered for later ones.
         """
+        self._check_epoch()
         connection, stats = self._connection, CollectiveStats(collectives=1)
+        if connection.running:
+            raise CollectiveError(
+                "a collective was called within another one, as by a signal's handler; it was not sent"
+            )
+        alike = contribution.alike if number is None else None
+        if number is None:
+            self.operations += 1
         slots = connection.slots_of(alike)
-        call = contribution.call(number, slots)
+        call = contribution.call(self.operations - 1 if number is None else number, slots)
         begun = self._clock()
-        keep_words = self.recovery is not None
         try:
             collective = connection.run(
-                call, contribution.source, slots, timeout_s, stats, self._lost, keep_words=keep_words
+                call,
+                contribution.blocks,
+                slots,
+                self._left_s(deadline),
+                stats,
+                self._lost,
+                keep_words=self.recovery is not None,
             )
         except BaseException as error:  # the ranks may be at different collectives now: allow no other
             interrupted = f"{call} was interrupted by {type(error).__name__}; join again"
             self.fail(error if isinstance(error, P4ReduceError) else CollectiveError(interrupted))
+            if number is None and isinstance(error, P4ReduceError):
+                self.operations -= 1
             raise
         finally:
             self.stats.add(stats)
-        union_blocks = connection.finished(collective, contribution.source, slots, alike)
+        union_blocks = connection.finished(collective, contribution.blocks, slots, alike)
         if collective.refusals:
             event(
                 _log,
@@ -354,12 +377,14 @@ class Communicator:
             self._last = call, self._clock() - begun, stats, union_blocks, collective.slots
         return collective
 
+    def _left_s(self, deadline: float) -> float:
+        return max(round(deadline - self._clock(), 3), 1e-3)
+
     # ---- for a recovery policy, during its `finish`
 
-    def run_internal(self, contribution: Contribution, number: int, timeout_s: float) -> list[Array]:
-        """Take part in a collective that no caller asked for, as number `number` of the epoch; return the sums."""
-        self._check_epoch()
-        return self._take_part(contribution, number, timeout_s, alike=None).result()
+    def run_internal(self, contribution: Contribution, number: int, timeout_s: float) -> Any:
+        """Take part in a collective that no caller asked for, as number `number` of the epoch; return its result."""
+        return contribution.finish(self._take_part(contribution, self._clock() + timeout_s, number).result())
 
     def enter_epoch(self, epoch: EpochMembership) -> None:
         """Go on in another epoch of the job, as if no collective had been begun in it.
@@ -413,11 +438,7 @@ class Communicator:
 
     def check_process(self) -> None:
         """Raise ForkedProcessError in a forked child: its frames would count as the parent's."""
-        if os.getpid() != self._process:
-            raise ForkedProcessError(
-                f"this communicator is of process {self._process}, and this is process {os.getpid()}, forked from it: "
-                "let the child call p4reduce.join() as a rank of its own, or leave collectives to the parent"
-            )
+        self.queue.check_process()
 
     def close(self, *, wait: bool = True) -> None:
         """Leave the job; idempotent.
@@ -441,7 +462,9 @@ class Communicator:
                     self.recovery.cancel()
                 if self.membership is not None:
                     self.membership.leave()
-                self._turns.hold(_INTERRUPT_S, self._close_sockets)
+                if self.queue.drain(_INTERRUPT_S) and not self._connection.running:
+                    self._connection.close_channel()
+                self.transport.close()
                 self.at_close()
 
     def __enter__(self) -> Communicator:
@@ -451,11 +474,6 @@ class Communicator:
         self, error_type: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close(wait=error_type is None)
-
-    def _close_sockets(self, nothing_runs: bool) -> None:
-        if nothing_runs:
-            self._connection.close_channel()
-        self.transport.close()
 
     def _lost(self) -> P4ReduceError | None:
         """Return the first error that made this communicator unusable, or that it was closed."""

@@ -24,8 +24,8 @@ from p4reduce_contracts.wire import RESULT, unpack
 from p4reduce_runtime.datagrams import ENCAP_BYTES, MAX_SEGMENTS, RUN_BYTES, SHORT_RUN_BYTES
 
 VARIABLE: Final = "P4REDUCE_SEGMENTATION"
-FEWEST_SLOTS: Final = 8
-"""Collectives with fewer gain too little."""
+FEWEST_SLOTS: Final = 2
+"""Collectives with fewer have one frame, which is a datagram in any case."""
 _PROBES: Final = 3
 
 

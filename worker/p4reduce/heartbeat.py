@@ -85,10 +85,10 @@ class Heartbeat:
         while self._failure is None and not self._stop.wait(self._lease.heartbeat_interval_s):
             try:
                 comm = None if self._communicator is None else self._communicator()
-                reset, reason = self._client.heartbeat(self.nonce, None if comm is None else comm.waiting())
+                reason = self._client.heartbeat(self.nonce, None if comm is None else comm.waiting())
                 del comm
                 answered = time.monotonic()
-                if reset:
+                if reason is not None:
                     self._reset(reason)
             except (MemberResetError, UnknownJobError) as error:
                 self._reset(str(error))

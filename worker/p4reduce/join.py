@@ -17,7 +17,6 @@ from p4reduce.codecs import arrays
 from p4reduce.communicator import Communicator
 from p4reduce.errors import CommunicatorClosedError, GeometryMismatchError, JoinError
 from p4reduce.heartbeat import Heartbeat
-from p4reduce.launch import run_id
 from p4reduce.membership import EpochMembership
 from p4reduce.protocol.channel import load_pump
 from p4reduce.protocol.collective import load_kernels
@@ -438,3 +437,16 @@ def _meanwhile(name: str, action: Callable[[], None], *, first_s: float, every_s
     finally:
         stop.set()
         thread.join(timeout=5.0)
+
+
+def run_id(environment: Mapping[str, str]) -> str:
+    """Return an id that all ranks of one launch share and no other launch has; "" if the environment has none.
+
+    torchrun's own run id is "none" unless it was given one, so its rendezvous, which two launches on one machine cannot
+    share, is part of this; and so is how often torchrun has restarted the workers.
+    """
+    run = environment.get("TORCHELASTIC_RUN_ID")
+    if not run:
+        return ""
+    where = f"{environment.get('MASTER_ADDR', '')}:{environment.get('MASTER_PORT', '')}"
+    return f"{run}@{where} restart {environment.get('TORCHELASTIC_RESTART_COUNT', '0')}"

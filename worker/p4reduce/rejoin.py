@@ -15,13 +15,12 @@ from typing import Final, Protocol
 
 import numpy as np
 
-from p4reduce.codecs.raw import RawSource, first_bytes
-from p4reduce.collectives import Contribution
+from p4reduce import collectives
 from p4reduce.communicator import Communicator
 from p4reduce.errors import CollectiveError, JobResetError, JoinError, P4ReduceError
 from p4reduce.membership import EpochMembership
-from p4reduce.protocol.call import HIGH_ROOT, Call, CodecId, Kind
-from p4reduce.protocol.source import BlockSource
+from p4reduce.protocol.blocks import Blocks
+from p4reduce.protocol.call import Call, Kind
 from p4reduce.resync import (
     CollectiveOutcome,
     FinishedCollective,
@@ -61,24 +60,29 @@ class OverSwitch:
 
     def gather(self, record: bytes) -> list[bytes]:
         """Return every rank's record."""
-        lease, size = self._communicator.lease, len(record)
-        source = RawSource(np.frombuffer(record, np.uint8), lease.block_words, size, lease.rank, lease.world_size)
-        contribution = Contribution(
-            Kind.ALL_GATHER, source, CodecId.RAW, elements=size, layout="standings after joining"
+        mine = np.frombuffer(record, np.uint8)
+        contribution = collectives.gather_bytes(
+            self._communicator.lease,
+            mine,
+            len(mine),
+            "standings after joining",
+            lambda rows: [row.tobytes() for row in rows],
         )
-        sums = self._communicator.run_internal(contribution, _PROGRESS, self._timeout_s)
-        return [row.tobytes() for row in first_bytes(sums[0], size)]
+        records: list[bytes] = self._communicator.run_internal(contribution, _PROGRESS, self._timeout_s)
+        return records
 
     def fetch(self, rank: int, data: bytes | None, size: int) -> bytes:
         """Return what that rank has."""
-        lease = self._communicator.lease
-        mine = np.frombuffer(data or b"", np.uint8)
-        source = RawSource(mine, lease.block_words, size, None if data is None else 0)
-        contribution = Contribution(
-            Kind.BROADCAST, source, CodecId.RAW, min(rank, HIGH_ROOT), size, "catching up after joining"
+        contribution = collectives.broadcast_bytes(
+            self._communicator.lease,
+            None if data is None else np.frombuffer(data, np.uint8),
+            size,
+            rank,
+            "catching up after joining",
+            lambda row: row.tobytes(),
         )
-        sums = self._communicator.run_internal(contribution, _SYNC, self._timeout_s)
-        return bytes(first_bytes(sums[0], size)[0])
+        fetched: bytes = self._communicator.run_internal(contribution, _SYNC, self._timeout_s)
+        return fetched
 
 
 class Rejoin:
@@ -107,7 +111,7 @@ class Rejoin:
         self,
         communicator: Communicator,
         call: Call,
-        source: BlockSource,
+        blocks: Blocks,
         attempt: Callable[[], FinishedCollective],
         timeout_s: float,
     ) -> FinishedCollective:
@@ -116,12 +120,12 @@ class Rejoin:
         while True:
             try:
                 if not self._settled:
-                    behind = self._settle(communicator, source, timeout_s)
+                    behind = self._settle(communicator, blocks, timeout_s)
                     self._settled = True
                     if behind is not None:
                         self.kept = behind
                         communicator.operations += 1
-                        return ResyncedCollective(call, source, behind)
+                        return ResyncedCollective(call, blocks, behind)
                 finished = attempt()
                 self.kept = outcome_of(communicator.operations - 1, finished)
                 return finished
@@ -133,12 +137,12 @@ class Rejoin:
                     deadline = self._clock() + patience_s
                 self._join_again(communicator, reset, deadline)
 
-    def _settle(self, communicator: Communicator, source: BlockSource, timeout_s: float) -> CollectiveOutcome | None:
+    def _settle(self, communicator: Communicator, blocks: Blocks, timeout_s: float) -> CollectiveOutcome | None:
         try:
             lease, peers = communicator.lease, OverSwitch(communicator, timeout_s)
             mine = pack_progress(communicator.operations, self.kept, lease.world_size)
             progress = [unpack_progress(record) for record in peers.gather(mine)]
-            return sync_lagging_ranks(progress, lease.rank, self.kept, source, lease.block_words, peers)
+            return sync_lagging_ranks(progress, lease.rank, self.kept, blocks, lease.block_words, peers)
         except CollectiveError as error:
             communicator.fail(error)
             raise

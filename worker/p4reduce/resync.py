@@ -15,14 +15,14 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from p4reduce.errors import CollectiveError, Reason
+from p4reduce.protocol.blocks import Blocks, Words
 from p4reduce.protocol.call import Call
-from p4reduce.protocol.source import Array, BlockSource, Words
 
 _ENDED: Final = struct.Struct("<Q")
 _KNOWN: Final = sum(Reason)
@@ -46,7 +46,7 @@ class ResyncedCollective:
     """A collective whose outcome this rank did not get from its own rounds on the switch."""
 
     call: Call
-    source: BlockSource
+    blocks: Blocks
     outcome: CollectiveOutcome
 
     @property
@@ -64,9 +64,9 @@ class ResyncedCollective:
         """[blocks, block_words]: the big-endian words as summed."""
         return self.outcome.sums
 
-    def result(self) -> list[Array]:
+    def result(self) -> list[Any]:
         """Return the summed tensors."""
-        return self.source.decode(self.outcome.sums, self.outcome.exponents)
+        return self.blocks.decode(self.outcome.sums, self.outcome.exponents)
 
 
 class FinishedCollective(Protocol):
@@ -90,7 +90,7 @@ class FinishedCollective(Protocol):
         """[blocks, block_words]: the words as summed, of either byte order."""
         ...
 
-    def result(self) -> list[Array]:
+    def result(self) -> list[Any]:
         """Return the summed tensors."""
         ...
 
@@ -140,13 +140,13 @@ def sync_lagging_ranks(
     progress: list[RankProgress],
     rank: int,
     kept: CollectiveOutcome | None,
-    source: BlockSource,
+    blocks: Blocks,
     block_words: int,
     peers: Peers,
 ) -> CollectiveOutcome | None:
     """Send the outcome of a collective to the ranks that have not ended it; return it on those, None on the others.
 
-    `source` is this rank's contribution to the collective that it is before. `progress` is the same on all ranks.
+    `blocks` are this rank's contribution to the collective that it is before. `progress` is the same on all ranks.
     Raises CollectiveError when the ranks are more than one collective apart.
     """
     ended = [rank_progress.ended for rank_progress in progress]
@@ -162,12 +162,12 @@ def sync_lagging_ranks(
     helper = ended.index(high)
     behind = ended[rank] == low
     refusals = progress[helper].refusals
-    blocks = 0 if refusals else source.n_blocks if behind else len(kept.exponents) if kept is not None else 0
+    count = 0 if refusals else blocks.n_blocks if behind else len(kept.exponents) if kept is not None else 0
     data = b""
-    if blocks:
+    if count:
         given = None if rank != helper or kept is None else kept.exponents.tobytes() + kept.sums.tobytes()
-        data = peers.fetch(helper, given, blocks * (1 + 4 * block_words))
+        data = peers.fetch(helper, given, count * (1 + 4 * block_words))
     if not behind:
         return None
-    sums = np.frombuffer(data, ">i4", offset=blocks).reshape(blocks, block_words)
-    return CollectiveOutcome(low, refusals, np.frombuffer(data, np.uint8, blocks), sums)
+    sums = np.frombuffer(data, ">i4", offset=count).reshape(count, block_words)
+    return CollectiveOutcome(low, refusals, np.frombuffer(data, np.uint8, count), sums)

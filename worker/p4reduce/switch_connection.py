@@ -5,6 +5,7 @@ Each epoch of the job has a new one; the communicator (communicator.py) stays.
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Hashable
 from typing import Final
@@ -13,11 +14,11 @@ import numpy as np
 
 from p4reduce.errors import CollectiveTimeoutError, P4ReduceError
 from p4reduce.gso import FEWEST_SLOTS, GsoProbe
+from p4reduce.protocol.blocks import UNTOUCHED, Blocks
 from p4reduce.protocol.call import Call
 from p4reduce.protocol.channel import Channel, make_channel
 from p4reduce.protocol.collective import Collective
 from p4reduce.protocol.rtt import RoundTrip
-from p4reduce.protocol.source import UNTOUCHED, BlockSource, ConcatenatedBlocks
 from p4reduce.protocol.window import Window
 from p4reduce.stats import CollectiveStats
 from p4reduce.trace import opened
@@ -52,7 +53,8 @@ class SwitchConnection:
         self.window = Window(lease.slot_count, window)
         self._clock = clock
         self._gso = GsoProbe()
-        self._running: Collective | None = None
+        self.running: Collective | None = None
+        """The collective that takes part now."""
         self._trace = opened()
         self.channel = self._open_channel()
         """What lets a collective use the transport's socket by itself; None where it cannot."""
@@ -63,13 +65,13 @@ class SwitchConnection:
 
     def waiting(self) -> WaitingSlot | None:
         """Return what the running collective waits for; None if there is none. May be called from any thread."""
-        running = self._running
+        running = self.running
         return None if running is None else running.waiting(self._clock())
 
     def run(
         self,
         call: Call,
-        source: BlockSource,
+        blocks: Blocks,
         slots: int,
         timeout_s: float,
         stats: CollectiveStats,
@@ -85,7 +87,7 @@ class SwitchConnection:
         collective = Collective(
             self.lease,
             self.slot_rounds,
-            source,
+            blocks,
             call,
             timeout_s,
             round_trip=self.round_trip,
@@ -97,20 +99,27 @@ class SwitchConnection:
         )
         now = self._clock()
         waits = Waits(self.lease, self.transport, collective, now, self._trace)
-        self._running = collective
+        self.running = collective
         try:
+            if self.channel is not None:
+                collective.begin(now)
+                while not collective.done and lost() is None:
+                    self._send(collective.run(self.channel, self._clock() + _LONGEST_WAIT_S), stats)
+                    waits.look(self._clock())
+            else:
+                self._send(collective.start(now), stats)
             self._exchange_frames(collective, now, lost, waits)
         except CollectiveTimeoutError as error:
             raise waits.too_late(error, self._clock()) from None
         finally:
-            self._running = None
+            self.running = None
             if self._trace is not None:
                 cost = {name: count for name, count in stats.as_dict().items() if count}
                 waits.end(ended := self._clock())
                 self._trace.span(str(call), now, ended, self.lease, {"slots": slots, **cost})
         return collective
 
-    def finished(self, collective: Collective, source: BlockSource, slots: int, alike: Hashable) -> tuple[int, ...]:
+    def finished(self, collective: Collective, blocks: Blocks, slots: int, alike: Hashable) -> tuple[int, ...]:
         """Adapt the window to a collective that is done; return how many blocks at least one rank held, by segment.
 
         Empty for a collective that was refused. `alike`: what this call has in common with later ones like it; None:
@@ -120,23 +129,17 @@ class SwitchConnection:
         self.window.finished(collective.next_window, collective.stats, limited=limited)
         if collective.refusals:
             return ()
-        union_blocks = _union_blocks(source, collective)
+        union_blocks = _union_blocks(blocks, collective)
         if alike is not None:
-            self.window.saw(alike, sum(union_blocks), source.n_blocks)
+            self.window.saw(alike, sum(union_blocks), blocks.n_blocks)
         self.probe_gso(collective)
         return union_blocks
 
     def _exchange_frames(
         self, collective: Collective, now: float, lost: Callable[[], P4ReduceError | None], waits: Waits
     ) -> None:
+        """Take part by datagrams, where there is no channel, and read what has arrived once `lost` is an error."""
         clock, receive = self._clock, self.transport.receive
-        if self.channel is not None:
-            collective.begin(now)
-            while not collective.done and lost() is None:
-                self._send(collective.run(self.channel, clock() + _LONGEST_WAIT_S), collective.stats)
-                waits.look(clock())
-        else:
-            self._send(collective.start(now), collective.stats)
         while (timer := collective.next_timer) is not None:
             failure = lost()
             frames = receive(0.0 if failure is not None else min(max(0.0, timer - now), _LONGEST_WAIT_S))
@@ -187,10 +190,7 @@ class SwitchConnection:
             self.transport.send(frames)
 
 
-def _union_blocks(source: BlockSource, collective: Collective) -> tuple[int, ...]:
+def _union_blocks(blocks: Blocks, collective: Collective) -> tuple[int, ...]:
     """Return how many blocks at least one rank held, of each segment."""
     held = collective.agreed_exponents != UNTOUCHED
-    if not isinstance(source, ConcatenatedBlocks):
-        return (int(np.count_nonzero(held)),)
-    spans = zip(source.starts[:-1], source.starts[1:], strict=True)
-    return tuple(int(np.count_nonzero(held[start:end])) for start, end in spans)
+    return tuple(int(np.count_nonzero(held[start:end])) for start, end in itertools.pairwise(blocks.starts))

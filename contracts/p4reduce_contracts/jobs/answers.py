@@ -85,7 +85,7 @@ class JobInfo:
     state: str
     epoch: int
     members: tuple[MemberInfo, ...]
-    last_reset: str
+    last_reset: str | None
     lane_bits: int = 0
     lane_bound: int = 1
     run_id: str = ""
@@ -167,9 +167,9 @@ class Stats:
 class SwitchInfo:
     """One switch of the controller. `host` and `port` are where workers send to.
 
-    `problem` says why it cannot be used now, "" if it can. `parent` is the switch above, "" at the top; the link to it
-    is from `uplink_port` to its `parent_port`, 0 until that is known. `link_problem` says what was not seen until then,
-    and later that HELLOs do not arrive any more; "" if they do.
+    `problem` says why it cannot be used now, None if it can. `parent` is the switch above, None at the top; the link to
+    it is from `uplink_port` to its `parent_port`, 0 until that is known. `link_problem` says what was not seen until
+    then, and later that HELLOs do not arrive any more; None if they do.
     `ranks` have sent their HELLO to it, `jobs` have entries in it.
     """
 
@@ -177,10 +177,10 @@ class SwitchInfo:
     p4runtime: str
     host: str
     port: int
-    problem: str
-    parent: str
+    problem: str | None
+    parent: str | None
     uplink_port: int
     parent_port: int
-    link_problem: str
+    link_problem: str | None
     ranks: int
     jobs: int

@@ -209,16 +209,16 @@ class JobClient:
             )
         return _convert(answer, Lease, levels=_levels(answer.levels))
 
-    def heartbeat(self, nonce: int, slot_wait: WaitingSlot | None = None) -> tuple[bool, str]:
+    def heartbeat(self, nonce: int, slot_wait: WaitingSlot | None = None) -> str | None:
         """Send a heartbeat, and what this member waits for.
 
-        Returns (reset, reason): reset means that the lease is void and the member must join again.
+        Return why the lease is void, so that the member must join again; None while it is good.
         """
         request = jobs_pb2.HeartbeatRequest(nonce=nonce)
         if slot_wait is not None:
             request.slot_wait.CopyFrom(jobs_pb2.WaitingSlot(**asdict(slot_wait)))
         reply = self._call(self._stub.Heartbeat, request)
-        return reply.reset, reply.reason
+        return reply.reason if reply.reset else None
 
     def watch(self, nonce: int, on_reset: Callable[[str], None]) -> Watch:
         """Let the controller detect the end of this process at once, and receive a reset at once.
@@ -241,7 +241,8 @@ class JobClient:
     def list_switches(self) -> tuple[SwitchInfo, ...]:
         """Return all switches of the controller."""
         answer = self._call(self._stub.ListSwitches, jobs_pb2.ListSwitchesRequest())
-        return tuple(_convert(each, SwitchInfo) for each in answer.switches)
+        absent = ("problem", "parent", "link_problem")
+        return tuple(_convert(each, SwitchInfo, **_texts(each, *absent)) for each in answer.switches)
 
     def _call(self, method: Any, request: Any, timeout_s: float | None = None) -> Any:
         """Call an RPC; raise its gRPC errors as JobServiceErrors."""
@@ -297,13 +298,19 @@ def _whole(what: str, value: int) -> int:
 
 
 def _job(answer: Any) -> JobInfo:
-    return _convert(answer, JobInfo, tree=_levels(answer.tree))
+    return _convert(answer, JobInfo, tree=_levels(answer.tree), **_texts(answer, "last_reset"))
 
 
 def _levels(answer: Iterable[Any]) -> list[Level]:
     return [
-        Level(level.switch, tuple(tuple(child.ranks) for child in level.children), level.parent) for level in answer
+        Level(level.switch, tuple(tuple(child.ranks) for child in level.children), level.parent or None)
+        for level in answer
     ]
+
+
+def _texts(answer: Message, *names: str) -> dict[str, str | None]:
+    """Return fields that are None where there is nothing to say: proto3 has "" then."""
+    return {name: getattr(answer, name) or None for name in names}
 
 
 def _convert(answer: Message, kind: type[AnswerT], **further: object) -> AnswerT:

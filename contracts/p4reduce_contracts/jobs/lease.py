@@ -23,12 +23,12 @@ ONLY_SWITCH: Final = "switch"
 class Level:
     """A switch of a job's tree, and the ranks behind each of its children: by the child's bit of `seen`, ascending.
 
-    A child is a rank, or a switch below. `parent` is the switch above, "" at the root.
+    A child is a rank, or a switch below. `parent` is the switch above, None at the root.
     """
 
     switch: str
     children: tuple[tuple[int, ...], ...]
-    parent: str = ""
+    parent: str | None = None
 
     @property
     def full(self) -> int:

@@ -10,7 +10,6 @@ changes the check. Two words that differ in the same high bits may cancel; docs/
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cache
 from typing import Final
 
@@ -42,24 +41,3 @@ def check_of(present: int, blocks: bytes, block_words: int) -> int:
         return 0
     words = np.frombuffer(blocks, ">u4").astype(np.uint32)
     return int(np.dot(words, weights(present, block_words)))
-
-
-def checks_of(presents: Sequence[int], blocks: bytes, block_words: int) -> list[int]:
-    """The check words of several frames with these columns, whose blocks lie one behind the other."""
-    if len(presents) < 2 or not blocks:
-        return [check_of(present, blocks, block_words) for present in presents]
-    words = np.frombuffer(blocks, ">u4").reshape(-1, block_words).astype(np.uint32)
-    sums = np.einsum("ij,j->i", words, weights(1, block_words))
-    sums *= np.frombuffer(b"".join([_factors(present) for present in presents]), np.uint32)
-    running = np.zeros(len(sums) + 1, np.uint32)
-    np.cumsum(sums, out=running[1:])
-    ends = np.cumsum([0, *(present.bit_count() for present in presents)])
-    checks: list[int] = np.diff(running[ends]).tolist()
-    return checks
-
-
-@cache
-def _factors(present: int) -> bytes:
-    """C_c of these columns, lowest first, as an array's bytes."""
-    columns = [column for column in range(present.bit_length()) if present >> column & 1]
-    return np.array([pow(COLUMN_FACTOR, column, 1 << 32) for column in columns], np.uint32).tobytes()

@@ -15,7 +15,7 @@ from p4reduce_controller import config
 from p4reduce_runtime.terminal import HostPort, json_option, log_options, one_line, print_json, print_table
 
 if TYPE_CHECKING:
-    from p4reduce_controller.service import Controller
+    from p4reduce_controller.service.process import Controller
 
 
 @click.group()
@@ -46,7 +46,7 @@ def run(
     metrics: str | None,
 ) -> None:
     """Set the program of the switches and serve jobs until interrupted."""
-    from p4reduce_controller.service import ControllerError, run_controller
+    from p4reduce_controller.service.process import ControllerError, run_controller
     from p4reduce_runtime.p4runtime.errors import P4RuntimeError
 
     settings = config.override(

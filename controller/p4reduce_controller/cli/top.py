@@ -30,7 +30,7 @@ class Look:
     at_s: float
     jobs: JobList
     stats: Stats | None
-    problem: str = ""
+    problem: str | None = None
 
 
 @click.command()
@@ -74,7 +74,7 @@ def look(client: JobClient) -> Look:
     jobs = client.list_jobs()
     try:
         stats = client.stats()
-        problem = "\n".join(f"switch {each.switch} is away: {each.problem}" for each in stats.away)
+        problem = "\n".join(f"switch {each.switch} is away: {each.problem}" for each in stats.away) or None
     except SwitchAwayError as error:
         stats, problem = None, str(error)
     return Look(time.monotonic(), jobs, stats, problem)
@@ -87,7 +87,7 @@ def screen(before: Look, now: Look) -> Group:
     if drops.row_count:
         parts.append(drops)
     parts.append(Text(f"{now.jobs.free_slots} of {now.jobs.slots} slots free"))
-    if now.problem:
+    if now.problem is not None:
         parts.append(Text(now.problem, "red"))
     return Group(*parts)
 
@@ -136,7 +136,7 @@ def _rates(before: JobStats | None, now: JobStats | None, seconds: float) -> tup
 
 def _remarks(info: JobInfo) -> str:
     silent = [f"rank {member.rank} {member.silent_s:.0f} s" for member in info.members if member.silent_s > _SILENT_S]
-    return "; ".join([*silent, *([info.last_reset] if info.last_reset else [])])
+    return "; ".join([*silent, *([info.last_reset] if info.last_reset is not None else [])])
 
 
 def _drops_table(before: Look, now: Look) -> Table:

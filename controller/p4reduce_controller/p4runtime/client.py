@@ -8,6 +8,8 @@ with Client("127.0.0.1:9559") as switch:
 from __future__ import annotations
 
 import logging
+import queue
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -16,7 +18,6 @@ import grpc
 
 from p4reduce_controller.p4runtime import codec, failures
 from p4reduce_controller.p4runtime.connection import Connection
-from p4reduce_controller.p4runtime.dispatcher import Dispatcher
 from p4reduce_controller.p4runtime.entries import (
     CounterEntry,
     Entry,
@@ -123,14 +124,9 @@ class Client:
         """Whether the stream is up and this controller is primary."""
         return self._connection.is_primary
 
-    def why_not_primary(self) -> str:
-        """Why this controller is not primary, by the switch's last arbitration message; "" if it is."""
+    def why_not_primary(self) -> str | None:
+        """Why this controller is not primary, by the switch's last arbitration message; None if it is."""
         return self._connection.why_not_primary()
-
-    @property
-    def dropped(self) -> int:
-        """Packets and digests dropped because callbacks did not keep up."""
-        return self._dispatcher.dropped
 
     @property
     def schema(self) -> Schema:
@@ -286,3 +282,44 @@ class Client:
         request = p4r.StreamMessageRequest()
         request.digest_ack.digest_id, request.digest_ack.list_id = digest.digest_id, digest.list_id
         self._connection.send(request)
+
+
+class Dispatcher:
+    """Runs what is `put` on a thread of its own, in order, so that callbacks may use the client they come from.
+
+    Droppable work beyond `limit` waiting items is dropped and counted in `dropped`.
+    """
+
+    def __init__(self, limit: int = 10_000) -> None:
+        self.dropped = 0
+        self._limit = limit
+        self._work: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Starts the thread unless it runs."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="p4runtime-callbacks", daemon=True)
+            self._thread.start()
+
+    def put(self, work: Callable[[], object], *, droppable: bool = False) -> None:
+        """Queues a call."""
+        if droppable and self._work.qsize() >= self._limit:
+            self.dropped += 1
+            return
+        self._work.put(work)
+
+    def stop(self, timeout_s: float) -> None:
+        """Lets the waiting calls run, then ends the thread; waits at most `timeout_s` (not at all from a callback)."""
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            self._work.put(None)
+            if thread is not threading.current_thread():
+                thread.join(timeout_s)
+
+    def _run(self) -> None:
+        while (work := self._work.get()) is not None:
+            try:
+                work()
+            except Exception:  # a callback's error must not end the ones after it
+                _log.exception("a callback of the P4Runtime client failed")

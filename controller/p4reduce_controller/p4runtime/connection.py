@@ -9,8 +9,7 @@ from typing import Any, TypeVar
 import grpc
 from google.protobuf.message import Message
 
-from p4reduce_controller.p4runtime import elections
-from p4reduce_controller.p4runtime.stream import Stream
+from p4reduce_controller.p4runtime.stream import Stream, first_id, id_above
 from p4reduce_runtime.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_runtime.p4.v1 import p4runtime_pb2_grpc
 from p4reduce_runtime.p4runtime.errors import (
@@ -53,7 +52,7 @@ class Connection:
     ) -> None:
         self.address = address
         self.device_id = device_id
-        self.election_id = election_id or elections.first()
+        self.election_id = election_id or first_id()
         self._outbids = election_id is None
         self.timeout_s = timeout_s
         self._security = security
@@ -74,7 +73,7 @@ class Connection:
                     "--tls-key, or set plain_p4runtime = true under [security] if it is on this machine"
                 )
             if self._outbids:
-                self.election_id = elections.first()
+                self.election_id = first_id()
             self._channel = channel = dial(self.address, self._security, role=SWITCH, options=_CHANNEL_OPTIONS)
             try:
                 self._arbitrate(channel, require_primary)
@@ -97,7 +96,7 @@ class Connection:
             for _ in range(_BIDS if self._outbids else 0):
                 if stream.is_primary or stream.cannot_be_outbid:
                     break
-                self.election_id = elections.above(stream.largest)
+                self.election_id = id_above(stream.largest)
                 stream.arbitrate(self.timeout_s, self.election_id)
         except TimeoutError:
             raise SwitchUnreachableError(
@@ -124,12 +123,12 @@ class Connection:
                 self._channel.close()
             self._channel = self._rpc = None
 
-    def why_not_primary(self) -> str:
-        """Why this controller is not primary, by the switch's last arbitration message; "" if it is."""
+    def why_not_primary(self) -> str | None:
+        """Why this controller is not primary, by the switch's last arbitration message; None if it is."""
         stream = self._stream
         if stream is None:
             return str(self._not_connected())
-        return "" if stream.is_primary else stream.why_not_primary()
+        return None if stream.is_primary else stream.why_not_primary()
 
     @property
     def is_primary(self) -> bool:

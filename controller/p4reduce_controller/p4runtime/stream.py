@@ -6,16 +6,32 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Final
 
 import grpc
 
-from p4reduce_controller.p4runtime import elections
 from p4reduce_runtime.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_runtime.p4runtime.errors import NotPrimaryError, P4RuntimeError, SwitchUnreachableError
 from p4reduce_runtime.streams import received
 
 _OK, _NOT_FOUND, _ALREADY_EXISTS = 0, 5, 6  # google.rpc.Code
+
+ElectionId = tuple[int, int]
+"""The high and the low 64 bits."""
+LARGEST_ID: Final[ElectionId] = ((1 << 64) - 1, (1 << 64) - 1)
+
+
+def first_id() -> ElectionId:
+    """Return an id to begin with: the time, so that a restarted controller exceeds its own earlier id."""
+    return 0, time.time_ns()
+
+
+def id_above(taken: ElectionId) -> ElectionId:
+    """Return the next larger id. After the largest it is that one again: it can follow itself once it has left."""
+    if taken >= LARGEST_ID:
+        return LARGEST_ID
+    number = (taken[0] << 64 | taken[1]) + 1
+    return number >> 64, number & (1 << 64) - 1
 
 
 class Stream:
@@ -75,7 +91,7 @@ class Stream:
         with self._changed:
             if self._arbitration is None or self._arbitration.status.code != _ALREADY_EXISTS:
                 return False
-            return self.largest == elections.LARGEST
+            return self.largest == LARGEST_ID
 
     def arbitrate(self, timeout_s: float, election_id: tuple[int, int] | None = None) -> None:
         """Request mastership and wait for the answer, which sets `is_primary`; `election_id` is another one.

@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from p4reduce_contracts.wire import AGGREGATION_PORT, CONTRIBUTE, Frame, Geometry, internet_checksum, key_of, pack
 from p4reduce_contracts.wire.check import check_of
 from p4reduce_controller.config import SwitchConfig, mac_value
-from p4reduce_controller.jobs import switch_entries
-from p4reduce_controller.jobs.hello import Address
-from p4reduce_controller.jobs.model import Grant, rank_children
-from p4reduce_controller.jobs.slots import SlotRange
-from p4reduce_controller.p4names import V1MODEL
 from p4reduce_controller.p4runtime.entries import TableEntry
+from p4reduce_controller.registry.hello import Address
+from p4reduce_controller.registry.job import Grant, rank_children
+from p4reduce_controller.registry.slots import SlotRange
+from p4reduce_controller.switches.entries import v1model
+from p4reduce_controller.switches.program_names import V1MODEL
 from p4reduce_runtime.datagrams import ENCAP_BYTES
 from p4reduce_switch.program import Program, Replica
 
@@ -44,9 +44,9 @@ def ethernet_addresses(world_size: int) -> list[Address]:
 
 def program(loaded: Program, grant: Grant, switch: SwitchConfig) -> None:
     """Write what a grant needs to a program in this process, as a controller would to a switch."""
-    entries = [*switch_entries.switch_address(switch, V1MODEL), *switch_entries.members(grant, switch, V1MODEL)]
-    _insert(loaded, [*entries, *switch_entries.admission(grant, V1MODEL)])
-    for group in switch_entries.groups(grant):
+    entries = [*v1model.switch_address(switch, V1MODEL), *v1model.members(grant, switch, V1MODEL)]
+    _insert(loaded, [*entries, *v1model.admission(grant, V1MODEL)])
+    for group in v1model.groups(grant):
         replicas = [Replica(port, instance) for port, instance in group.replicas]
         loaded.replication.multicast_groups[group.group_id] = replicas
 

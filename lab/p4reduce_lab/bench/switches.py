@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from p4reduce_controller.config import Config, SwitchConfig
-from p4reduce_controller.forwarding import MacTable
-from p4reduce_controller.jobs import pipeline as pipelines
-from p4reduce_controller.jobs.entry_writer import EntryWriter
-from p4reduce_controller.jobs.model import Grant
 from p4reduce_controller.p4runtime.client import Client
+from p4reduce_controller.registry.job import Grant
+from p4reduce_controller.switches import pipeline as pipelines
+from p4reduce_controller.switches.entry_writer import EntryWriter
+from p4reduce_controller.switches.mac_table import MacTable
 from p4reduce_lab import targets
 from p4reduce_lab.addresses import answers, free_address
 from p4reduce_lab.processes import P4REDUCE, Child, Children
@@ -37,7 +37,7 @@ class SwitchProcess:
         pipeline = pipelines.read(pipeline_folders.find(GEOMETRY))
         mac_table = MacTable(Config(), SwitchConfig(), pipeline.names)
         self._entry_writer = EntryWriter(self._client, SwitchConfig(), pipeline, mac_table)
-        self._entry_writer.start_afresh(1)
+        self._entry_writer.cold_start(1)
 
     def install(self, grant: Grant) -> None:
         """Write a job's entries."""

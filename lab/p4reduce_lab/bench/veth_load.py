@@ -18,7 +18,7 @@ import numpy as np
 
 from p4reduce_contracts.artifacts import SwitchGeometry
 from p4reduce_controller.config import SwitchConfig
-from p4reduce_controller.jobs.model import Grant
+from p4reduce_controller.registry.job import Grant
 from p4reduce_lab.bench.load import Contributions, run_head
 from p4reduce_lab.network import Interface, NetworkBuilder
 from p4reduce_lab.processes import Child

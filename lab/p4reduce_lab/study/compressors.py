@@ -33,7 +33,7 @@ from p4reduce.compressors import (
     ScaleCom,
     Step,
 )
-from p4reduce.compressors.forms.sum import Values
+from p4reduce.compressors.forms import Values
 from p4reduce.compressors.step import FLOAT_BITS
 from p4reduce_lab.study.grid import Task, Variant
 

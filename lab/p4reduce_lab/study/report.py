@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from statistics import mean, median
+from statistics import mean
 from typing import Any, Final
 
 from p4reduce_lab.report import Table, picture, write_records
@@ -14,31 +13,13 @@ from p4reduce_lab.study.grid import GROUPS, TABLES, TASKS, TRANSFORMER, VARIANTS
 from p4reduce_lab.study.results import Group, Record, read, select
 
 PAGE: Final = "tables.md"
-STEP_TIMES: Final = "study-step-times.json"
-"""Of the transformer, as a case of the benchmark measured them that is there no more."""
-LINKS: Final = ("100 Mbit/s", "1 Gbit/s")
 MODELS: Final = {"mnist-mlp": "MNIST MLP", "mnist-cnn": "MNIST CNN", "shakespeare-lstm": "Shakespeare LSTM"}
 OWN: Final = [*GROUPS["forms"], *GROUPS["blocks"]]
 PICTURED: Final = (
     *("dense", "adacomp-gather", "adacomp-shared", "scalecom", "block-top-k", "gloo-powersgd", "adacomp-beta1-0"),
     "adacomp-momentum",
 )
-PEERS: Final = {
-    "dense": "p4reduce dense",
-    "adacomp-gather": "p4reduce AdaComp",
-    "scalecom": "p4reduce ScaleCom",
-    "block-top-k": "p4reduce BlockTopK",
-    "wire-16": "p4reduce 16",
-    "wire-8-feedback": "p4reduce 8",
-    "gloo-dense": "gloo dense",
-    "gloo-fp16": "gloo fp16",
-    "gloo-powersgd": "gloo PowerSGD",
-}
-"""The names of variants in the step times; adacomp-gather is what AdaComp chooses there."""
-
 Records = Sequence[Record]
-Steps = dict[str, dict[str, float]]
-"""Seconds of a step by link and peer."""
 
 
 def write_report(results: Path, docs: Path) -> None:
@@ -51,42 +32,31 @@ def write_report(results: Path, docs: Path) -> None:
     _draw_residues(records, docs / "study-residues.png")
     if select(records, model=TRANSFORMER):
         _draw_transformer(records, docs / "study-transformer.png")
-    (results.parent / PAGE).write_text(page(records, step_times(docs)), encoding="utf-8")
+    (results.parent / PAGE).write_text(page(records), encoding="utf-8")
 
 
-def page(records: Records, times: Steps) -> str:
-    """Return the page of tables of the records; `times`: of the transformer's steps."""
+def page(records: Records) -> str:
+    """Return the page of tables of the records."""
     made = f"{len(records)} of {len(list(runs()))} trainings of the grid (`lab/p4reduce_lab/study/grid.toml`)."
     parts = [
         "<!-- Generated from study.json by `python -m p4reduce_lab.study --report-only`. -->\n",
         f"# Tables of the study\n\n`docs/study.md` explains settings and columns. {made}\n",
     ]
-    parts += [f"## {title}\n\n{table.markdown()}\n" for title, table in tables(records, times).items()]
+    parts += [f"## {title}\n\n{table.markdown()}\n" for title, table in tables(records).items()]
     return "\n".join(parts)
 
 
-def tables(records: Records, times: Steps) -> dict[str, Table]:
+def tables(records: Records) -> dict[str, Table]:
     """Return all tables by title, in order."""
     made = {
         "Ring of hosts": _ring(records),
         "Sparse embedding gradients": _sparsity(records),
         "AdaComp: effective rate by kind of layer": _rates(records),
-        "Transformer with AdamW": transformer_table(records, times),
+        "Transformer with AdamW": transformer_table(records),
         "Transformer: loss against steps": progress_table(records),
         "Transformer: what was tried for AdaComp": tried_table(records),
     }
     return {of["title"]: made.get(of["title"]) or _table(records, **of) for of in TABLES}
-
-
-def step_times(docs: Path) -> Steps:
-    """Read the seconds of the transformer's steps; empty where there are none."""
-    path = docs / STEP_TIMES
-    found: Steps = {link: {} for link in LINKS}
-    for series in json.loads(path.read_text(encoding="utf-8")) if path.exists() else []:
-        for link in LINKS:
-            if series["link"].startswith(link):
-                found[link][series["peer"]] = median(series["values"]) / 1000
-    return found
 
 
 def _show(value: float | None, form: str) -> str:
@@ -116,7 +86,6 @@ _COLUMNS: Final[dict[str, Callable[[Group, Group], str]]] = {
     "up": lambda group, dense: _show(group.bytes_a_step("bytes_up"), "{:,.0f}"),
     "down": lambda group, dense: _show(group.bytes_down(), "{:,.0f}"),
     "ratio": lambda group, dense: _ratio(dense.bytes_down(), group.bytes_down()),
-    "off": lambda group, dense: _show(group.off_by(), "{:.0%}"),
     "residues": lambda group, dense: _residues(group, "{:.1f}"),
     "feedback": lambda group, dense: _residues(group, "{:.4f}") if group.variant.compressor == "quantize" else "",
     "state": lambda group, dense: _show(group.records[0].get("state_per_parameter"), "{:.2f}"),
@@ -222,26 +191,22 @@ def more_than(group: Group, counterpart: Group) -> str:
     return f"{own.mean() / other.mean() - 1:+.1%}" if seeds else ""
 
 
-def transformer_table(records: Records, times: Steps) -> Table:
-    """Return the table of every method: loss, bytes and seconds."""
+def transformer_table(records: Records) -> Table:
+    """Return the table of every method: loss and bytes."""
     dense = _transformer(records, "dense")
     rows = []
     for variant in GROUPS["transformer"]:
         group = _transformer(records, variant)
         if group and dense:
             down = group.bytes_down_with_warmup()
-            seconds = [times[link].get(PEERS.get(variant, "")) for link in LINKS]
             rows.append(
                 [
                     *(variant, group.text(), "" if variant == "dense" else more_than(group, dense)),
                     *(_show(group.rate(), "{:.0f}x"), _show(down, "{:,.0f}")),
                     _ratio(dense.bytes_down_with_warmup(), down),
-                    *(_show(second and 1000 * second, "{:,.0f}") for second in seconds),
-                    *(_show(second and group.task.steps * second, "{:,.0f}") for second in seconds),
                 ]
             )
     heads = ["variant", "loss, nats", "against dense", "effective rate", "B down", "down, dense / this"]
-    heads += [f"ms a step, {link}" for link in LINKS] + [f"s in all, {link}" for link in LINKS]
     return Table(heads, rows)
 
 

@@ -88,11 +88,6 @@ class Group:
         part = float(dense_steps / self.task.steps)
         return part * (first or 0.0) + (1 - part) * later
 
-    def off_by(self) -> float | None:
-        """Return how far the predicted bytes down of a step were off, on average, as a share of the measured."""
-        known = (step for step in self._steps if step.get("predicted_bytes_down") is not None)
-        return _mean(abs(step["predicted_bytes_down"] - step["bytes_down"]) / step["bytes_down"] for step in known)
-
     def residue(self, part: float) -> float | None:
         """Return the residue's norm at this part (0 to 1) of the training; the mean over seeds."""
         norms = [record["residue_norm"] for record in self.records if record["residue_norm"]]

@@ -1,4 +1,4 @@
-"""`python -m p4reduce_lab.trials`: train what docs/trials.json lacks, then write the tables on the trials' page."""
+"""`python -m p4reduce_lab.trials`: train what docs/trials.json lacks, then print the tables."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 
 from p4reduce_lab import datasets
 from p4reduce_lab.trials import layer_parallel, lgc
-from p4reduce_lab.trials.report import Record, keep, read, write_tables
+from p4reduce_lab.trials.report import Record, keep, read, tables
 
 ROOT = Path(__file__).resolve().parents[3]
 SEEDS = (0, 1, 2)
@@ -24,7 +24,7 @@ TRIALS: dict[str, Callable[[int, datasets.Images], Iterator[Record]]] = {
 @click.command()
 @click.option("--data", "cache", type=click.Path(path_type=Path), default=ROOT / "out/study/data", help="MNIST.")
 @click.option("--only", type=click.Choice(list(TRIALS)), help="One of the trials.")
-@click.option("--report-only", is_flag=True, help="Train nothing, write the tables of what is there.")
+@click.option("--report-only", is_flag=True, help="Train nothing, print the tables of what is there.")
 def main(cache: Path, only: str | None, report_only: bool) -> None:
     """Run the trials on one thread, a seed after the other. Started again, it continues with the next seed."""
     records = read(ROOT / "docs")
@@ -41,7 +41,8 @@ def main(cache: Path, only: str | None, report_only: bool) -> None:
                     found.append(record)
                 records += found
                 keep(records, ROOT / "docs")
-    write_tables(records, ROOT / "docs")
+    for table in tables(records).values():
+        click.echo(f"\n{table.markdown()}")
 
 
 def _mnist(cache: Path) -> datasets.Images:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import mean
@@ -14,7 +13,6 @@ from p4reduce_lab.trials import layer_parallel, lgc
 
 Record = dict[str, Any]
 RECORDS = "trials.json"
-PAGE = "decisions/11-lgc-and-layer-parallel.md"
 
 
 def read(docs: Path) -> list[Record]:
@@ -29,16 +27,9 @@ def keep(records: Sequence[Record], docs: Path) -> None:
     write_records(docs / RECORDS, ordered)
 
 
-def write_tables(records: Sequence[Record], docs: Path) -> None:
-    """Fill the page's tables; its prose stays as it is. Raises ValueError where the page has no place for one."""
-    page = docs / PAGE
-    text = page.read_text(encoding="utf-8")
-    for name, table in {"lgc": _lgc(records), "layer-parallel": _layer_parallel(records)}.items():
-        place = re.compile(rf"(<!-- table: {name} -->\n).*?(<!-- end -->)", re.DOTALL)
-        text, found = place.subn(rf"\g<1>\n{table.markdown()}\n\n\g<2>", text)
-        if not found:
-            raise ValueError(f"{page} has no place for a table: <!-- table: {name} --> ... <!-- end -->")
-    page.write_text(text, encoding="utf-8")
+def tables(records: Sequence[Record]) -> dict[str, Table]:
+    """Return each trial's table."""
+    return {"lgc": _lgc(records), "layer-parallel": _layer_parallel(records)}
 
 
 def _lgc(records: Sequence[Record]) -> Table:
@@ -59,7 +50,11 @@ def _lgc(records: Sequence[Record]) -> Table:
 def _layer_parallel(records: Sequence[Record]) -> Table:
     def row(name: str, found: Sequence[Record]) -> list[str]:
         variant = layer_parallel.VARIANTS[name]
-        return [variant.passes, f"{variant.ideal_time:.2f}", _accuracies(found)]
+        return [
+            variant.passes,
+            f"{variant.ideal_time:.2f}",
+            mean_and_range([record["accuracy"] for record in found], 2),
+        ]
 
     heads = ["variant", "passes", "ideal time, serial passes", "accuracy %"]
     return Table(heads, _rows(records, "layer-parallel", layer_parallel.VARIANTS, row))
@@ -74,7 +69,3 @@ def _rows(
         if found:
             rows.append([variant, *row(variant, found)])
     return rows
-
-
-def _accuracies(records: Sequence[Record]) -> str:
-    return mean_and_range([record["accuracy"] for record in records], 2)

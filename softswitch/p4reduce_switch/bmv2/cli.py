@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Sequence
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Final, NoReturn
 
 import click
@@ -128,7 +129,7 @@ def general(context: click.Context, /, **options: Any) -> dict[str, Any]:
     return {**options, "notes": context.obj or []}
 
 
-def _address(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
+def grpc_address(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
     """Return HOST:PORT or unix:PATH."""
     return value if value is None or value.startswith("unix:") else HostPort().convert(value, option, context)
 
@@ -150,7 +151,7 @@ def _queue_settings(
 @click.option(
     "--grpc-server-addr",
     metavar="HOST:PORT",
-    callback=_address,
+    callback=grpc_address,
     help=f"Where P4Runtime is served.  [default: {DEFAULT_GRPC}; 0.0.0.0:9559 in BMv2]",
 )
 @click.option("--grpc-server-ssl", is_flag=True, help="Serve P4Runtime over TLS.")
@@ -199,7 +200,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         options = _parsed(general, words[:end], target, "after")
         options |= _parsed(target, words[end + 1 :], general, "before")
-        _run(**options)
+        _run(SimpleNamespace(**options))
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)
@@ -222,66 +223,42 @@ def _parsed(command: click.Command, words: Sequence[str], other: click.Command, 
     return found
 
 
-def _run(
-    *,
-    config: Path | None,
-    no_p4: bool,
-    interfaces: tuple[str, ...],
-    device_id: int,
-    pcap: Path | None,
-    dump_packet_data: int,
-    log_console: bool,
-    log_file: str | None,
-    log_level: str,
-    log_file_max_size: int,
-    log_file_max_files: int,
-    grpc_server_addr: str | None,
-    cpu_port: int | None,
-    drop_port: int,
-    priority_queues: int,
-    queue_rates: tuple[QueueSetting, ...],
-    queue_depths: tuple[QueueSetting, ...],
-    notes: list[str],
-    target_notes: list[str],
-    log_flush: bool,
-    **tls: Any,
-) -> None:
+def _run(given: SimpleNamespace) -> None:
     """Start the switch with BMv2's options, and run it."""
-    if config is None and not no_p4:
+    if given.config is None and not given.no_p4:
         raise click.UsageError("name the JSON that p4c-bm2-ss wrote, or start without a program by --no-p4")
-    if config is not None and no_p4:
-        notes.append(f"{config} is not used: --no-p4 was given")
-    for setting in (*queue_rates, *queue_depths):
-        if (setting.priority or 0) >= priority_queues:
-            raise click.UsageError(
-                f"there is no queue {setting.port}.{setting.priority}: a port has {priority_queues} (--priority-queues)"
-            )
-    if log_console and log_file is not None:
+    if given.config is not None and given.no_p4:
+        given.notes.append(f"{given.config} is not used: --no-p4 was given")
+    for setting in (*given.queue_rates, *given.queue_depths):
+        if (setting.priority or 0) >= given.priority_queues:
+            queue = f"{setting.port}.{setting.priority}"
+            raise click.UsageError(f"there is no queue {queue}: a port has {given.priority_queues} (--priority-queues)")
+    if given.log_console and given.log_file is not None:
         raise click.UsageError("--log-console and --log-file are exclusive")
-    _configure_logs(log_console, log_file, LEVELS[log_level], log_file_max_size, log_file_max_files)
-    for note in (*notes, *target_notes):
+    _configure_logs(given)
+    for note in (*given.notes, *given.target_notes):
         click.echo(f"Warning: {note}", err=True)
 
     from p4reduce_switch.ports.capture import Capture
     from p4reduce_switch.program import QueueSettings, TargetOptions
     from p4reduce_switch.run import SwitchError, SwitchOptions, run_switch
 
-    address = grpc_server_addr or DEFAULT_GRPC
+    address, capture = given.grpc_server_addr or DEFAULT_GRPC, Capture(given.pcap, given.dump_packet_data)
     options = SwitchOptions(
         listen=None,
-        interfaces=interfaces,
+        interfaces=given.interfaces,
         p4runtime=address,
-        device_id=device_id,
-        cpu_port=cpu_port,
+        device_id=given.device_id,
+        cpu_port=given.cpu_port,
         insecure=True,
         gso="off",  # what leaves is one frame each, as from BMv2: for taps, and for BMv2 at the other end
-        program=None if no_p4 else config,
-        target=TargetOptions(drop_port, queues=bool(queue_rates or queue_depths)),
-        queues=QueueSettings(priority_queues, queue_rates, queue_depths),
+        program=None if given.no_p4 else given.config,
+        target=TargetOptions(given.drop_port, queues=bool(given.queue_rates or given.queue_depths)),
+        queues=QueueSettings(given.priority_queues, given.queue_rates, given.queue_depths),
         queue_service=True,
-        credentials=_credentials(**tls),
-        capture=Capture(pcap, dump_packet_data) if pcap is not None or dump_packet_data else None,
-        on_log=_message if log_console or log_file is not None else None,
+        credentials=_credentials(given),
+        capture=capture if capture != Capture() else None,
+        on_log=_message if given.log_console or given.log_file is not None else None,
     )
     try:
         run_switch(options, ready=lambda _: _say(f"Server listening on {address}"))
@@ -315,16 +292,22 @@ class _Console(logging.StreamHandler[Any]):
             super().handleError(record)
 
 
-def _configure_logs(console: bool, file: str | None, level: str, max_bytes: int, max_files: int) -> None:
+def _configure_logs(given: SimpleNamespace) -> None:
     """Log to stdout or to a file; without both only warnings, to stderr."""
-    handler: logging.StreamHandler[Any] = _Console(sys.stdout) if console else logging.StreamHandler(sys.stderr)
+    file, level = given.log_file, LEVELS[given.log_level]
+    handler: logging.StreamHandler[Any]
     if file is not None:
+        size, files = given.log_file_max_size, given.log_file_max_files
         try:
-            handler = RotatingFileHandler(f"{file}.txt", maxBytes=max_bytes, backupCount=max_files)
+            handler = RotatingFileHandler(f"{file}.txt", maxBytes=size, backupCount=files)
         except OSError as error:
             raise click.ClickException(f"cannot write {file}.txt: {error.strerror}") from error
+    elif given.log_console:
+        handler = _Console(sys.stdout)
+    else:
+        handler, level = logging.StreamHandler(sys.stderr), "WARNING"
     handler.setFormatter(logs.PlainLine())
-    logging.basicConfig(level=level if console or file is not None else "WARNING", handlers=[handler])
+    logging.basicConfig(level=level, handlers=[handler])
 
 
 def _message(text: str) -> None:
@@ -332,27 +315,21 @@ def _message(text: str) -> None:
     logging.getLogger("p4").info("%s", text)
 
 
-def _credentials(
-    *,
-    grpc_server_ssl: bool,
-    grpc_server_cacert: str | None,
-    grpc_server_cert: str | None,
-    grpc_server_key: str | None,
-    grpc_server_with_client_auth: bool,
-) -> grpc.ServerCredentials | None:
+def _credentials(given: SimpleNamespace) -> grpc.ServerCredentials | None:
     """Return gRPC's credentials for --grpc-server-ssl; None without it."""
-    if not grpc_server_ssl:
-        if grpc_server_cacert or grpc_server_cert or grpc_server_key or grpc_server_with_client_auth:
+    certificate, key, authority = given.grpc_server_cert, given.grpc_server_key, given.grpc_server_cacert
+    if not given.grpc_server_ssl:
+        if authority or certificate or key or given.grpc_server_with_client_auth:
             raise click.UsageError("certificates are given, but not --grpc-server-ssl")
         return None
-    if grpc_server_cert is None or grpc_server_key is None:
+    if certificate is None or key is None:
         raise click.UsageError("--grpc-server-ssl takes --grpc-server-cert and --grpc-server-key")
-    if grpc_server_with_client_auth and grpc_server_cacert is None:
+    if given.grpc_server_with_client_auth and authority is None:
         raise click.UsageError("--grpc-server-with-client-auth takes --grpc-server-cacert")
-    authority = None if grpc_server_cacert is None else _read(grpc_server_cacert)
-    pair = (_read(grpc_server_key), _read(grpc_server_cert))
-    _check(grpc_server_cert, grpc_server_key, grpc_server_cacert)
-    return grpc.ssl_server_credentials([pair], authority, require_client_auth=grpc_server_with_client_auth)
+    roots = None if authority is None else _read(authority)
+    pair = (_read(key), _read(certificate))
+    _check(certificate, key, authority)
+    return grpc.ssl_server_credentials([pair], roots, require_client_auth=given.grpc_server_with_client_auth)
 
 
 def _check(certificate: str, key: str, authority: str | None) -> None:

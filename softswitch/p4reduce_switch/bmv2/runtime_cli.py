@@ -11,12 +11,11 @@ from typing import Any, Final
 import click
 import grpc
 
-from p4reduce_runtime.terminal import HostPort
+from p4reduce_switch.bmv2.cli import DEFAULT_GRPC, grpc_address
 from p4reduce_switch.queues import queues_pb2 as q
 from p4reduce_switch.queues import queues_pb2_grpc
 
 PROGRAM: Final = "p4reduce-simple-switch-cli"
-DEFAULT_ADDRESS: Final = "127.0.0.1:9559"
 DEADLINE_S: Final = 10.0
 PROMPT: Final = "RuntimeCmd: "
 COMMANDS: Final = {
@@ -30,18 +29,14 @@ class _NotConnectedError(click.ClickException):
     """No command can be carried out."""
 
 
-def _address(context: click.Context, option: click.Parameter, value: str) -> str:
-    return value if value.startswith("unix:") else HostPort().convert(value, option, context)
-
-
 @click.command(PROGRAM, context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("command", nargs=-1, metavar="[COMMAND]")
 @click.option(
     "--grpc-addr",
     metavar="HOST:PORT",
-    default=DEFAULT_ADDRESS,
+    default=DEFAULT_GRPC,
     show_default=True,
-    callback=_address,
+    callback=grpc_address,
     help="Where the switch serves P4Runtime.",
 )
 @click.option("--ssl", is_flag=True, help="Connect over TLS.")

@@ -28,91 +28,72 @@ def _intrinsic(function: Callable[..., _Typed]) -> Callable[..., int]:
     return declared
 
 
+def _typed(count: int, emit: Callable[..., object], result: object = _types.int64) -> _Typed:
+    """Return what an intrinsic of `count` words does: `emit(builder, *words)` is its result, without one None."""
+
+    def generate(_context: object, builder: ir.IRBuilder, _signature: object, arguments: Sequence[ir.Value]) -> object:
+        found = emit(builder, *arguments)
+        return _VOID_VALUE if found is None else found
+
+    return result(*[_types.int64] * count), generate  # type: ignore[operator]
+
+
+def _pointer(builder: ir.IRBuilder, address: ir.Value, bits: int = 64) -> ir.Value:
+    return builder.inttoptr(address, ir.IntType(bits).as_pointer())
+
+
 @_intrinsic
 def call_function(_typing: object, function: int, argument: int) -> _Typed:
     """Call the C function int64_t f(void *) at an address."""
-
-    def generate(_context: object, builder: ir.IRBuilder, _signature: object, arguments: Sequence[ir.Value]) -> object:
-        pointer = builder.inttoptr(arguments[0], ir.FunctionType(_WORD, [_WORD]).as_pointer())
-        return builder.call(pointer, [arguments[1]])
-
-    return _types.int64(_types.int64, _types.int64), generate
+    kind = ir.FunctionType(_WORD, [_WORD]).as_pointer()
+    return _typed(2, lambda builder, function, argument: builder.call(builder.inttoptr(function, kind), [argument]))
 
 
 @_intrinsic
 def copy_bytes(_typing: object, to: int, start: int, count: int) -> _Typed:
     """Copy `count` bytes to an address from another one."""
 
-    def generate(_context: object, builder: ir.IRBuilder, _signature: object, arguments: Sequence[ir.Value]) -> object:
-        octet = ir.IntType(8).as_pointer()
-        target, source = (builder.inttoptr(address, octet) for address in arguments[:2])
-        cgutils.raw_memcpy(builder, target, source, arguments[2], 1)
-        return _VOID_VALUE
+    def emit(builder: ir.IRBuilder, to: ir.Value, start: ir.Value, count: ir.Value) -> None:
+        cgutils.raw_memcpy(builder, _pointer(builder, to, 8), _pointer(builder, start, 8), count, 1)
 
-    return _types.void(_types.int64, _types.int64, _types.int64), generate
+    return _typed(3, emit, _types.void)
 
 
 @_intrinsic
 def load_uint32(_typing: object, address: int, index: int) -> _Typed:
     """Read element `index` of an array of 32-bit numbers; LLVM can vectorise over it."""
 
-    def generate(_context: object, builder: ir.IRBuilder, _signature: object, arguments: Sequence[ir.Value]) -> object:
-        first = builder.inttoptr(arguments[0], ir.IntType(32).as_pointer())
-        return builder.zext(builder.load(builder.gep(first, [arguments[1]]), align=1), _WORD)
+    def emit(builder: ir.IRBuilder, address: ir.Value, index: ir.Value) -> ir.Value:
+        element = builder.gep(_pointer(builder, address, 32), [index])
+        return builder.zext(builder.load(element, align=1), _WORD)
 
-    return _types.int64(_types.int64, _types.int64), generate
+    return _typed(2, emit)
 
 
 @_intrinsic
 def load_byte(_typing: object, address: int) -> _Typed:
     """Read the byte at an address."""
-
-    def generate(_context: object, builder: ir.IRBuilder, _signature: object, arguments: Sequence[ir.Value]) -> object:
-        return builder.zext(builder.load(builder.inttoptr(arguments[0], ir.IntType(8).as_pointer())), _WORD)
-
-    return _types.int64(_types.int64), generate
+    return _typed(1, lambda builder, address: builder.zext(builder.load(_pointer(builder, address, 8)), _WORD))
 
 
 @_intrinsic
 def load_word(_typing: object, address: int) -> _Typed:
     """Read the 64 bits at an address."""
-
-    def generate(_context: object, builder: ir.IRBuilder, _signature: object, arguments: Sequence[ir.Value]) -> object:
-        return builder.load(builder.inttoptr(arguments[0], _WORD.as_pointer()), align=1)
-
-    return _types.int64(_types.int64), generate
-
-
-@_intrinsic
-def store_word(_typing: object, address: int, word: int) -> _Typed:
-    """Write the 64 bits at an address."""
-
-    def generate(_context: object, builder: ir.IRBuilder, _signature: object, arguments: Sequence[ir.Value]) -> object:
-        builder.store(arguments[1], builder.inttoptr(arguments[0], _WORD.as_pointer()), align=1)
-        return _VOID_VALUE
-
-    return _types.void(_types.int64, _types.int64), generate
+    return _typed(1, lambda builder, address: builder.load(_pointer(builder, address), align=1))
 
 
 @_intrinsic
 def exchange_word(_typing: object, address: int, word: int) -> _Typed:
     """Exchange the 64 bits at an address (sequentially consistent); return the old ones."""
-
-    def generate(_context: object, builder: ir.IRBuilder, _signature: object, arguments: Sequence[ir.Value]) -> object:
-        pointer = builder.inttoptr(arguments[0], _WORD.as_pointer())
-        return builder.atomic_rmw("xchg", pointer, arguments[1], "seq_cst")
-
-    return _types.int64(_types.int64, _types.int64), generate
+    return _typed(
+        2, lambda builder, address, word: builder.atomic_rmw("xchg", _pointer(builder, address), word, "seq_cst")
+    )
 
 
 @_intrinsic
 def load_shared_word(_typing: object, address: int) -> _Typed:
     """Read the 64 bits at an address that another thread may write (sequentially consistent)."""
-
-    def generate(_context: object, builder: ir.IRBuilder, _signature: object, arguments: Sequence[ir.Value]) -> object:
-        return builder.load_atomic(builder.inttoptr(arguments[0], _WORD.as_pointer()), "seq_cst", 8)
-
-    return _types.int64(_types.int64), generate
+    return _typed(1, lambda builder, address: builder.load_atomic(_pointer(builder, address), "seq_cst", 8))
 
 
 @register_jitable

@@ -115,11 +115,8 @@ class Entities:
 
     def forwarding_state(self) -> Iterator[p4r.Update]:
         """Yield the updates that bring a fresh program to this state, in an order that satisfies references."""
-        for kind in ("action_profile_member", "action_profile_group"):
-            every = p4r.Entity()
-            getattr(every, kind).SetInParent()
-            for entity in self.read(every):
-                yield p4r.Update(type=p4r.Update.INSERT, entity=entity)
+        for entity in self._all("action_profile_member", "action_profile_group"):
+            yield p4r.Update(type=p4r.Update.INSERT, entity=entity)
         query = p4r.Entity()
         query.table_entry.meter_config.SetInParent()
         for bound in self.pipeline.tables.values():
@@ -133,19 +130,16 @@ class Entities:
                 default = p4r.Entity(table_entry={"table_id": bound.info.id, "is_default_action": True})
                 for entity in self.read(default):
                     yield p4r.Update(type=p4r.Update.MODIFY, entity=entity)
-        value_set = p4r.Entity()
-        value_set.value_set_entry.SetInParent()
-        for entity in self.read(value_set):
-            yield p4r.Update(type=p4r.Update.MODIFY, entity=entity)
-        meter = p4r.Entity()
-        meter.meter_entry.SetInParent()
-        for entity in self.read(meter):
-            if entity.meter_entry.HasField("config"):
+        for entity in self._all("value_set_entry", "meter_entry"):
+            if entity.HasField("value_set_entry") or entity.meter_entry.HasField("config"):
                 yield p4r.Update(type=p4r.Update.MODIFY, entity=entity)
-        group, session, digest = p4r.Entity(), p4r.Entity(), p4r.Entity()
-        group.packet_replication_engine_entry.multicast_group_entry.SetInParent()
-        session.packet_replication_engine_entry.clone_session_entry.SetInParent()
-        digest.digest_entry.SetInParent()
-        for wildcard in (group, session, digest):
-            for entity in self.read(wildcard):
-                yield p4r.Update(type=p4r.Update.INSERT, entity=entity)
+        engine = "packet_replication_engine_entry"
+        for entity in self._all(f"{engine}.multicast_group_entry", f"{engine}.clone_session_entry", "digest_entry"):
+            yield p4r.Update(type=p4r.Update.INSERT, entity=entity)
+
+    def _all(self, *kinds: str) -> Iterator[p4r.Entity]:
+        """Yield all entities of these kinds, each given by the path of its message in an Entity."""
+        for kind in kinds:
+            query = p4r.Entity()
+            attrgetter(kind)(query).SetInParent()
+            yield from self.read(query)

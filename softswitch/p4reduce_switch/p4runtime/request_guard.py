@@ -9,13 +9,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Final, NoReturn, TypeAlias
+from functools import partial
+from typing import Final, NoReturn, TypeAlias
 
 import grpc
 from google.protobuf.descriptor import ServiceDescriptor
 from google.protobuf.message import DecodeError, Message
-from google.protobuf.message_factory import GetMessageClass
 
+from p4reduce_runtime import waiting_calls
 from p4reduce_runtime.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_runtime.security import CONTROLLER, peer_name, peer_roles
 from p4reduce_runtime.waiting_calls import WaitingCalls
@@ -73,20 +74,9 @@ def generic_handler(
     A method with a stream of requests calls `admission.waiting.remove` once its caller need not be waited for.
     `on_refused` is called with the name of the RPC and the error for each call that fails a check.
     """
-    handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {}
-    for method in service.methods:
-        request, response = GetMessageClass(method.input_type), GetMessageClass(method.output_type)
-        guard = _RequestGuard(method.name, request.FromString, admission, on_refused)
-        serve = getattr(servicer, method.name)
-        behavior: Callable[..., object]
-        if method.client_streaming:
-            behavior, kind = guard.stream_stream(serve), grpc.stream_stream_rpc_method_handler
-        elif method.server_streaming:
-            behavior, kind = guard.unary_stream(serve), grpc.stream_stream_rpc_method_handler
-        else:
-            behavior, kind = guard.unary_unary(serve), grpc.stream_unary_rpc_method_handler
-        handlers[method.name] = kind(behavior, response_serializer=response.SerializeToString)
-    return grpc.method_handlers_generic_handler(service.full_name, handlers)
+    return waiting_calls.generic_handler(
+        service, servicer, partial(_RequestGuard, admission=admission, on_refused=on_refused)
+    )
 
 
 class _RequestGuard:

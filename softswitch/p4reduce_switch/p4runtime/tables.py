@@ -66,7 +66,7 @@ class BoundTable:
             table.allow_changes(max(info.size, table.max_size))
         self._key_ids = {key.id for key in info.keys}
         self._optional_as_ternary = tuple(
-            key.kind == "optional" and stored.match_type == "ternary"
+            key.kind == "optional" and stored.kind == "ternary"
             for key, stored in zip(self._keys, table.keys, strict=True)
         )
         for action_id in info.action_ids:
@@ -407,12 +407,12 @@ def _key_order(info: TableInfo, table: Table) -> tuple[FieldInfo, ...]:
     by_name = {key.name: key for key in info.keys}
     ordered = tuple(by_name[name] for name in names) if set(names) == set(by_name) else info.keys
     for key, stored in zip(ordered, table.keys, strict=False):
-        same_kind = key.kind == stored.match_type or (key.kind, stored.match_type) == ("optional", "ternary")
-        if not same_kind or (key.bitwidth != stored.bitwidth and not key.own_type):
+        same_kind = key.kind == stored.kind or (key.kind, stored.kind) == ("optional", "ternary")
+        if not same_kind or (key.bitwidth != stored.bits and not key.own_type):
             invalid_argument(f"p4info and program do not belong together: key {key.name} of table {info.name} differs")
     if len(ordered) != len(table.keys):
         invalid_argument(f"p4info and program do not belong together: the keys of table {info.name} differ")
     return tuple(
-        replace(key, bitwidth=stored.bitwidth) if key.bitwidth else key
+        replace(key, bitwidth=stored.bits) if key.bitwidth else key
         for key, stored in zip(ordered, table.keys, strict=True)
     )

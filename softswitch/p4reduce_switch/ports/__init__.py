@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Protocol
 
@@ -30,15 +30,29 @@ class Gso(enum.IntEnum):
     ON = 2
 
 
-class DatapathLoop(Protocol):
+class DatapathLoop:
     """The native loop of a set of ports, for one thread, which holds the switch's lock during `run_once`."""
 
-    @property
-    def buffers(self) -> Buffers:
-        """Its buffers, with the current batch."""
+    def __init__(self, module: str, polled: NDArray[np.void], *state: object) -> None:
+        """The kernels `run_once` and `send_results` of `module` get `state`; `polled` has a last row for `wake_by`."""
+        self.buffers, self._outgoing = Buffers(), Buffers()
+        self._compiled, self._polled, self._state = load_loop(module), polled, state
+
+    def wake_by(self, descriptor: int) -> None:
+        """Return from `run_once` when this descriptor is readable."""
+        self._polled["fd"][-1] = descriptor
 
     def run_once(self, lock: NDArray[np.void]) -> Reason:
         """Run the loop until Python is needed, or the lock, given by its LockState, has waiters."""
+        return Reason(self._compiled.run_once(self.buffers.memory, *self._state, lock))
+
+    def send(self, frames: Sequence[tuple[int, bytes]]) -> bool:
+        """Send frames; False if one found no room, and frames are to wait for it."""
+        while frames:
+            count = self._outgoing.set_results(frames)
+            self._compiled.send_results(self._outgoing.memory, *self._state)
+            frames = frames[count:]
+        return True
 
     def admit_pending(self) -> None:
         """After UNKNOWN_PEER: make the sender of the pending datagram a peer, or drop the datagram."""

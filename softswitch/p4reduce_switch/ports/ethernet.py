@@ -9,10 +9,11 @@ import functools
 import re
 import socket
 import struct
+import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from types import ModuleType
+from pathlib import Path
 from typing import Final, cast
 
 import numpy as np
@@ -21,9 +22,9 @@ from numpy.typing import NDArray
 from p4reduce_runtime import datagrams
 from p4reduce_runtime.datagrams import READABLE, WRITABLE, PollFd
 from p4reduce_runtime.records import Table, zeros
-from p4reduce_switch.datapath import MAX_PORT, Buffers, Reason
+from p4reduce_switch.datapath import MAX_PORT
 from p4reduce_switch.datapath.ethernet import Interface, Interfaces, PacketIo
-from p4reduce_switch.ports import DatapathLoop, Gso, PortError, Receiver, load_loop
+from p4reduce_switch.ports import DatapathLoop, Gso, PortError, Receiver
 
 SOCKET_BUFFER_BYTES: Final = 8 << 20
 OUTPUT_FRAMES: Final = 130
@@ -32,6 +33,11 @@ _ETH_P_ALL = 0x0003
 _SOL_PACKET, _PACKET_ADD_MEMBERSHIP, _PACKET_MR_PROMISC = 263, 1, 1
 _PACKET_VNET_HDR, _PACKET_IGNORE_OUTGOING = 15, 23
 _SIOCGIFMTU = 0x8921
+
+SYSFS = Path("/sys/class/net")
+LINK_INTERVAL_S = 0.25
+DOWN = frozenset({"down", "lowerlayerdown", "notpresent", "dormant", "testing"})
+"""States of operstate (RFC 2863); drivers without link detection, such as loopback, have `unknown`."""
 
 
 def parse_interface(text: str) -> tuple[int, str]:
@@ -95,7 +101,7 @@ class EthernetPorts:
 
     @functools.cached_property
     def _loop(self) -> EthernetLoop:
-        return EthernetLoop(load_loop("p4reduce_switch.datapath.ethernet_kernels"), self._rows)
+        return EthernetLoop(self._rows)
 
     def datapath_loop(self, wake: int) -> DatapathLoop:
         self._loop.wake_by(wake)
@@ -159,56 +165,87 @@ class EthernetPorts:
         return self._loop.send(frames)
 
 
-class EthernetLoop:
+class LinkStates:
+    """Watches the link states of interfaces, for the watch ports of action selectors.
+
+    Calls `changed` with a port and whether it is up, on its own thread.
+    """
+
+    def __init__(
+        self, interfaces: Mapping[int, str], changed: Callable[[int, bool], None], sysfs: Path = SYSFS
+    ) -> None:
+        self._interfaces = interfaces
+        self._changed = changed
+        self._sysfs = sysfs
+        self._up = dict.fromkeys(interfaces, True)
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="link-states", daemon=True)
+
+    def poll(self) -> None:
+        """Read the states; call `changed` for those that differ from the last call."""
+        for port, name in self._interfaces.items():
+            up = self._is_up(name)
+            if up != self._up[port]:
+                self._up[port] = up
+                self._changed(port, up)
+
+    def _is_up(self, name: str) -> bool:
+        try:
+            return (self._sysfs / name / "operstate").read_text().strip() not in DOWN
+        except OSError:  # the interface was removed
+            return False
+
+    def _watch(self) -> None:
+        while not self._ended.wait(LINK_INTERVAL_S):
+            self.poll()
+
+    def start(self) -> None:
+        """Poll now, and every LINK_INTERVAL_S until `close`."""
+        self.poll()
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop polling."""
+        self._ended.set()
+        if self._thread.is_alive():
+            self._thread.join(5)
+
+
+class EthernetLoop(DatapathLoop):
     """The native loop over interfaces: see `p4reduce_switch.datapath`."""
 
-    def __init__(self, compiled: ModuleType, interfaces: NDArray[np.void]) -> None:
-        """`compiled` is `ethernet_kernels`."""
-        self.buffers, self._outgoing = Buffers(), Buffers()
-        self._compiled, self._interfaces = compiled, interfaces
-        self._polled = datagrams.polled([*interfaces["descriptor"].tolist(), -1])
-        rows = np.full(MAX_PORT + 1, -1, np.int64)
-        rows[interfaces["port"]] = np.arange(len(interfaces))
-        self._ports = Interfaces(
+    def __init__(self, interfaces: NDArray[np.void]) -> None:
+        self._interfaces = interfaces
+        polled = datagrams.polled([*interfaces["descriptor"].tolist(), -1])
+        self._rows = np.full(MAX_PORT + 1, -1, np.int64)
+        self._rows[interfaces["port"]] = np.arange(len(interfaces))
+        ports = Interfaces(
             io=zeros(PacketIo),
             interfaces=cast(Table[Interface], interfaces),
-            rows=rows,
-            polled=cast(Table[PollFd], self._polled),
+            rows=self._rows,
+            polled=cast(Table[PollFd], polled),
         )
-
-    def wake_by(self, descriptor: int) -> None:
-        """Return from `run_once` when this descriptor is readable."""
-        self._polled["fd"][-1] = descriptor
+        super().__init__("p4reduce_switch.datapath.ethernet_kernels", polled, ports)
 
     def watch_for_room(self, port: int, watch: bool) -> None:
         """Return from `run_once` when the socket of a port has room."""
-        self._polled["events"][self._ports.rows[port]] = READABLE | (WRITABLE if watch else 0)
+        self._polled["events"][self._rows[port]] = READABLE | (WRITABLE if watch else 0)
 
     def has_woken(self, port: int) -> bool:
         """Return, once for each wait of `run_once`, whether the socket of a port had room or a frame.
 
         An arrival wakes BMv2's sender too: without one it sleeps until half of the socket's buffer is free.
         """
-        row = self._ports.rows[port]
+        row = self._rows[port]
         woken = bool(self._polled["revents"][row])
         self._polled["revents"][row] = 0
         return woken
 
-    def run_once(self, lock: NDArray[np.void]) -> Reason:
-        return Reason(self._compiled.run_once(self.buffers.memory, self._ports, lock))
-
     def send(self, frames: Sequence[tuple[int, bytes]]) -> bool:
-        """Send frames; False if one found no room, and frames are to wait for it."""
-        while frames:
-            count = self._outgoing.set_results(frames)
-            self._compiled.send_results(self._outgoing.memory, self._ports)
-            frames = frames[count:]
+        super().send(frames)
         was_full = bool(self._interfaces["full"].any())
         self._interfaces["full"] = False
         return not was_full
-
-    def admit_pending(self) -> None:
-        """All frames of an interface are accepted."""
 
 
 def _longest_frame(name: str) -> int:

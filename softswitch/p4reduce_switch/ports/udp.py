@@ -19,9 +19,8 @@ import logging
 import socket
 import struct
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
-from types import ModuleType
 from typing import Final, cast
 
 import numpy as np
@@ -32,14 +31,8 @@ from p4reduce_runtime.datagrams import PollFd, SocketState
 from p4reduce_runtime.logs import RateLimitedLog
 from p4reduce_runtime.records import Table, zeros
 from p4reduce_runtime.underlay import AGGREGATION_PORT, UPLINK_PORT, is_hello
-from p4reduce_switch.datapath import (
-    Buffers,
-    PeerTable,
-    Reason,
-    UdpCounters,
-    UdpSocket,
-)
-from p4reduce_switch.ports import DatapathLoop, Gso, PortError, load_loop
+from p4reduce_switch.datapath import PeerTable, UdpCounters, UdpSocket
+from p4reduce_switch.ports import DatapathLoop, Gso, PortError
 
 _log = logging.getLogger(__name__)
 
@@ -165,15 +158,9 @@ class UdpUnderlay:
 
     @functools.cached_property
     def _loop(self) -> UdpLoop:
-        compiled = load_loop("p4reduce_switch.datapath.udp_kernels")
+        loop = UdpLoop(self._socket, self._native_counters, self._table, self._admit_peer)
         datagrams.accept_runs(self._socket)
-        polled = datagrams.polled([self._socket.fileno(), -1])
-        socket_ = UdpSocket(
-            io=cast(Table[SocketState], datagrams.socket_state(self._socket.fileno())),
-            polled=cast(Table[PollFd], polled),
-            counters=cast(Table[UdpCounters], self._native_counters),
-        )
-        return UdpLoop(compiled, socket_, polled, self._table, self._admit_peer)
+        return loop
 
     def datapath_loop(self, wake: int) -> DatapathLoop:
         self._loop.wake_by(wake)
@@ -268,37 +255,25 @@ class UdpUnderlay:
         return peer.port
 
 
-class UdpLoop:
+class UdpLoop(DatapathLoop):
     """The underlay's native loop: see `p4reduce_switch.datapath`."""
 
     def __init__(
         self,
-        compiled: ModuleType,
-        socket: UdpSocket,
-        polled: NDArray[np.void],
+        opened: socket.socket,
+        counters: NDArray[np.void],
         table: PeerTable,
         admit: Callable[[Address, bytes], bool],
     ) -> None:
-        """`compiled` is `udp_kernels`, `polled` that of `socket`.
-
-        `admit` makes the sender of a datagram a peer, or returns False.
-        """
-        self.buffers, self._outgoing = Buffers(), Buffers()
-        self._compiled, self._socket, self._polled, self._table, self._admit = compiled, socket, polled, table, admit
-
-    def wake_by(self, descriptor: int) -> None:
-        """Return from `run_once` when this descriptor is readable."""
-        self._polled["fd"][1] = descriptor
-
-    def run_once(self, lock: NDArray[np.void]) -> Reason:
-        return Reason(self._compiled.run_once(self.buffers.memory, self._table.peers, self._socket, lock))
-
-    def send(self, frames: Sequence[tuple[int, bytes]]) -> None:
-        """Send frames to peers."""
-        while frames:
-            count = self._outgoing.set_results(frames)
-            self._compiled.send_results(self._outgoing.memory, self._table.peers, self._socket)
-            frames = frames[count:]
+        """`admit` makes the sender of a datagram a peer, or returns False."""
+        polled = datagrams.polled([opened.fileno(), -1])
+        shared = UdpSocket(
+            io=cast(Table[SocketState], datagrams.socket_state(opened.fileno())),
+            polled=cast(Table[PollFd], polled),
+            counters=cast(Table[UdpCounters], counters),
+        )
+        super().__init__("p4reduce_switch.datapath.udp_kernels", polled, table.peers, shared)
+        self._admit = admit
 
     def admit_pending(self) -> None:
         state = self.buffers.state

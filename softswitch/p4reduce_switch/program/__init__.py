@@ -34,7 +34,7 @@ from p4reduce_switch.program.state.profiles import (
 )
 from p4reduce_switch.program.state.replication import CloneSession, Replica, Replication
 from p4reduce_switch.program.state.stateful import Counter, Meter, MeterConfig, Register
-from p4reduce_switch.program.state.tables import Entry, EntryKey, KeyField, Table
+from p4reduce_switch.program.state.tables import Entry, EntryKey, Table
 from p4reduce_switch.program.state.value_sets import KeyTest, ValueSet
 from p4reduce_switch.program.traffic import DigestHandler
 
@@ -57,7 +57,6 @@ __all__ = [
     "Group",
     "GroupRef",
     "InvalidProgramError",
-    "KeyField",
     "KeyTest",
     "MAX_PRIORITIES",
     "Member",

@@ -16,13 +16,7 @@ from click.testing import CliRunner, Result
 from p4reduce_contracts.cli import main
 from p4reduce_contracts.jobs.client import JobClient
 from p4reduce_switch.run import SwitchError, SwitchOptions
-from rigs.fake_switch_client import Running, make_config, serving
-
-
-@pytest.fixture
-def running(tmp_path: Path) -> Iterator[Running]:
-    with serving(make_config(tmp_path)) as controller:
-        yield controller
+from rigs.fake_switch_client import Running, make_config
 
 
 def p4reduce(*arguments: str, controller: str | None = None, **env: str) -> Result:
@@ -207,6 +201,17 @@ def test_the_error_without_a_controller_says_what_to_do(command: list[str]) -> N
     assert result.stderr == ("Error: no controller at 127.0.0.1:1: start one with `p4reduce controller run`\n")
 
 
+def test_a_controller_without_a_switch_ends_with_one_line(tmp_path: Path) -> None:
+    config = make_config(tmp_path)
+    (tmp_path / "p4reduce.toml").write_text(
+        f"[switch]\npipeline = '{config.switches[0].pipeline}'\nconnect_timeout_s = 0.2\n"
+        f"[controller]\nlisten = '127.0.0.1:0'\nstate_dir = '{tmp_path}'\n"
+    )
+    result = p4reduce("controller", "run", "--config", str(tmp_path / "p4reduce.toml"), "--p4runtime", "127.0.0.1:1")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.splitlines()[-1].startswith("Error: no P4Runtime switch at 127.0.0.1:1 for 0.2 s: start one")
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -345,7 +350,9 @@ def test_demo_passes_its_options(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 
 def test_the_switch_address_for_workers_must_be_ipv4(monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[Any] = []
-    monkeypatch.setattr("p4reduce_controller.service.run_controller", lambda settings, ready: given.append(settings))
+    monkeypatch.setattr(
+        "p4reduce_controller.service.process.run_controller", lambda settings, ready: given.append(settings)
+    )
     assert p4reduce("controller", "run", "--switch", "10.0.0.254:4000").exit_code == 0
     assert (given[0].switches[0].address, given[0].switches[0].udp_port) == ("10.0.0.254", 4000)
     refused = p4reduce("controller", "run", "--switch", "localhost:4000")

@@ -3,25 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
 
-import pytest
 from click.testing import CliRunner
 
 from p4reduce_contracts.cli import main
 from p4reduce_contracts.jobs.answers import WaitingSlot
 from p4reduce_contracts.jobs.client import JobClient
-from p4reduce_controller.jobs import saved
-from rigs.fake_switch_client import Running, form, make_config, serving
+from p4reduce_controller.service import saved
+from rigs.fake_switch_client import Running, form
 
 STUCK = WaitingSlot(slot=5, round=1234, missing=0b10, waited_s=7.5, in_flight=3)
-
-
-@pytest.fixture
-def running(tmp_path: Path) -> Iterator[Running]:
-    with serving(make_config(tmp_path)) as controller:
-        yield controller
 
 
 def show(running: Running, name: str, *options: str) -> str:

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
-import pytest
 from click.testing import CliRunner, Result
 from rich.console import Console
 
@@ -15,14 +12,8 @@ from p4reduce_contracts.cli import main
 from p4reduce_contracts.jobs.answers import Count, DropStats, JobInfo, JobList, JobStats, MemberInfo, Stats
 from p4reduce_contracts.jobs.client import JobClient
 from p4reduce_controller.cli.top import Look, screen
-from p4reduce_controller.p4names import V1MODEL
-from rigs.fake_switch_client import Running, form, make_config, serving
-
-
-@pytest.fixture
-def running(tmp_path: Path) -> Iterator[Running]:
-    with serving(make_config(tmp_path)) as controller:
-        yield controller
+from p4reduce_controller.switches.program_names import V1MODEL
+from rigs.fake_switch_client import Running, form
 
 
 def top(running: Running) -> Result:

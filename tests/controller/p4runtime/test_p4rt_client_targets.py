@@ -10,24 +10,24 @@ from typing import Any
 
 import pytest
 
-from p4reduce_controller.p4runtime import (
-    Client,
+from p4reduce_controller.p4runtime.client import Client
+from p4reduce_controller.p4runtime.entries import (
     CounterEntry,
     DigestConfig,
-    MeterConfig,
-    MeterEntry,
     MulticastGroup,
+    TableEntry,
+)
+from p4reduce_controller.p4runtime.stream import LARGEST_ID
+from p4reduce_runtime.p4.v1 import p4runtime_pb2 as p4r
+from p4reduce_runtime.p4runtime.errors import (
     NotPrimaryError,
     P4RuntimeError,
     PipelineError,
     ReadError,
     SchemaError,
     SwitchUnreachableError,
-    TableEntry,
     WriteError,
-    elections,
 )
-from p4reduce_runtime.p4.v1 import p4runtime_pb2 as p4r
 from rigs import entity_text
 from rigs.limits import LIMIT_S
 from rigs.p4rt import DEVICE_CONFIG, P4INFO, SCHEMA, bmv2, served
@@ -125,34 +125,6 @@ def test_counters(client: Client) -> None:
     assert [entry.packets for entry in client.read_counter("seen")] == [0, 0, 0, 7, 0, 0, 0, 0]
 
 
-RATES = MeterConfig(1000, 100, 2000, 200)
-
-
-def test_meters(client: Client) -> None:
-    pace = p4r.Entity(meter_entry={"meter_id": SCHEMA.meters["pace"].id})
-    assert client.read(pace) == [MeterEntry(I + "pace", index) for index in range(4)]
-    client.modify(MeterEntry("pace", 1, RATES), MeterEntry("pace", 3, MeterConfig(1, 1, 1, 1)))
-    rates = [None, RATES, None, MeterConfig(1, 1, 1, 1)]
-    assert client.read(pace) == [MeterEntry(I + "pace", index, given) for index, given in enumerate(rates)]
-    client.modify(MeterEntry("pace", 1))
-    assert client.read(pace)[1] == MeterEntry(I + "pace", 1), "unset rates are the default"
-
-
-def test_refused_meters(client: Client) -> None:
-    with pytest.raises(WriteError) as caught:
-        client.write(
-            [
-                ("insert", MeterEntry("pace", 0, RATES)),
-                ("delete", MeterEntry("pace", 0)),
-                ("modify", MeterEntry("pace", -1, RATES)),
-                ("modify", MeterEntry("pace", 0, MeterConfig(-1, 1, 1, 1))),
-            ]
-        )
-    codes = [failure.code for failure in caught.value.failures]
-    assert codes[3] in ("INVALID_ARGUMENT", "UNKNOWN"), "BMv2 has no word for rates that make no sense"
-    assert codes[:3] == ["INVALID_ARGUMENT"] * 3
-
-
 def test_groups_and_digests(client: Client) -> None:
     group = MulticastGroup(300, ((1, 0), (2, 7), (3, 7)))
     config = DigestConfig("sighting_t", 10**6, 5, 10**9)
@@ -209,7 +181,7 @@ def test_a_client_that_raises_its_election_id_becomes_primary(address: str) -> N
 @pytest.mark.fault("the largest election id, then a disconnect: the controller becomes primary again")
 def test_the_largest_id_can_be_taken_after_its_owner_has_left(address: str) -> None:
     with (
-        Client(address, election_id=elections.LARGEST),
+        Client(address, election_id=LARGEST_ID),
         pytest.raises(NotPrimaryError, match="the largest election id there is.*restart the switch"),
     ):
         Client(address, election_id=None).connect()
@@ -252,7 +224,6 @@ def _until(connect: Callable[[], None]) -> None:
             assert time.monotonic() < deadline, "still refused"
 
 
-@pytest.mark.processes
 def test_an_unreachable_switch_is_an_error_within_the_deadline() -> None:
     with pytest.raises(SwitchUnreachableError, match="is the switch running"):
         Client(own_address(), timeout_s=0.2).connect()

@@ -8,7 +8,7 @@ import pytest
 
 from p4reduce_lab.bench.case import Series
 
-pytest.importorskip("matplotlib")
+pytest.importorskip("matplotlib.font_manager")  # now: on a new machine it asks a program for the fonts
 
 
 def series(peer: str, density: float) -> Series:

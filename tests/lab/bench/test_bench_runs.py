@@ -22,6 +22,7 @@ BENCH = (sys.executable, "-m", "p4reduce_contracts", "bench")
 
 
 @pytest.mark.slow
+@pytest.mark.processes
 def test_a_quick_run_of_a_case_writes_everything(tmp_path: Path) -> None:
     command = [*BENCH, "--quick", "--only", "switch-udp", "--out", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,8 @@ def run_cases(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., 
         monkeypatch.setattr(run, "CASES", those)
         monkeypatch.setattr(run, "BY_NAME", {each.name: each for each in those})
         monkeypatch.setattr(cases, "CASES", those)
+        monkeypatch.setattr(run, "NETWORKS", HERE)
+        monkeypatch.setattr("p4reduce_lab.bench.store.software", lambda: run_them.software)
 
         def run_case(case: Case, store: Store, quick: bool, console: Console) -> Findings:
             ran.append(case.name)
@@ -56,6 +59,7 @@ def run_cases(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., 
 
     ran: list[str] = []
     run_them.ran = ran  # type: ignore[attr-defined]
+    run_them.software = "this"  # type: ignore[attr-defined]
     return run_them
 
 
@@ -99,9 +103,9 @@ def test_an_interrupted_run_continues(run_cases: Any, monkeypatch: pytest.Monkey
     assert run_cases.ran == ["x", "y", "x", "y"]
 
 
-def test_results_of_other_software_are_measured_again(run_cases: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_of_other_software_are_measured_again(run_cases: Any) -> None:
     run_cases(case("x", 1.0), ratios={"x": 2.0})
-    monkeypatch.setattr("p4reduce_lab.bench.store.software", lambda: "another")
+    run_cases.software = "another"
     run_cases(case("x", 1.0), ratios={"x": 2.0})
     assert run_cases.ran == ["x", "x"]
 
@@ -148,7 +152,9 @@ def test_every_threshold_has_a_name_of_its_own() -> None:
     assert len(names) == len(set(names)) > 20
 
 
-def test_the_list_names_cases_needs_and_thresholds() -> None:
+def test_the_list_names_cases_needs_and_thresholds(monkeypatch: pytest.MonkeyPatch) -> None:
+    no_networks = subprocess.CompletedProcess([], 1)
+    monkeypatch.setattr(subprocess, "run", lambda *arguments, **options: no_networks)
     shown = CliRunner().invoke(bench, ["--list"], catch_exceptions=False).output
     for each in cases.CASES:
         assert f"{each.name}: {each.about}" in shown

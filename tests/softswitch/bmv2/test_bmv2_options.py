@@ -8,13 +8,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 
+from p4reduce_controller.p4runtime.client import Client
+from p4reduce_runtime.p4.v1 import p4runtime_pb2 as p4r
+from p4reduce_runtime.p4.v1 import p4runtime_pb2_grpc
+from p4reduce_runtime.p4runtime.errors import P4RuntimeError
 from p4reduce_switch import run
 from p4reduce_switch.bmv2 import cli
+from p4reduce_switch.p4runtime import Server
 from p4reduce_switch.program import QueueSetting, QueueSettings, TargetOptions
 from p4reduce_switch.run import SwitchOptions
+from p4reduce_switch.switch import Switch
 from rigs.certificates import Bench
+from rigs.limits import LIMIT_S
 
 Run = Callable[..., SwitchOptions]
 
@@ -49,7 +57,9 @@ def test_without_options_bmv2_s_defaults_hold(parsed: Run) -> None:
     assert options.capture is options.on_log is options.credentials is None
 
 
-def test_the_line_of_a_mininet_script(parsed: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_line_of_a_mininet_script(
+    parsed: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
     line = f"-i 1@s1-eth1 -i 2@s1-eth2 --pcap {tmp_path} --nanolog ipc:///tmp/x.ipc --device-id 3 build/basic.json"
     line += " --log-console --thrift-port 9091 -- --grpc-server-addr 0.0.0.0:50052 --cpu-port 255 --drop-port 510"
     options = parsed(*line.split())
@@ -60,6 +70,9 @@ def test_the_line_of_a_mininet_script(parsed: Run, tmp_path: Path, capsys: pytes
     assert options.capture is not None
     assert options.capture.folder == tmp_path
     assert options.on_log is not None
+    with caplog.at_level(logging.INFO):
+        options.on_log("b is 7")
+    assert [(record.name, record.getMessage()) for record in caplog.records] == [("p4", "b is 7")]
     warnings = capsys.readouterr().err
     assert warnings.count("--thrift-port has no effect") == 1
     assert warnings.count("--nanolog has no effect") == 1
@@ -127,11 +140,41 @@ def test_a_wrong_line_gets_an_error_that_says_what_to_do(
     assert message in capsys.readouterr().err
 
 
+def check_that_clients_need_no_role_of_ours(bench: Bench, credentials: grpc.ServerCredentials, address: str) -> None:
+    switch = Switch()
+    server = Server(switch, address, credentials=credentials)
+    server.start()
+    client_credentials = grpc.ssl_channel_credentials(bench.of("switch").ca.read_bytes())
+    options = [("grpc.ssl_target_name_override", "switch.p4reduce")]
+    with grpc.secure_channel(address, client_credentials, options) as channel:
+        stub = p4runtime_pb2_grpc.P4RuntimeStub(channel)
+        assert stub.Capabilities(p4r.CapabilitiesRequest(), timeout=LIMIT_S).p4runtime_api_version == "1.3.0"
+    with pytest.raises(P4RuntimeError), Client(address, device_id=0, timeout_s=2.0):
+        raise AssertionError("without TLS it must not connect")
+    server.stop()
+    switch.close()
+
+
+@pytest.mark.parametrize("content", [None, "{}"])
+def test_the_error_names_a_program_that_cannot_be_loaded(
+    tmp_path: Path, content: str | None, logged: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "x.json"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(SystemExit) as ended:
+        cli.main([str(path), "--", "--grpc-server-addr", f"unix:{tmp_path}/p"])
+    assert ended.value.code == 1
+    assert str(path) in capsys.readouterr().err
+
+
 def test_tls_files_that_grpc_refuses_are_named(parsed: Run, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     files, other = bench.of("switch"), bench.of("worker")
     line = "--no-p4 -- --grpc-server-ssl --grpc-server-cert {} --grpc-server-key {} --grpc-server-cacert {}"
-    assert parsed(*line.format(files.certificate, files.key, files.ca).split()).credentials is not None
+    credentials = parsed(*line.format(files.certificate, files.key, files.ca).split()).credentials
+    assert credentials is not None
+    check_that_clients_need_no_role_of_ours(bench, credentials, f"unix:{tmp_path}/p4runtime")
     for certificate, key, authority, named in (
         (files.key, files.key, files.ca, files.key),
         (files.certificate, other.key, files.ca, other.key),

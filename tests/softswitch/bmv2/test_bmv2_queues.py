@@ -116,7 +116,8 @@ def test_a_slow_link_fills_the_queue_as_on_bmv2(two_pairs: tuple[tuple[str, str]
     assert abs(embedded.first_marked - bmv2.first_marked) <= 5
     assert abs(len(embedded.depths) - len(bmv2.depths)) <= 10
     assert abs(embedded.marked - bmv2.marked) <= 10
-    assert max(embedded.depths) == max(bmv2.depths) == 63
+    assert max(embedded.depths) == 63
+    assert max(bmv2.depths) in (63, 64)  # it differs from run to run
     assert abs(statistics.mean(embedded.depths) - statistics.mean(bmv2.depths)) <= 2
     assert abs(statistics.mean(embedded.depths_after) - statistics.mean(bmv2.depths_after)) <= 2
     assert statistics.mean(embedded.delays_us) == pytest.approx(statistics.mean(bmv2.delays_us), rel=0.1)

@@ -177,7 +177,6 @@ def wired(address: str) -> Iterator[Wire]:
         wire.close()
 
 
-@pytest.mark.processes
 def test_a_primary_whose_host_stops_answering_loses_primacy(monkeypatch: pytest.MonkeyPatch) -> None:
     assert server.KEEPALIVE_TIME_MS + server.KEEPALIVE_TIMEOUT_MS <= 30_000
     monkeypatch.setattr(server, "KEEPALIVE_TIME_MS", 300)

@@ -118,9 +118,6 @@ def test_value_sets_are_written_and_read(parsing: Raw, switch: Served) -> None:
     assert parsing.write(("MODIFY", kinds), ("MODIFY", pairs)) == ["OK", "OK"]
     assert parsing.read(members()) == [kinds]
     assert parsing.read(p4r.Entity(value_set_entry={})) == [kinds, pairs]
-    for kind, way in ((9, 3), (8, 0)):
-        switch.switch.receive(1, bytes((kind, *bytes(13))))
-        assert switch.ports.sent.get(timeout=LIMIT_S)[1][-1] == way
     switch.switch.receive(1, bytes((5, 0x12, 0x99, 4, 0xFF, *bytes(9))))
     assert switch.ports.sent.get(timeout=LIMIT_S)[1][-1] == 0x80
     assert parsing.write(("MODIFY", members(8))) == ["OK"]

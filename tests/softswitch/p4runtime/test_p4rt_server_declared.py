@@ -64,15 +64,6 @@ def test_declared_entries_can_be_modified_deleted_and_inserted(switch: Served) -
         }
 
 
-def test_const_entries_cannot_be_changed_over_p4runtime(switch: Served) -> None:
-    with Client(switch.address) as client:
-        client.set_pipeline(*files("const_entries"))
-        name = "MainIngress.truth"
-        (key, *_), *_ = (entry.match.items() for entry in client.read_table(name))
-        added = TableEntry(name, {key[0]: (1, 0xFF), "hdr.h.b": 9}, "MainIngress.answer", {"value": 1}, 9)
-        assert refusal(client, ("insert", added)) == ["PERMISSION_DENIED"]
-
-
 def test_reconciling_keeps_changes_of_declared_entries(switch: Served) -> None:
     with Client(switch.address) as client:
         client.set_pipeline(*files("initial_entries"))
@@ -90,14 +81,6 @@ def test_a_table_that_no_frame_reaches_takes_no_entries(switch: Served) -> None:
         client.set_pipeline(*files("unreachable_table"))
         with pytest.raises(WriteError, match="nothing in the program applies table MainIngress.unreached"):
             client.insert(row("unreached", 1, 1))
-
-
-def test_a_key_of_type_error_is_matched_by_number(switch: Served) -> None:
-    with Client(switch.address) as client:
-        client.set_pipeline(*files("error_key"))
-        found = {"found": 1}
-        client.insert(TableEntry("MainIngress.by_error", found, "MainIngress.set", {"value": 2}))
-        assert [answer(switch, key) for key in (0, 1)] == [0xEE, 2], "1 wants more bytes than there are"
 
 
 def test_translated_types_are_numbers_and_strings_are_refused(switch: Served) -> None:

@@ -117,7 +117,6 @@ def test_the_role_is_checked_at_the_headers(locked: tuple[str, Bench]) -> None:
         assert {code_of(next, call) for call in calls} == {"PERMISSION_DENIED"}
 
 
-@pytest.mark.processes
 @pytest.mark.fault("200 idle connections and 200 half-open TLS handshakes: a controller connects")
 def test_idle_connections_and_half_open_handshakes_keep_nobody_away(locked: tuple[str, Bench]) -> None:
     address, bench = locked

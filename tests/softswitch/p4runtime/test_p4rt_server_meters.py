@@ -1,19 +1,14 @@
-"""Meters: rates through P4Runtime, and the colours that they give."""
+"""Meters: rates through P4Runtime. The colours that they give are recorded, and in test_program_beyond.py."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
-import pytest
-
-from conformance.case import PROGRAMS
 from p4reduce_controller.p4runtime import codec
 from p4reduce_controller.p4runtime.entries import Entry, MeterConfig, MeterEntry, TableEntry
 from p4reduce_runtime.p4.v1 import p4runtime_pb2 as p4r
-from p4reduce_runtime.p4runtime.schema import Schema, parse_p4info
-from rigs.limits import LIMIT_S
-from rigs.p4rt import SCHEMA, Raw, Served, code_of, config
+from p4reduce_runtime.p4runtime.schema import Schema
+from rigs.p4rt import SCHEMA, Raw, code_of, config
 
 I = "SampleIngress."  # noqa: E741
 GREEN, YELLOW, RED = 0, 1, 2
@@ -180,76 +175,3 @@ def test_reconciling_keeps_rates_and_commit_clears_them(raw: Raw) -> None:
     assert raw.read(asked_for_rates()) == [metered]
     raw.set_config("VERIFY_AND_COMMIT", config=config())
     assert rates(raw, entity(MeterEntry("pace"))) == [None] * 4
-
-
-# ---- colours, by a clock that stands still unless it is moved
-
-STATE = PROGRAMS / "state"
-STATE_P4INFO = parse_p4info(STATE.with_suffix(".p4info.txtpb").read_text())
-STATE_SCHEMA = Schema.from_p4info(STATE_P4INFO)
-INDIRECT, DIRECT = 5, 6
-TOKEN_US = 1_000
-
-
-class Colours:
-    """The corpus's program `state`, whose frames say what colour they are given."""
-
-    def __init__(self, switch: Served, raw: Raw) -> None:
-        self.now_us = 1_000_000
-        self._switch = switch
-        self._raw = raw
-        raw.set_config(config=config(STATE.with_suffix(".json").read_bytes(), p4info=STATE_P4INFO))
-        program: Any = switch.switch.program
-        program.meters["MainIngress.indirect"].clock = lambda: self.now_us
-        program.tables["MainIngress.per_index"].clock = lambda: self.now_us
-
-    def write(self, operation: str, entry: Entry | p4r.Entity) -> None:
-        assert self._raw.write((operation, codec.encode(STATE_SCHEMA, entry))) == ["OK"]
-
-    def of(self, operation: int, frames: int, index: int = 1) -> list[int]:
-        """The colours of so many frames of 9 bytes."""
-        for _ in range(frames):
-            self._switch.switch.receive(1, bytes((operation, index, 0, 0, 0, 0, 0, 9)) + b"!")
-        return [self._switch.ports.sent.get(timeout=LIMIT_S)[1][7] for _ in range(frames)]
-
-
-@pytest.fixture
-def colours(switch: Served, raw: Raw) -> Iterator[Colours]:
-    yield Colours(switch, raw)
-
-
-def test_without_rates_every_frame_is_green(colours: Colours) -> None:
-    assert colours.of(INDIRECT, 5) == [GREEN] * 5
-    colours.write("MODIFY", MeterEntry("indirect", 1, MeterConfig(0, 0, 0, 0)))
-    assert colours.of(INDIRECT, 2) == [RED] * 2
-    assert colours.of(INDIRECT, 2, index=2) == [GREEN] * 2
-    colours.write("MODIFY", MeterEntry("indirect", 1))
-    assert colours.of(INDIRECT, 5) == [GREEN] * 5
-
-
-def test_the_colours_of_a_packet_meter(colours: Colours) -> None:
-    colours.write("MODIFY", MeterEntry("indirect", 1, MeterConfig(500, 2, 1000, 4)))
-    assert colours.of(INDIRECT, 6) == [GREEN, GREEN, YELLOW, YELLOW, RED, RED]
-    colours.now_us += TOKEN_US - 1
-    assert colours.of(INDIRECT, 1) == [RED], "the peak bucket gets a packet each millisecond"
-    colours.now_us += 1
-    assert colours.of(INDIRECT, 2) == [YELLOW, RED], "a red frame takes no tokens, a yellow one those of the peak rate"
-    colours.now_us += TOKEN_US
-    assert colours.of(INDIRECT, 2) == [GREEN, RED], "the committed bucket gets one each two milliseconds"
-    colours.now_us += 60 * 1_000_000
-    assert colours.of(INDIRECT, 5) == [GREEN, GREEN, YELLOW, YELLOW, RED], "no more than the bursts is kept"
-    colours.write("MODIFY", MeterEntry("indirect", 1, MeterConfig(500, 2, 1000, 4)))
-    assert colours.of(INDIRECT, 1) == [GREEN], "rates that are written start with full buckets"
-
-
-def test_the_colours_of_a_byte_meter(colours: Colours) -> None:
-    entry = TableEntry("MainIngress.per_index", {"hdr.command.index": 1}, "MainIngress.metered")
-    colours.write("INSERT", entry)
-    assert colours.of(DIRECT, 3) == [GREEN] * 3
-    key = TableEntry(entry.table, entry.match)
-    colours.write("MODIFY", direct(key, MeterConfig(1000, 10, 9000, 20), STATE_SCHEMA))
-    assert colours.of(DIRECT, 3) == [GREEN, YELLOW, RED], "9 bytes a frame"
-    colours.now_us += TOKEN_US
-    assert colours.of(DIRECT, 2) == [YELLOW, RED]
-    colours.write("MODIFY", entry)
-    assert colours.of(DIRECT, 3) == [GREEN] * 3

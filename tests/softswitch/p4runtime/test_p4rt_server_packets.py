@@ -6,9 +6,11 @@ import pytest
 
 from p4reduce_runtime.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_runtime.p4runtime.schema import FieldInfo
+from p4reduce_switch.p4runtime import Server
 from p4reduce_switch.p4runtime.encoding import PacketHeader
+from p4reduce_switch.switch import Switch
 from rigs.limits import LIMIT_S
-from rigs.p4rt import Raw, Served, entry
+from rigs.p4rt import Raw, Served, config, entry
 
 SAMPLE = (5).to_bytes(6, "big") + bytes(9)
 
@@ -26,6 +28,19 @@ def test_a_frame_to_the_cpu_port_becomes_a_packet_in(raw: Raw, switch: Served) -
 def test_packet_ins_without_a_primary_are_counted(switch: Served) -> None:
     switch.server._packet_in(b"frame")
     assert switch.server.packet_in_dropped == 1
+
+
+def test_a_packet_out_without_a_cpu_port_is_refused_by_name() -> None:
+    switch = Switch(cpu_port=None)
+    server = Server(switch, "127.0.0.1:0")
+    server.start()
+    with Raw(f"127.0.0.1:{server.port}") as raw:
+        raw.arbitrate()
+        raw.set_config(config=config())
+        raw.send(packet=p4r.PacketOut(payload=bytes(14)))
+        assert "--cpu-port" in raw.next().error.message
+    server.stop()
+    switch.close()
 
 
 def packet_out(*metadata: tuple[int, bytes]) -> p4r.PacketOut:

@@ -143,6 +143,7 @@ def test_bytes_that_are_not_a_request_are_an_invalid_argument(switch: Served) ->
 
 
 @pytest.mark.fault("large writes without a certificate: dropped before they are parsed, memory stays")
+@pytest.mark.processes
 def test_large_writes_without_a_certificate_use_no_memory_afterwards(tmp_path: Path) -> None:
     options = (None, "127.0.0.1:0", (), "127.0.0.1:0")
     run = "import sys; from p4reduce_switch.run import *; run_switch(SwitchOptions(*eval(sys.argv[1])))"

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from p4reduce_runtime.p4.v1 import p4runtime_pb2 as p4r
-from rigs.limits import LIMIT_S
 from rigs.p4rt import SCHEMA, Raw, Served, code_of, entry
 
 EXACT = 'match {{ field_id: 1 exact {{ value: "{}" }} }} match {{ field_id: 2 exact {{ value: "{}" }} }}'
@@ -207,11 +206,3 @@ def test_direct_counters_count_and_can_be_set(raw: Raw, switch: Served) -> None:
     missing = p4r.Entity()
     missing.direct_counter_entry.table_entry.CopyFrom(exact("\\x77", action=None).table_entry)
     assert code_of(raw.read, missing) == "NOT_FOUND"
-
-
-def test_entries_forward_frames(raw: Raw, switch: Served) -> None:
-    optional = 'match { field_id: 3 optional { value: "\\x0a\\xbc" } }'
-    raw.write(("INSERT", entry("ternary_table", optional, "forward", 3, port=b"\x07")))
-    sample = bytes(6) + bytes(4) + bytes(2) + bytes(1) + b"\xab\xc0"
-    switch.switch.receive(1, sample)
-    assert switch.ports.sent.get(timeout=LIMIT_S) == (7, sample)

@@ -24,9 +24,8 @@ from p4reduce_switch.ports.udp import UdpUnderlay
 from p4reduce_switch.program import ExecutionError
 from p4reduce_switch.program.state.replication import Replication
 from p4reduce_switch.switch import Switch
-from rigs.batch_of_python import PythonBatch
+from rigs.batch_of_python import PythonBatch, Reflector
 from rigs.limits import LIMIT_S
-from rigs.reflector import Reflector
 
 LOOPBACK = 0x7F000001
 FAILS, REPORTS, PUNTS, NOWHERE, FLOODS, SPOILT, LONG, SILENT, TELLS_ALL = range(9)
@@ -289,25 +288,6 @@ def test_the_uplink_carries_frames_both_ways_and_runs_up(native: bool) -> None:
             assert received(child) == payloads
 
 
-def test_datagrams_of_unknown_peers_get_no_port_and_have_no_effect() -> None:
-    seeded = random.Random(7)
-    with running(Mixture()) as one:
-        peer, unknown_peer = one.peer(), socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        with unknown_peer:
-            unknown_peer.connect(one.underlay.address)
-            garbage = [seeded.randbytes(seeded.choice([0, 1, 24, 24, 1072])) for _ in range(200)]
-            garbage += [bytes(65507), *[b"equal"] * 64]
-            for start in range(0, len(garbage), 20):
-                send(unknown_peer, garbage[start : start + 20], run=start % 40 == 0)
-                send(peer, [bytes([200]) + start.to_bytes(2, "big")], run=False)
-            one.until(lambda: one.underlay.counters.no_hello == len(garbage))
-            one.until(lambda: one.underlay.counters.datagrams_in == 1 + len(range(0, len(garbage), 20)))
-            assert [int.from_bytes(payload[5:], "big") for payload in received(peer)] == list(
-                range(0, len(garbage), 20)
-            )
-            assert one.underlay.peers == 1
-
-
 def test_all_datagrams_of_a_run_that_begins_with_hello_are_processed() -> None:
     with running(Mixture()) as one, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as newcomer:
         newcomer.connect(one.underlay.address)
@@ -341,17 +321,6 @@ def test_a_program_installed_during_a_batch_processes_the_rest() -> None:
             send(peer, [bytes([200]) + bytes(7)] * 3, run=True)
             one.until(lambda: one.underlay.counters.datagrams_out == 1 + 24)
             assert len(received(peer)) == 24
-
-
-def test_other_threads_get_the_lock_while_the_loop_waits() -> None:
-    """The loop waits for datagrams a second at a time: no caller has to wait for that."""
-    with running(Mixture()) as one:
-        begun = time.monotonic()
-        for _ in range(50):
-            with one.switch.lock:
-                pass
-            time.sleep(0.001)
-        assert time.monotonic() - begun < 25
 
 
 def test_under_load_the_loop_and_other_threads_both_get_the_lock() -> None:

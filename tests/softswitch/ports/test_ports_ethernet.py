@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
+import queue
 import socket
-import time
+from pathlib import Path
 
 import pytest
 
-from p4reduce_switch.datapath import Reason
-from p4reduce_switch.fair_lock import FairLock
 from p4reduce_switch.ports import PortError
-from p4reduce_switch.ports.ethernet import EthernetPorts, parse_interface
+from p4reduce_switch.ports.ethernet import EthernetPorts, LinkStates, parse_interface
 from rigs.limits import LIMIT_S
 
 
@@ -40,40 +38,37 @@ def test_the_error_without_permission_says_what_to_do(monkeypatch: pytest.Monkey
         EthernetPorts({1: "lo"})
 
 
-@pytest.mark.root
-def test_frames_pass_in_both_directions_and_are_not_reflected(pair: tuple[str, str]) -> None:
-    near, far = EthernetPorts({7: pair[0]}), EthernetPorts({9: pair[1]})
+def test_a_change_is_reported_once(tmp_path: Path) -> None:
+    told: list[tuple[int, bool]] = []
+    for name, state in (("a", "up"), ("b", "down"), ("c", "unknown")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "operstate").write_text(state + "\n")
+    links = LinkStates({1: "a", 2: "b", 3: "c", 4: "gone"}, lambda *change: told.append(change), tmp_path)
+    links.poll()
+    assert told == [(2, False), (4, False)], "all are up until they are seen"
+    links.poll()
+    assert len(told) == 2
+    (tmp_path / "a/operstate").write_text("lowerlayerdown")
+    (tmp_path / "b/operstate").write_text("up")
+    links.poll()
+    assert told[2:] == [(1, False), (2, True)]
+
+
+def test_link_states_are_polled_by_a_thread(tmp_path: Path) -> None:
+    told: queue.SimpleQueue[tuple[int, bool]] = queue.SimpleQueue()
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a/operstate").write_text("up")
+    links = LinkStates({7: "a"}, lambda *change: told.put(change), tmp_path)
+    links.start()
     try:
-        frame = bytes.fromhex("020000000099 020000000001 88b5") + b"a frame to another one" * 50
-        assert near.send(7, frame)
-        near.flush()
-        assert not near.send(8, frame)
-        assert _frames(far) == [(9, frame)]
-        assert far.send(9, frame[::-1])
-        far.flush()
-        assert _frames(near) == [(7, frame[::-1])], "and not its own frame as well"
-        counters = near.counters[7]
-        assert (counters.frames_out, counters.bytes_out) == (1, len(frame))
-        assert (counters.frames_in, counters.bytes_in) == (1, len(frame))
-        near.send(7, bytes(70_000))
-        near.flush()
-        assert near.counters[7].send_errors == 1
+        for state, up in (("down", False), ("up", True)):
+            (tmp_path / "a/operstate").write_text(state)
+            assert told.get(timeout=LIMIT_S) == (7, up)
     finally:
-        near.close()
-        far.close()
+        links.close()
+    (tmp_path / "a/operstate").write_text("down")
+    assert told.empty()
 
 
-def _frames(ports: EthernetPorts) -> list[tuple[int, bytes]]:
-    """The test's frames that arrive first; what the kernel itself sends is left out."""
-    found: list[tuple[int, bytes]] = []
-    reader, writer = os.pipe()
-    loop = ports.datapath_loop(reader)
-    deadline = time.monotonic() + LIMIT_S
-    while not found:
-        assert time.monotonic() < deadline
-        reason = loop.run_once(FairLock().shared)
-        assert reason in (Reason.FRAMES, Reason.YIELD)
-        found += [(port, frame) for port, frame in loop.buffers.frames() if len(frame) > 1000]
-    os.close(reader)
-    os.close(writer)
-    return found
+def test_closing_before_the_start_does_nothing(tmp_path: Path) -> None:
+    LinkStates({}, lambda *_: None, tmp_path).close()

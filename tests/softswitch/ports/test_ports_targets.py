@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from p4reduce_controller.p4runtime import Client, DigestConfig, MulticastGroup, TableEntry
+from p4reduce_controller.p4runtime.client import Client
+from p4reduce_controller.p4runtime.entries import DigestConfig, MulticastGroup, TableEntry
 from p4reduce_switch.p4runtime import Server
 from p4reduce_switch.ports.ethernet import EthernetPorts
 from p4reduce_switch.program import Config, Program
@@ -47,60 +48,45 @@ class OneByOne(Program):
         self.batch = None
 
 
-@pytest.fixture(params=[OneByOne, Program, pytest.param("bmv2", marks=pytest.mark.bmv2)])
-def address(request: pytest.FixtureRequest, pair: tuple[str, str]) -> Iterator[str]:
-    with bmv2(f"1@{pair[0]}") if request.param == "bmv2" else softswitch(pair[0], request.param) as one:
-        yield one
+@pytest.mark.parametrize("target", ["embedded", pytest.param("bmv2", marks=pytest.mark.bmv2)])
+def test_frames_pass_between_an_interface_a_program_and_a_controller(target: str, pair: tuple[str, str]) -> None:
+    with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x0003)) as host:
+        host.bind((pair[1], 0))
+        host.settimeout(LIMIT_S)
+        if target == "bmv2":
+            with bmv2(f"1@{pair[0]}") as address:
+                check(address, host)
+        else:
+            for load_program in (OneByOne, Program):
+                with softswitch(pair[0], load_program) as address:
+                    check(address, host)
 
 
-@pytest.fixture
-def events() -> queue.SimpleQueue[Any]:
-    return queue.SimpleQueue()
-
-
-@pytest.fixture
-def client(address: str, events: queue.SimpleQueue[Any]) -> Iterator[Client]:
-    one = Client(address, timeout_s=LIMIT_S)
-    one.on_packet_in = lambda payload, metadata: events.put((payload, metadata))
-    one.on_digest = lambda name, rows: events.put((name, rows))
-    with one:
-        one.set_pipeline(P4INFO, DEVICE_CONFIG)
-        yield one
-
-
-@pytest.fixture
-def host(pair: tuple[str, str]) -> Iterator[socket.socket]:
-    """The other end of the link."""
-    with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x0003)) as one:
-        one.bind((pair[1], 0))
-        one.settimeout(LIMIT_S)
-        yield one
-
-
-def test_packets_in_and_out(client: Client, host: socket.socket, events: queue.SimpleQueue[Any]) -> None:
-    client.modify(TableEntry("exact_table", action="punt", params={"reason": 9}, is_default=True))
-    host.send(SAMPLE)
-    assert events.get(timeout=LIMIT_S) == (SAMPLE, {"ingress_port": 1, "reason": 9})
-    client.packet_out(SAMPLE[::-1], 1)
-    assert arrived(host, SAMPLE[::-1])
-
-
-def test_digests_and_counters(client: Client, host: socket.socket, events: queue.SimpleQueue[Any]) -> None:
-    client.insert(DigestConfig("sighting_t"))
-    client.insert(TableEntry("exact_table", {"h.sample.id": 5, "s.ingress_port": 1}, "report"))
-    host.send(SAMPLE)
-    assert events.get(timeout=LIMIT_S) == ("sighting_t", [(5, 1)])
-    level = SAMPLE[12] & 7
-    assert client.read_counter("seen", level)[0].packets == 1
-    assert client.read_counter("seen", level)[0].bytes == len(SAMPLE)
-
-
-def test_a_multicast_group_replicates(client: Client, host: socket.socket) -> None:
-    client.insert(MulticastGroup(2, ((1, 0), (1, 7))))
-    client.modify(TableEntry("exact_table", action="flood", params={"group": 2}, is_default=True))
-    host.send(SAMPLE)
-    assert arrived(host, SAMPLE)
-    assert arrived(host, SAMPLE)
+def check(address: str, host: socket.socket) -> None:
+    """Packet-in and packet-out, a multicast group, a digest and a counter."""
+    events: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    client = Client(address, timeout_s=LIMIT_S)
+    client.on_packet_in = lambda payload, metadata: events.put((payload, metadata))
+    client.on_digest = lambda name, rows: events.put((name, rows))
+    with client:
+        client.set_pipeline(P4INFO, DEVICE_CONFIG)
+        client.modify(TableEntry("exact_table", action="punt", params={"reason": 9}, is_default=True))
+        host.send(SAMPLE)
+        assert events.get(timeout=LIMIT_S) == (SAMPLE, {"ingress_port": 1, "reason": 9})
+        client.packet_out(SAMPLE[::-1], 1)
+        assert arrived(host, SAMPLE[::-1])
+        client.insert(MulticastGroup(2, ((1, 0), (1, 7))))
+        client.modify(TableEntry("exact_table", action="flood", params={"group": 2}, is_default=True))
+        host.send(SAMPLE)
+        assert arrived(host, SAMPLE)
+        assert arrived(host, SAMPLE)
+        client.insert(DigestConfig("sighting_t"))
+        client.insert(TableEntry("exact_table", {"h.sample.id": 5, "s.ingress_port": 1}, "report"))
+        host.send(SAMPLE)
+        assert events.get(timeout=LIMIT_S) == ("sighting_t", [(5, 1)])
+        level = SAMPLE[12] & 7
+        (counted,) = client.read_counter("seen", level)
+        assert (counted.packets, counted.bytes) == (3, 3 * len(SAMPLE))
 
 
 def arrived(host: socket.socket, frame: bytes) -> bool:

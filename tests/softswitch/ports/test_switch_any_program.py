@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from conformance.case import PROGRAMS
-from p4reduce_controller.p4runtime import Client
-from p4reduce_switch.run import SwitchError, SwitchOptions, run_switch
+from p4reduce_controller.p4runtime.client import Client
+from p4reduce_switch.run import SwitchError, SwitchOptions, _files, run_switch
 from rigs import entity_text
 from rigs.system import Process
 
@@ -25,9 +25,9 @@ def copied(folder: Path, ending: str = ".p4info.txtpb") -> Path:
     return program
 
 
-@pytest.mark.parametrize("ending", [".p4info.txtpb", ".p4info.txt"])
-def test_a_program_of_the_user_is_loaded_from_its_files(tmp_path: Path, ending: str) -> None:
-    program = copied(tmp_path, ending)
+@pytest.mark.processes
+def test_a_program_of_the_user_is_loaded_from_its_files(tmp_path: Path) -> None:
+    program = copied(tmp_path)
     where = ("--listen", "127.0.0.1:0", "--p4runtime", "127.0.0.1:0")
     process = Process(tmp_path / "log", "switch", "run", "--pipeline", str(program), *where)
     try:
@@ -41,6 +41,12 @@ def test_a_program_of_the_user_is_loaded_from_its_files(tmp_path: Path, ending: 
             switch.write([("insert", entity_text.entity(switch.schema, text)) for text in texts])
     finally:
         assert process.end(signal.SIGINT) == 0
+
+
+@pytest.mark.parametrize("ending", [".p4info.txtpb", ".p4info.txt"])
+def test_the_p4info_beside_a_program_has_one_of_two_names(tmp_path: Path, ending: str) -> None:
+    program = copied(tmp_path, ending)
+    assert _files(str(program)) == (program, program.with_suffix(ending))
 
 
 def test_the_error_names_a_missing_file(tmp_path: Path) -> None:

@@ -6,8 +6,6 @@ import threading
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
-import pytest
-
 from p4reduce_contracts.wire import pack_hello
 from p4reduce_switch.ports.udp import UdpUnderlay
 from p4reduce_switch.program import ExecutionError
@@ -57,7 +55,6 @@ def test_frames_to_no_port_are_counted() -> None:
     switch.close()
 
 
-@pytest.mark.processes
 def test_run_processes_frames_until_it_is_stopped() -> None:
     import socket
 

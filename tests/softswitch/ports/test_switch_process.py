@@ -1,86 +1,18 @@
-"""The whole switch process: started, used by a controller and a worker, ended by a signal."""
+"""What `p4reduce switch run` refuses, and what its options do; tests/system has the process."""
 
 from __future__ import annotations
 
-import re
-import signal
 import socket
-import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
-from p4reduce_controller.p4runtime import Client
 from p4reduce_runtime import pipeline_folders
 from p4reduce_switch.cli import switch as switch_command
 from p4reduce_switch.ports.udp import UdpUnderlay
 from p4reduce_switch.run import SwitchError, SwitchOptions, _ports, run_switch
 from p4reduce_switch.switch import Switch
-from rigs.limits import LIMIT_S
-
-RUN = "import sys; from p4reduce_switch.run import *; run_switch(SwitchOptions(*eval(sys.argv[1])))"
-
-
-@pytest.fixture
-def started() -> Iterator[list[subprocess.Popen[str]]]:
-    processes: list[subprocess.Popen[str]] = []
-    yield processes
-    for process in processes:
-        process.kill()
-        process.communicate(timeout=LIMIT_S)
-
-
-def start(started: list[subprocess.Popen[str]], pipeline: str | None) -> tuple[subprocess.Popen[str], str]:
-    options = (pipeline, "127.0.0.1:0", (), "127.0.0.1:0")
-    process = subprocess.Popen(
-        [sys.executable, "-c", RUN, repr(options)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    started.append(process)
-    assert process.stdout is not None
-    return process, process.stdout.readline()
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_the_process_reports_when_it_is_ready_and_ends_with_status_0(
-    started: list[subprocess.Popen[str]], number: int
-) -> None:
-    process, line = start(started, None)
-    found = re.fullmatch(r"switch 1 ready: UDP (\S+); P4Runtime (\S+); pipeline none yet.*\n", line)
-    assert found is not None, line
-    with Client(found[2]) as client:
-        assert client.get_pipeline() is None
-        process.send_signal(number)
-        out, err = process.communicate(timeout=LIMIT_S)
-    assert (process.returncode, out, err) == (0, "", "")
-
-
-def test_a_worker_s_hello_reaches_the_controller(started: list[subprocess.Popen[str]]) -> None:
-    """A HELLO from a UDP socket arrives at the controller with the worker's true port and addresses."""
-    from queue import SimpleQueue
-
-    from p4reduce_controller.p4runtime import TableEntry
-
-    _, line = start(started, "small")
-    underlay, p4runtime = re.findall(r"127\.0\.0\.1:\d+", line)
-    packets: SimpleQueue[tuple[bytes, dict[str, int]]] = SimpleQueue()
-    client = Client(p4runtime)
-    client.on_packet_in = lambda payload, metadata: packets.put((payload, metadata))
-    with client, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as worker:
-        found = client.get_pipeline()
-        assert found is not None
-        assert found.device_config == (pipeline_folders.find("small") / pipeline_folders.PROGRAM).read_bytes()
-        client.insert(TableEntry("switch_address", {"target_ip": 0x7F000001}, "is_switch", {"mac": 0x020000000001}))
-        hello = bytes.fromhex("24 07 00 00 0000 0000 00000000 00000000 0123456789abcdef")
-        host, _, port = underlay.rpartition(":")
-        worker.sendto(hello, (host, int(port)))
-        payload, metadata = packets.get(timeout=LIMIT_S)
-        assert payload[42:] == hello
-        assert payload[26:30] == bytes([127, 0, 0, 1])
-        assert int.from_bytes(payload[34:36], "big") == worker.getsockname()[1]
-        assert metadata["ingress_port"] == 1
 
 
 def test_the_error_names_an_address_in_use() -> None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import resource
-import time
 from pathlib import Path
 
 import pytest
@@ -66,31 +64,6 @@ def test_another_compiler_version_uses_its_own_file(
     assert len(made) == 2 and len(list(tmp_path.iterdir())) == 2
 
 
-def test_the_least_recently_used_files_are_removed(
-    made: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    works(CONFIG)
-    (own,) = tmp_path.iterdir()
-    monkeypatch.setattr(cache, "MOST_BYTES", own.stat().st_size + 100)
-    for number in range(3):
-        old = tmp_path / f"executor-{number}.o"
-        old.write_bytes(bytes(60))
-        os.utime(old, (time.time() - number, time.time() - number))
-    (tmp_path / "other").write_bytes(b"")
-    own.unlink()
-    works(CONFIG)
-    left = {file.name for file in tmp_path.iterdir()}
-    assert left == {"other", own.name, "executor-0.o"}
-
-
-def test_a_file_that_another_user_could_have_written_is_compiled_again(made: list[int], tmp_path: Path) -> None:
-    works(CONFIG)
-    (file,) = tmp_path.iterdir()
-    file.chmod(0o666)
-    works(CONFIG)
-    assert len(made) == 2 and file.stat().st_mode & 0o777 == 0o600
-
-
 @pytest.mark.fault("the switch on a full disk: it compiles its program and runs")
 def test_on_a_full_disk_the_program_runs(
     made: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -119,13 +92,6 @@ def test_without_file_descriptors_the_program_runs(made: list[int], monkeypatch:
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert loaded.batch is not None and len(made) == 1
-
-
-def test_without_a_folder_nothing_is_cached(made: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("P4REDUCE_CACHE_DIR", "/proc/none")
-    works(CONFIG)
-    works(CONFIG)
-    assert len(made) == 2
 
 
 def test_constructs_that_cannot_be_compiled_are_refused_by_name() -> None:

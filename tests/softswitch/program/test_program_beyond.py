@@ -1,17 +1,33 @@
-"""What BMv2 cannot do, or only by another way than P4Runtime."""
+"""What no recording of BMv2 shows: what it cannot do, what depends on the clock, and frames that a program refuses."""
 
 from __future__ import annotations
 
 import random
+import struct
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from conformance.case import PROGRAMS
-from p4reduce_switch.program import InvalidProgramError, KeyTest, Program, UnsupportedConstructError
+from conformance.case import PROGRAMS, Arrive
+from conformance.corpus import all_cases
+from p4reduce_switch.program import (
+    CloneSession,
+    ExecutionError,
+    InvalidProgramError,
+    KeyTest,
+    MeterConfig,
+    Program,
+    Replica,
+    TargetOptions,
+    UnsupportedConstructError,
+)
+from p4reduce_switch.program.state.stateful import GREEN, RED, YELLOW, Bucket
 
+RATES = MeterConfig(cir=1000, cburst=2, pir=2000, pburst=4)
+EGRESS_CLONE, REPLICATION = 2, 5
+PAYLOAD = b"abcd"
 FULL, WIDE = 0xFF, (1 << 72) - 1
 
 
@@ -77,21 +93,6 @@ def test_a_value_set_selects_its_state(load: Callable[[str], Program]) -> None:
     assert [way(program, kind) for kind in (0x03, 0x13, 0x73, 0x83, 0x04)] == [3, 3, 3, 0, 0]
 
 
-def test_a_member_matches_on_each_key(load: Callable[[str], Program]) -> None:
-    program = load("value_set")
-    pairs = program.value_sets["Parse.pairs"]
-    assert pairs.widths == (8, 16, 8, 72)
-    high = 0xAB << 64
-    pairs.set_members([pair(5, (0x1200, 0xFF00), (10, 20), (high, 8)), pair(6, (0, 0), (0, 255), (0, 0))])
-    matching = (5, 0x1234, 15, high | 77)
-    assert way(program, *matching) == 0x80
-    for position, other in ((0, 7), (1, 0x1334), (2, 9), (2, 21), (3, high << 1 & WIDE)):
-        fields = list(matching)
-        fields[position] = other
-        assert way(program, *fields) == 0, position
-    assert way(program, 6, 1, 2, 3) == 0x80
-
-
 def test_bad_members(load: Callable[[str], Program]) -> None:
     kinds = load("value_set").value_sets["Parse.kinds"]
     kinds.set_members([exact(3)])
@@ -148,3 +149,124 @@ def test_members_of_random_tests() -> None:
             assert way(program, *fields) == (0x80 if expected else 0), (members, fields)
             taken += expected
     assert 100 < taken < 500
+
+
+# ---- externs
+
+
+def test_a_register_is_read_into_a_field_at_a_runtime_index(
+    load: Callable[[str], Program], config: Callable[[str], dict[str, Any]]
+) -> None:
+    """BMv2 ends over such a read, so the corpus's program reads into metadata and copies from there."""
+    changed = config("register_places")
+    primitives = next(a["primitives"] for a in changed["actions"] if len(a["primitives"]) > 1)
+    reads = [index for index, primitive in enumerate(primitives) if primitive["op"] == "register_read"]
+    copied = primitives.pop(reads[1] + 1)
+    assert copied["op"] == "assign"
+    primitives[reads[1]]["parameters"][0] = copied["parameters"][0]
+    known, direct = load("register_places"), Program(changed)
+    frames = [step.frame for step in all_cases()["register_places"].steps if isinstance(step, Arrive)]
+    assert len(frames) >= 50
+    assert [direct.process(1, frame) for frame in frames] == [known.process(1, frame) for frame in frames]
+
+
+def test_bucket_is_a_two_rate_three_color_marker() -> None:
+    bucket = Bucket()
+    assert bucket.execute(1, 0) == GREEN
+    bucket.configure(RATES, 0)
+    assert [bucket.execute(1, 0) for _ in range(5)] == [GREEN, GREEN, YELLOW, YELLOW, RED]
+    assert bucket.execute(1, 499) == RED
+    assert bucket.execute(1, 500) == YELLOW  # 500 us at 2000/s: one token of the peak rate
+    assert bucket.execute(1, 1000) == GREEN
+    assert [bucket.execute(1, 10**9) for _ in range(5)] == [GREEN, GREEN, YELLOW, YELLOW, RED]
+    with pytest.raises(ValueError, match="below the committed"):
+        bucket.configure(MeterConfig(2, 1, 1, 1), 0)
+
+
+def test_log_msg_calls_on_log(load: Callable[[str], Program]) -> None:
+    program, messages = load("state"), []
+    frame = bytes.fromhex("07 03 0009 0000 0000")
+    program.process(1, frame)
+    program.on_log = messages.append
+    program.process(1, frame)
+    assert messages == ["value is 9 of 3"]
+
+
+# ---- copies
+
+
+def command(operation: int) -> bytes:
+    return struct.pack(">BBBBBHB", operation, 0, 0, 0, 0, 0, 0) + PAYLOAD
+
+
+def copy(operation: int, kind: int, kept: int, rid: int, *, payload: bytes = PAYLOAD, lost: int = 0) -> bytes:
+    """A frame that left; `lost` is metadata that no field list keeps."""
+    return struct.pack(">BBBBBHB", operation, kind, kept, lost, rid, 12, 1) + payload
+
+
+@pytest.fixture
+def copying(load: Callable[[str], Program]) -> Program:
+    loaded = load("copies")
+    loaded.replication.clone_sessions = {6: CloneSession((Replica(3, 0),), truncate_len=10)}
+    loaded.replication.multicast_groups = {2: [Replica(7, 1), Replica(6, 2), Replica(7, 3)]}
+    return loaded
+
+
+def test_multicast_in_the_order_of_the_group(copying: Program) -> None:
+    expected = [(port, copy(7, REPLICATION, 0, rid, lost=5)) for port, rid in ((7, 1), (6, 2), (7, 3))]
+    assert copying.process(9, command(7)) == expected
+    copying.replication.multicast_groups.clear()
+    assert copying.process(9, command(7)) == []
+
+
+def test_egress_clone_is_truncated_by_its_session(copying: Program) -> None:
+    assert copying.process(9, command(3)) == [
+        (1, copy(3, 0, 0, 0)),
+        (3, copy(3, EGRESS_CLONE, 9, 0, payload=PAYLOAD[:2])),
+    ]
+
+
+# ---- frames that a program refuses
+
+
+@pytest.mark.parametrize(
+    ("name", "frame", "message"),
+    [("state", "08 00 0002 0000 0000", "assert"), ("stack", "03 03 00 00 0340", r"index 3 is outside 0\.\.2")],
+)
+def test_a_frame_that_fails_names_what_failed(
+    load: Callable[[str], Program], name: str, frame: str, message: str
+) -> None:
+    with pytest.raises(ExecutionError, match=message):
+        load(name).process(1, bytes.fromhex(frame))
+
+
+def test_endless_recirculation_is_stopped(config: Callable[[str], dict]) -> None:
+    endless = config("copies")
+    ingress = next(p for p in endless["pipelines"] if p["name"] == "ingress")
+    # Every packet takes the branch that resubmits.
+    for action in endless["actions"]:
+        if any(p["op"] == "resubmit" for p in action["primitives"]):
+            resubmit = action["id"]
+    table = next(t for t in ingress["tables"] if t["action_ids"] == [resubmit])
+    ingress["init_table"] = table["name"]
+    with pytest.raises(ExecutionError, match="passes"):
+        Program(endless).process(1, command(0))
+
+
+def test_an_empty_frame_is_passed_on_unparsed(load: Callable[[str], Program]) -> None:
+    assert load("wide").process(1, b"") == [(1, b"")]
+
+
+def test_an_ingress_port_out_of_range_is_an_error(load: Callable[[str], Program]) -> None:
+    with pytest.raises(ValueError, match="port 512"):
+        load("l2").process(512, bytes(14))
+
+
+@pytest.mark.parametrize("drop_port", [511, 500, 2])
+def test_frames_to_the_drop_port_and_those_marked_to_drop_are_dropped(drop_port: int) -> None:
+    """By byte: 0 port 1; 1 marked, 3 sent to 511, 4 marked in egress; 2 sent to 2 after the mark; 6 marked."""
+    program = Program((PROGRAMS / "drop.json").read_bytes(), TargetOptions(drop_port=drop_port))
+    expected = {0: 1, 1: None, 2: 2, 3: 511, 4: None, 6: None}
+    for byte, port in expected.items():
+        outputs = program.process(3, bytes([byte]))
+        assert outputs == ([] if port is None or port == drop_port else [(port, bytes([byte]))]), byte

@@ -17,46 +17,44 @@ from p4reduce_switch.program import (
 Config = dict[str, Any]
 
 
-def unknown_primitive(config: Config) -> None:
-    config["actions"][-1]["primitives"].append({"op": "teleport", "parameters": []})
-
-
-def unknown_operator(config: Config) -> None:
-    config["pipelines"][1]["conditionals"][0]["expression"]["value"]["op"] = "<=>"
-
-
-def extern_instance(config: Config) -> None:
-    config["extern_instances"] = [{"name": "box", "type": "magic", "id": 0, "attribute_values": []}]
-
-
-def three_rates(config: Config) -> None:
-    config["meter_arrays"] = [{"name": "m", "id": 0, "rate_count": 3, "size": 1, "type": "bytes"}]
-
-
-def selector_key(config: Config) -> None:
-    config["pipelines"][0]["tables"][-1]["key"][0]["match_type"] = "selector"
-
-
-def newer_format(config: Config) -> None:
-    config["__meta__"]["version"] = [3, 0]
+def change(config: Config, place: str, value: Any) -> Config:
+    """The program with another value at a place, as in `actions -1 name`; lists and objects are added to it."""
+    *path, last = (int(part) if part.lstrip("-").isdigit() else part for part in place.split())
+    inner: Any = config
+    for part in path:
+        inner = inner[part]
+    match value:
+        case list():
+            inner[last] += value
+        case dict():
+            inner[last] |= value
+        case _:
+            inner[last] = value
+    return config
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("place", "value", "message"),
     [
-        (unknown_primitive, "primitive teleport"),
-        (unknown_operator, "operator <=>"),
-        (extern_instance, "extern box of type magic"),
-        (three_rates, "meter m with 3 rates"),
-        (selector_key, "match kind selector of table MainIngress.mac"),
-        (newer_format, "version 3"),
+        ("actions -1 primitives", [{"op": "teleport", "parameters": []}], "primitive teleport"),
+        ("pipelines 1 conditionals 0 expression value op", "<=>", "operator <=>"),
+        (
+            "extern_instances",
+            [{"name": "box", "type": "magic", "id": 0, "attribute_values": []}],
+            "extern box of type magic",
+        ),
+        (
+            "meter_arrays",
+            [{"name": "m", "id": 0, "rate_count": 3, "size": 1, "type": "bytes"}],
+            "meter m with 3 rates",
+        ),
+        ("pipelines 0 tables -1 key 0 match_type", "selector", "match kind selector of table MainIngress.mac"),
+        ("__meta__ version 0", 3, "version 3"),
     ],
 )
-def test_refused_constructs(config: Callable[[str], Config], change: Callable[[Config], None], message: str) -> None:
-    changed = config("l2")
-    change(changed)
+def test_refused_constructs(config: Callable[[str], Config], place: str, value: Any, message: str) -> None:
     with pytest.raises(UnsupportedConstructError, match=message):
-        Program(changed)
+        Program(change(config("l2"), place, value))
 
 
 @pytest.mark.parametrize("text", [b"\xff\xfe", "not json", "[]", "{}", '{"header_types": []}'])
@@ -204,63 +202,37 @@ def test_code_of_a_control_with_2_to_the_100_paths_stays_small(config: Callable[
     assert program.process(3, bytes(14)) == []
 
 
-def huge_register(config: Config) -> None:
-    config["register_arrays"] = [{"name": "r", "id": 0, "size": 1 << 31, "bitwidth": 32}]
-
-
-def many_registers(config: Config) -> None:
-    config["register_arrays"] = [{"name": f"r{i}", "id": i, "size": 1 << 20, "bitwidth": 32} for i in range(100)]
-
-
-def huge_counter(config: Config) -> None:
-    config["counter_arrays"][0] |= {"size": 1 << 31, "is_direct": False}
-
-
-def huge_meter(config: Config) -> None:
-    config["meter_arrays"] = [{"name": "m", "id": 0, "rate_count": 2, "size": 1 << 31, "type": "bytes"}]
-
-
-def wide_field(config: Config) -> None:
-    config["header_types"][-1]["fields"].append(["wide", 1 << 30, False])
-
-
-def wide_header(config: Config) -> None:
-    config["header_types"][-1]["fields"] += [[f"w{i}", 1 << 16, False] for i in range(9)]
-
-
-def many_fields(config: Config) -> None:
-    config["header_types"][-1]["fields"] += [[f"w{i}", 1, False] for i in range(70_000)]
-
-
-def huge_number(config: Config) -> None:
-    config["actions"][0]["primitives"] = [
-        {
-            "op": "assign",
-            "parameters": [
-                {"type": "field", "value": ["standard_metadata", "egress_spec"]},
-                {"type": "hexstr", "value": "0x" + "f" * 100_000},
-            ],
-        }
-    ]
-
-
 @pytest.mark.parametrize(
-    "change",
+    ("place", "value"),
     [
-        huge_register,
-        many_registers,
-        huge_counter,
-        huge_meter,
-        wide_field,
-        wide_header,
-        many_fields,
-        huge_number,
+        ("register_arrays", [{"name": "r", "id": 0, "size": 1 << 31, "bitwidth": 32}]),
+        ("register_arrays", [{"name": f"r{i}", "id": i, "size": 1 << 20, "bitwidth": 32} for i in range(100)]),
+        ("counter_arrays 0", {"size": 1 << 31, "is_direct": False}),
+        ("meter_arrays", [{"name": "m", "id": 0, "rate_count": 2, "size": 1 << 31, "type": "bytes"}]),
+        ("header_types -1 fields", [["wide", 1 << 30, False]]),
+        ("header_types -1 fields", [[f"w{i}", 1 << 16, False] for i in range(9)]),
+        ("header_types -1 fields", [[f"w{i}", 1, False] for i in range(70_000)]),
+        (
+            "actions 0 primitives",
+            [
+                {
+                    "op": "assign",
+                    "parameters": [
+                        {"type": "field", "value": ["standard_metadata", "egress_spec"]},
+                        {"type": "hexstr", "value": "0x" + "f" * 100_000},
+                    ],
+                }
+            ],
+        ),
+    ],
+    ids=[
+        *("huge register", "many registers", "huge counter", "huge meter"),
+        *("wide field", "wide header", "many fields", "huge number"),
     ],
 )
 @pytest.mark.slow
-def test_sizes_are_bounded(config: Callable[[str], Config], change: Callable[[Config], None]) -> None:
-    changed = config("l2")
-    change(changed)
+def test_sizes_are_bounded(config: Callable[[str], Config], place: str, value: Any) -> None:
+    changed = change(config("l2"), place, value)
     with pytest.raises(InvalidProgramError, match=r"not in 0\.\.|more than \d+"):
         Program(changed)
 

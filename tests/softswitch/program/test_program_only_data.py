@@ -20,8 +20,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from conformance import rows_groups
 from conformance.case import PROGRAMS
+from conformance.corpus import GROUPS as CASES
+from conformance.corpus import OTHER_PROGRAM
 from p4reduce_runtime.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_runtime.p4runtime.schema import parse_p4info
 from p4reduce_switch.p4runtime import RequestError, pipeline
@@ -34,7 +35,7 @@ from p4reduce_switch.program.llvm.host_abi import HostAbi
 from p4reduce_switch.program.load import load_program
 from p4reduce_switch.program.memory import StateOffsets
 
-GROUPS = sorted({case.json for case in rows_groups.cases()})
+GROUPS = sorted({PROGRAMS / f"{OTHER_PROGRAM.get(name, name)}.json" for name in CASES})
 """The programs that hold a group of constructs each."""
 CANARY = "canary_of_the_test"
 CALL = f"__import__('builtins').{CANARY}()"

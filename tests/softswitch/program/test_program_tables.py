@@ -2,141 +2,105 @@
 
 from __future__ import annotations
 
+import json
 import random
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from p4reduce_switch.program import (
-    EntryExistsError,
-    EntryMissingError,
-    KeyField,
-    Program,
-    TableFullError,
-    TableIsConstError,
-)
-from rigs.table_program import MISS, TableProgram
+from conformance.case import PROGRAMS
+from p4reduce_switch.program import EntryExistsError, EntryMissingError, Program, Table, TableFullError
 
-FORWARD, FLOOD, DROP = "MainIngress.forward", "MainIngress.flood", "MainIngress.drop"
-MAC = bytes.fromhex("020000000002")
-FRAME = MAC + bytes.fromhex("020000000001 0800") + b"payload"
+MISS = 0
+"""What the frame has after a miss."""
 
 
-def test_insert_modify_delete_through_a_program(load: Callable[[str], Program]) -> None:
-    program = load("l2")
-    mac = program.tables["MainIngress.mac"]
-    key = (int.from_bytes(MAC, "big"),)
-    assert mac.keys == [KeyField("hdr.ethernet.dst", "exact", 48)]
-    assert list(mac.action_params) == [FORWARD, FLOOD, DROP]
-    assert mac.action_params[FORWARD] == [("port", 9)]
-    assert program.process(1, FRAME) == []  # floods to a group without members
-    mac.insert(key, 0, FORWARD, (4,))
-    assert program.process(1, FRAME) == [(4, FRAME)]
-    mac.modify(key, 0, FORWARD, (5,))
-    assert program.process(1, FRAME) == [(5, FRAME)]
-    assert program.process(5, FRAME) == []  # egress drops what would go back
-    mac.modify(key, 0, DROP, ())
-    assert program.process(1, FRAME) == []
-    (entry,) = mac.entries()
-    assert (entry.match, entry.action, entry.packets, entry.bytes) == (key, DROP, 4, 4 * len(FRAME))
-    mac.delete(key, 0)
-    assert list(mac.entries()) == []
+class TableProgram:
+    """A table with keys of these (kind, bits); `look` runs a frame with a value for each key through it.
+
+    Its action mark(value) has 8 bits, the default is mark(MISS).
+    """
+
+    def __init__(self, keys: Sequence[tuple[str, int]], max_size: int = 8) -> None:
+        self._bits = [bits for _, bits in keys]
+        fields: list[list[Any]] = [[f"k{number}", bits, False] for number, bits in enumerate(self._bits)]
+        fields.append(["pad", -sum(self._bits) % 8 + 8, False])
+        fields.append(["result", 8, False])
+        self._length = sum(bits for _, bits, _ in fields) // 8
+        kinds = {kind for kind, _ in keys}
+        whole = "range" if "range" in kinds else "ternary" if kinds & {"ternary", "optional"} else "lpm"
+        config: dict[str, Any] = json.loads((PROGRAMS / "casts.json").read_text())
+        config["header_types"][2]["fields"] = fields
+        action = config["actions"][0]
+        action["name"], action["runtime_data"] = "mark", [{"name": "value", "bitwidth": 8}]
+        result = {"type": "field", "value": ["h", "result"]}
+        port = {"type": "field", "value": ["standard_metadata", "egress_spec"]}
+        action["primitives"] = [
+            {"op": "assign", "parameters": [result, {"type": "runtime_data", "value": 0}]},
+            {"op": "assign", "parameters": [port, {"type": "hexstr", "value": "0x1"}]},
+        ]
+        table = config["pipelines"][0]["tables"][0]
+        table |= {
+            "match_type": "exact" if kinds == {"exact"} else whole,
+            "max_size": max_size,
+            "actions": ["mark"],
+            "next_tables": {"mark": None},
+            "key": [
+                {"match_type": kind, "name": f"k{number}", "target": ["h", f"k{number}"], "mask": None}
+                for number, (kind, _) in enumerate(keys)
+            ],
+        }
+        table["default_entry"] |= {"action_const": False, "action_data": [hex(MISS)], "action_entry_const": False}
+        self.program = Program(config)
+        (table,) = (table for table in self.program.tables.values() if table.keys)
+        self.table: Table = table
+
+    def look(self, *key: int) -> int:
+        """What the table's action writes for this key."""
+        number = 0
+        for value, bits in zip(key, self._bits, strict=True):
+            number = number << bits | value
+        number <<= 8 * self._length - sum(self._bits)
+        ((_, frame),) = self.program.process(1, number.to_bytes(self._length, "big"))
+        return frame[-1]
 
 
-def test_default_action_can_be_changed_and_reset(load: Callable[[str], Program]) -> None:
-    program = load("l2")
-    mac = program.tables["MainIngress.mac"]
-    assert (mac.default_action, mac.default_is_const) == ((FLOOD, ()), False)
-    mac.set_default(FORWARD, (3,))
-    assert program.process(1, FRAME) == [(3, FRAME)]
-    mac.reset_default()
-    assert mac.default_action == (FLOOD, ())
-    assert program.process(1, FRAME) == []
+RANKED = [("ternary", 8), ("optional", 8), ("range", 8)]
+REFUSED: dict[str, tuple[list[tuple[str, int]], Any, int, str, tuple[int, ...], type[Exception], str]] = {
+    "no such action": ([("exact", 48)], (2,), 0, "nothing", (), KeyError, "has no action"),
+    "a wide parameter": ([("exact", 48)], (2,), 0, "mark", (256,), ValueError, "does not fit 8 bits"),
+    "no parameter": ([("exact", 48)], (2,), 0, "mark", (), ValueError, "takes 1 parameters"),
+    "a wide key": ([("exact", 48)], (1 << 48,), 0, "mark", (1,), ValueError, "does not fit 48 bits"),
+    "a priority": ([("exact", 48)], (2,), 1, "mark", (1,), ValueError, "takes no priority"),
+    "a long prefix": ([("lpm", 32)], ((0, 33),), 0, "mark", (1,), ValueError, "prefix length 33"),
+    "no priority": (RANKED, ((0, 0), None, (0, 255)), 0, "mark", (1,), ValueError, "needs a priority"),
+    "an empty range": (RANKED, ((0, 0), None, (5, 4)), 1, "mark", (1,), ValueError, "empty range"),
+    "no mask": (RANKED, (5, None, (0, 255)), 1, "mark", (1,), ValueError, "not a ternary match"),
+}
 
 
-def test_refused_writes(load: Callable[[str], Program]) -> None:
-    mac = load("l2").tables["MainIngress.mac"]
-    mac.insert((1,), 0, FLOOD, ())
-    with pytest.raises(EntryExistsError, match="already"):
-        mac.insert((1,), 0, DROP, ())
+@pytest.mark.parametrize("what", REFUSED)
+def test_an_entry_that_the_table_cannot_hold_is_refused(what: str) -> None:
+    keys, match, priority, action, params, error, message = REFUSED[what]
+    table = TableProgram(keys).table
+    with pytest.raises(error, match=message):
+        table.insert(match, priority, action, params)
+    assert list(table.entries()) == []
+
+
+def test_writes_are_refused_that_do_not_go_with_the_entries() -> None:
+    table = TableProgram([("lpm", 32)], max_size=2).table
+    table.insert(((0x0A000000, 8),), 0, "mark", (1,))
+    with pytest.raises(EntryExistsError, match="already"):  # bits beyond the prefix do not make another entry
+        table.insert(((0x0AFFFFFF, 8),), 0, "mark", (2,))
     with pytest.raises(EntryMissingError):
-        mac.modify((2,), 0, DROP, ())
+        table.modify(((0, 8),), 0, "mark", (2,))
     with pytest.raises(EntryMissingError):
-        mac.delete((2,), 0)
-    with pytest.raises(KeyError, match="has no action"):
-        mac.insert((2,), 0, "nothing", ())
-    with pytest.raises(ValueError, match="does not fit 9 bits"):
-        mac.insert((2,), 0, FORWARD, (512,))
-    with pytest.raises(ValueError, match="takes 1 parameters"):
-        mac.insert((2,), 0, FORWARD, ())
-    with pytest.raises(ValueError, match="does not fit 48 bits"):
-        mac.insert((1 << 48,), 0, FLOOD, ())
-    with pytest.raises(ValueError, match="takes no priority"):
-        mac.insert((2,), 1, FLOOD, ())
-    mac.insert((2,), 0, FLOOD, ())
-    mac.insert((3,), 0, FLOOD, ())
-    with pytest.raises(TableFullError, match="3 entries"):
-        mac.insert((4,), 0, FLOOD, ())
-
-
-def test_const_entries_cannot_be_changed(load: Callable[[str], Program]) -> None:
-    tables = load("tables").tables
-    exact = tables["MainIngress.exact_"]
-    assert exact.const and [e.const for e in exact.entries()] == [True, True]
-    with pytest.raises(TableIsConstError):
-        exact.insert((9, 9), 0, "MainIngress.none", ())
-    with pytest.raises(TableIsConstError):
-        exact.delete((1, 2), 0)
-    assert [e.priority for e in tables["MainIngress.ternary_"].entries()] == [3, 2, 1]
-
-
-def test_lpm_prefers_the_longest_prefix() -> None:
-    made = TableProgram([("lpm", 32), ("exact", 8)])
-    table, look = made.table, made.look
-    table.insert(((0x0A000000, 8), 1), 0, "mark", (8,))
-    table.insert(((0x0A0B0000, 16), 1), 0, "mark", (16,))
-    table.insert(((0, 0), 2), 0, "mark", (99,))
-    assert [look(0x0A0B0C0D, 1), look(0x0A0C0C0D, 1), look(0x0B000000, 1), look(0, 2)] == [16, 8, 0, 99]
-    table.delete(((0x0A0B0000, 16), 1), 0)  # what was looked up before must not be remembered
-    assert look(0x0A0B0C0D, 1) == 8
-    with pytest.raises(EntryExistsError):  # bits beyond the prefix do not make another entry
-        table.insert(((0x0AFFFFFF, 8), 1), 0, "mark", (1,))
-    with pytest.raises(ValueError, match="prefix length 33"):
-        table.insert(((0, 33), 1), 0, "mark", (1,))
-
-
-def test_ternary_prefers_the_larger_priority() -> None:
-    made = TableProgram([("ternary", 8), ("optional", 8), ("range", 8)])
-    table, look = made.table, made.look
-    table.insert(((0x10, 0xF0), None, (0, 255)), 10, "mark", (1,))
-    assert look(0x12, 5, 7) == 1
-    table.insert(((0x12, 0xFF), 5, (7, 9)), 20, "mark", (2,))
-    table.insert(((0, 0), None, (0, 255)), 1, "mark", (3,))
-    assert [look(0x12, 5, 7), look(0x12, 5, 10), look(0x12, 6, 7), look(0x20, 0, 0)] == [2, 1, 1, 3]
-    table.modify(((0x12, 0xFF), 5, (7, 9)), 20, "mark", (4,))
-    assert look(0x12, 5, 9) == 4
-    table.delete(((0x12, 0xFF), 5, (7, 9)), 20)
-    assert look(0x12, 5, 9) == 1
-    table.set_default("mark", (7,))
-    table.delete(((0, 0), None, (0, 255)), 1)
-    assert look(0x20, 0, 0) == 7
-    with pytest.raises(ValueError, match="needs a priority"):
-        table.insert(((0, 0), None, (0, 255)), 0, "mark", (1,))
-    with pytest.raises(ValueError, match="empty range"):
-        table.insert(((0, 0), None, (5, 4)), 1, "mark", (1,))
-    with pytest.raises(ValueError, match="not a ternary match"):
-        table.insert((5, None, (0, 255)), 1, "mark", (1,))
-
-
-def test_equal_priorities_keep_their_order() -> None:
-    made = TableProgram([("ternary", 8)])
-    table, look = made.table, made.look
-    table.insert(((0x10, 0xF0),), 5, "mark", (1,))
-    table.insert(((0x01, 0x0F),), 5, "mark", (2,))
-    assert look(0x11) == 1
-    table.modify(((0x10, 0xF0),), 5, "mark", (3,))
-    assert look(0x11) == 3
+        table.delete(((0, 8),), 0)
+    table.insert(((0, 8),), 0, "mark", (2,))
+    with pytest.raises(TableFullError, match="2 entries"):
+        table.insert(((0, 9),), 0, "mark", (3,))
 
 
 KEYS = {

@@ -75,7 +75,7 @@ def test_every_collective_of_every_dtype_is_right(wide_system: System, launch: L
 
 @pytest.mark.slow
 def test_functional_collectives_do_not_block_each_other(launch: Launch) -> None:
-    for output in launch(2, CHECKS, "functional=200"):
+    for output in launch(2, CHECKS, "functional=1500"):
         assert output.endswith("ok\n")
 
 
@@ -85,7 +85,7 @@ def test_a_rank_that_fails_while_a_callback_waits_ends(launch: Launch) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("ranks", "store"), [(2, "kept"), (3, "kept"), (3, "fresh")])
+@pytest.mark.parametrize(("ranks", "store"), [(3, "kept"), (3, "fresh")])
 def test_groups_are_made_again_in_one_process(wide_system: System, launch: Launch, ranks: int, store: str) -> None:
     before = jobs(wide_system)
     for output in launch(ranks, "made_again.py", store):
@@ -100,7 +100,6 @@ def test_a_rank_that_dies_before_a_sum_over_gloo_is_noticed(launch: Launch) -> N
 
 
 @pytest.mark.slow
-@over_networks("wide_system")
 def test_in_detail_debugging_and_with_a_late_rank(launch: Launch) -> None:
     switch_alone = {"P4REDUCE_GATHER_BYTES": "1"}
     outputs = launch(
@@ -152,7 +151,6 @@ def test_a_hook_s_checkpoint_keeps_the_sum_of_residues_for_any_number_of_ranks(
     "no slots left on the switch for the job of a `new_group`: the group takes gloo on all its ranks, with one warning"
 )
 @pytest.mark.slow
-@over_networks("wide_system")
 def test_a_subgroup_takes_gloo_where_the_switch_has_no_room(launch: Launch) -> None:
     outputs = launch(2, CHECKS, "no_room")
     assert sum(output.count("takes gloo for all collectives") for output in outputs) == 1
@@ -167,6 +165,7 @@ def test_an_ordinary_script_needs_the_controller_s_address_alone(wide_system: Sy
     assert output.count("weights equal on all ranks") == 2
 
 
+@pytest.mark.processes
 def test_importing_torch_registers_the_backend_and_imports_nothing_heavy() -> None:
     script = """
 import sys, torch

@@ -11,7 +11,7 @@ import pytest
 import torch.distributed as dist
 
 from p4reduce.pytorch.backend import group
-from p4reduce.pytorch.backend.rendezvous import meet
+from p4reduce.pytorch.backend.rendezvous import meet, part
 
 LIMIT_S = 60.0
 
@@ -48,6 +48,31 @@ class Answered(dist.HashStore):
 def test_the_missing_ranks_are_named() -> None:
     with pytest.raises(dist.DistBackendError, match="rank 1, 3 did not make the process group that rank 0 makes"):
         meet(Answered(), 0, 4, 0.01)
+
+
+class Recorded(dist.HashStore):
+    """A store that keeps the order of what is set and found there."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.order: list[tuple[str, str]] = []
+
+    def set(self, key: str, value: str) -> None:
+        self.order.append(("set", key))
+        super().set(key, value)
+
+    def check(self, keys: list[str]) -> bool:
+        found = bool(super().check(keys))
+        self.order.extend(("found", key) for key in keys if found)
+        return found
+
+
+def test_rank_0_parts_after_the_others_have_used_the_store_for_the_last_time() -> None:
+    store = Recorded()
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(lambda rank: part(store, rank, 3), range(3)))
+    assert store.order[-2:] == [("found", "left/1"), ("found", "left/2")]
+    assert store.order.index(("found", "waits/2")) < store.order.index(("set", "parted"))
 
 
 def test_connecting_ends_with_the_group_s_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -164,7 +164,7 @@ def test_blocks_of_zeros_that_were_not_sent_are_decoded(
 def received(data: NDArray[np.uint8], parts: list[Part]) -> list[list[Coordinates]] | None:
     """What each rank sent of each part; None: the bytes are refused."""
     try:
-        found = GatheredCoordinates(parts, [np.zeros(0, np.uint8)], 0).wrap(data)
+        found = GatheredCoordinates(parts, [np.zeros(0, np.uint8)], 0).finish(data)
     except InvalidTensorError as error:
         assert "the ranks encode differently" in str(error)
         return None
@@ -209,6 +209,6 @@ def test_an_encoding_by_hand() -> None:
     assert entries.tolist() == [3 << 2, 0 << 2 | 3, 200 << 2 | 1, 0]
     sent = [Coordinates(0.5, np.array([3, 700]), np.array([1, -1], np.int8)) for _ in range(2)]
     data = np.stack([encode(rank, 500) for rank in sent])
-    (found,) = GatheredCoordinates([Part(1000, 500, None)], [np.zeros(0, np.uint8)], 0).wrap(data)
+    (found,) = GatheredCoordinates([Part(1000, 500, None)], [np.zeros(0, np.uint8)], 0).finish(data)
     assert received(data, [Part(1000, 500, None)]) is not None
     assert np.flatnonzero(found.mean).tolist() == [3, 700] and found.mean[[3, 700]].tolist() == [0.5, -0.5]

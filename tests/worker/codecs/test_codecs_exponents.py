@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from p4reduce.codecs.arrays import blocks_of, exponents_of
+from p4reduce.codecs.arrays import exponents_of
 
 
 def as_defined(flat: NDArray[np.float32], length: int) -> tuple[list[int], list[bool], bool]:
-    bits = blocks_of(flat, length).view(np.uint32)
+    bits = np.pad(flat, (0, -len(flat) % length)).reshape(-1, length).view(np.uint32)
     largest = (bits & np.uint32(0x7FFFFFFF)).max(axis=1, initial=0)
     nonzero = largest != 0
     return (largest >> 23).tolist(), nonzero.tolist(), bool(bits[~nonzero].any())

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from p4reduce.codecs.int32 import Int32
-from p4reduce.codecs.lanes import Lanes, pack_lanes, unpack_lanes
+from p4reduce.codecs.integers import Int32, Lanes, pack_lanes, unpack_lanes
 from p4reduce.communicator import Communicator
 from p4reduce.errors import CollectiveMismatchError, IntegerOverflowError, InvalidTensorError, LaneOverflowError
 from p4reduce.testing.local_group import LocalGroup
@@ -63,10 +62,10 @@ def test_the_largest_sum_of_a_word_is_that_of_the_bound_or_of_the_lanes(bits: in
         tensor = np.full(lanes_per_word(bits), sign * bound)
         source = Lanes(tensor, bits, bound=bound).bind(world_size, 8, False)
         summed = pack_lanes(tensor, bits) * np.uint32(world_size)
-        assert abs(int(summed.view(np.int32)[0])) == source.elements.largest_sum
+        assert abs(int(summed.view(np.int32)[0])) == source.parts[0].largest_sum
         full = pack_lanes(np.full_like(tensor, sign * lane_limit(bits)), bits)
         without = Lanes(tensor, bits).bind(world_size, 8, False)  # other ranks may hold larger ones
-        assert abs(int(full.view(np.int32)[0])) == without.elements.largest_sum
+        assert abs(int(full.view(np.int32)[0])) == without.parts[0].largest_sum
 
 
 def test_ranks_with_different_bounds_get_an_error() -> None:
@@ -118,19 +117,6 @@ def test_the_error_says_what_fits(world_size: int, bound: int, bits: int, advice
         check_lanes(world_size, bound, bits)
     assert str(error.value).startswith("the tensor: ")
     assert str(error.value).endswith(advice)
-
-
-@pytest.mark.parametrize("bits", WIDTHS)
-@pytest.mark.parametrize("sign", [-1, 1])
-def test_ternary_at_the_exact_limit(bits: int, sign: int) -> None:
-    """`limit` ranks all sending the same sign fill a lane to its end; one rank more is refused."""
-    limit = TERNARY_LIMITS[bits]
-    tensor = np.full(17, sign, np.int8)
-    Lanes(tensor, bits).bind(limit, 8, False)
-    words = pack_lanes(tensor, bits) * np.uint32(limit)
-    assert unpack_lanes(words, bits, 17).tolist() == [sign * limit] * 17
-    with pytest.raises(LaneOverflowError, match=f"holds {limit}"):
-        Lanes(tensor, bits).bind(limit + 1, 8, False)
 
 
 def test_127_ranks_fit_eight_bits_and_128_do_not() -> None:

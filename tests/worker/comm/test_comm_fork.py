@@ -56,6 +56,7 @@ print("parent went on")
 @pytest.mark.fault(
     "a forked child calls its parent's communicator: ForkedProcessError in the child; the parent continues"
 )
+@pytest.mark.processes
 def test_a_forked_child_is_refused(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", SCRIPT], cwd=tmp_path, capture_output=True, text=True, timeout=LIMIT_S

@@ -69,8 +69,8 @@ class FakeClient:
     def get_job(self, job: str) -> JobInfo:
         return self._answer("get_job", JobInfo(job, 1, 1, 0, 16, "FORMING", 0, (), ""))
 
-    def heartbeat(self, nonce: int, slot_wait: object = None) -> tuple[bool, str]:
-        answer = self._answer("heartbeat", (False, ""))
+    def heartbeat(self, nonce: int, slot_wait: object = None) -> str | None:
+        answer = self._answer("heartbeat", None)
         self.beaten.set()
         return answer
 
@@ -407,7 +407,7 @@ def beating(fake: type[FakeClient]) -> Heartbeat:
     return heartbeat
 
 
-@pytest.mark.parametrize("answer", [lambda: (True, "rank 2 left"), refuse(jobs.MemberResetError("rank 2 left"))])
+@pytest.mark.parametrize("answer", [lambda: "rank 2 left", refuse(jobs.MemberResetError("rank 2 left"))])
 def test_a_reset_is_detected(fake: type[FakeClient], answer: Callable[[], Any]) -> None:
     fake.answers["heartbeat"] = answer
     failure = beating(fake).failure()
@@ -460,7 +460,7 @@ def test_leaving_does_not_wait_for_a_controller_that_has_stopped() -> None:
 def test_a_rank_logs_when_it_joins_fails_and_leaves(fake: type[FakeClient], caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "p4reduce")
     comm = p4reduce.join("mnist", rank=0, world_size=1)
-    fake.answers["heartbeat"] = lambda: (True, "rank 1 left")
+    fake.answers["heartbeat"] = lambda: "rank 1 left"
     deadline = time.monotonic() + LIMIT_S
     while "job reset" not in caplog.messages:  # of the heartbeat's thread
         assert time.monotonic() < deadline
@@ -487,9 +487,9 @@ def test_heartbeats_carry_the_slot_waited_for_and_hold_no_reference(fake: type[F
     told: list[WaitingSlot | None] = []
 
     class Client(fake):  # type: ignore[misc, valid-type]
-        def heartbeat(self, nonce: int, slot_wait: WaitingSlot | None = None) -> tuple[bool, str]:
+        def heartbeat(self, nonce: int, slot_wait: WaitingSlot | None = None) -> str | None:
             told.append(slot_wait)
-            return False, ""
+            return None
 
     communicator: Any = Waiting()
     heartbeat = Heartbeat(Client("x"), NONCE, Lease(5, "a", 9, 0, 1, 16, 8, 32, 0.01))  # type: ignore[arg-type]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -60,7 +61,9 @@ def test_a_private_job_has_a_number_instead_of_its_name() -> None:
 def test_ranks_and_controller_serve_metrics_with_real_switches(system: System) -> None:
     controller, addresses = system.controller.address("jobs on"), [own_address(), own_address()]
 
-    def work(rank: int) -> Scraped:
+    joined = threading.Barrier(2, timeout=LIMIT_S)
+
+    def work(rank: int) -> tuple[Scraped, Scraped]:
         with p4reduce.join(
             "pair",
             rank=rank,
@@ -72,12 +75,14 @@ def test_ranks_and_controller_serve_metrics_with_real_switches(system: System) -
             comm.all_reduce(np.ones(90, np.float32))
             found = scraped(addresses[rank])
             comm.barrier()
-            return found
+            joined.wait()
+            counted = scraped(system.controller.address("metrics on"))
+            joined.wait()  # before a rank closes: its last round may end by a time limit
+            return found, counted
 
     with JobClient(controller) as client, ThreadPoolExecutor(2) as pool:
         client.create_job("pair", 2)
-        first, second = pool.map(work, range(2))
-        counted = scraped(system.controller.address("metrics on"))
+        (first, counted), (second, _) = pool.map(work, range(2))
     rounds = first["p4reduce_worker_rounds_total", "pair", "0"]
     assert rounds == second["p4reduce_worker_rounds_total", "pair", "1"] > 1
     below = dict.fromkeys(system.leaves, (1, True)) or {system.root: (2, False)}

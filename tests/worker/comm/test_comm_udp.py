@@ -195,3 +195,32 @@ def test_over_sockets_different_calls_are_an_error_and_a_refusal_leaves_ranks_in
         assert list(pool.map(at_odds, comms)) == ["CollectiveMismatchError"] * 3
         for comm in comms:
             comm.close(wait=False)
+
+
+def test_six_frames_lie_between_a_call_and_the_first_byte_on_the_wire(monkeypatch: pytest.MonkeyPatch) -> None:
+    if (pump := load_pump()) is None:
+        pytest.skip("the loop over a socket is not compiled")
+    depths: list[list[str]] = []
+
+    def run(*arguments: object) -> int:
+        frames, frame = [], sys._getframe(1)
+        while frame.f_code.co_filename != __file__:
+            frames.append(frame.f_code.co_qualname)
+            assert frame.f_back is not None
+            frame = frame.f_back
+        depths.append(frames)
+        return sends(*arguments)
+
+    sends = pump.run
+    with UdpSwitch(1, 4) as switch, connect(switch.port, 0, 1, 4, timeout_s=LIMIT_S) as comm:
+        monkeypatch.setattr(pump, "run", run)
+        assert comm.all_reduce(np.ones(1000, np.float32)).tolist() == [1] * 1000
+        assert depths[0] == [
+            "Collective.run",
+            "SwitchConnection.run",
+            "Communicator._take_part",
+            "CollectiveQueue.run",
+            "Communicator._run",
+            "Communicator.all_reduce",
+        ]
+        monkeypatch.undo()

@@ -92,7 +92,6 @@ def test_a_reset_ends_a_wait_of_30_minutes_at_once() -> None:
     assert path.now == pytest.approx(20, abs=0.5)
 
 
-@pytest.mark.processes
 def test_a_path_whose_mtu_is_below_a_frame_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """The transport has the path's MTU, where the system reports it."""
     monkeypatch.setattr(UdpTransport, "path_mtu", property(lambda self: 1000))
@@ -156,7 +155,6 @@ class Told(logging.Handler):
             self.event.set()
 
 
-@pytest.mark.processes
 def test_over_a_socket_a_wait_is_logged_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(waits, "LOG_AFTER_S", 0.2)
     log, told = logging.getLogger(waits.__name__), Told("the switch still waits for rank 1")

@@ -18,22 +18,6 @@ FORMS = ("sum", "gather", "shared", "auto")
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("world_size", [1, 4, 9])
-def test_dense_parameters_are_the_mean_and_all_ranks_have_the_same_bits(form: str, world_size: int) -> None:
-    compressors = [AdaComp(form=form) for _ in range(world_size)]
-    for step, found in enumerate(over_switch(compressors, gradients_of, 4)):
-        for name, shape in SHAPES.items():
-            for outcome, _ in found:
-                assert outcome.means[name].shape == shape
-                assert torch.equal(outcome.means[name], found[0][0].means[name])
-            if len(shape) < 2:
-                mean = torch.stack([gradients_of(rank, step)[name] for rank in range(world_size)]).mean(0)
-                torch.testing.assert_close(found[0][0].means[name], mean, rtol=1e-6, atol=1e-7)
-            else:
-                assert found[0][0].means[name].any()
-
-
-@pytest.mark.parametrize("form", FORMS)
 def test_how_many_collectives_a_step_takes(form: str) -> None:
     """One; in the form sum one more before the very first, in the form shared a second each step."""
     steps = 3
@@ -46,21 +30,6 @@ def test_how_many_collectives_a_step_takes(form: str) -> None:
 
     with LocalGroup(2) as group:
         assert set(group.run(rank_main)) == {steps * (2 if form == "shared" else 1) + (form == "sum")}
-
-
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("options", [{}, {"levels": 5, "value_bits": 8}, {"value_bits": 32}])
-def test_means_and_residues_add_up_to_the_gradients_over_many_steps(form: str, options: dict[str, int]) -> None:
-    """Sum over steps and ranks of what was given = N * (sum of the means) + the ranks' residues."""
-    world_size, steps = 3, 40
-    compressors = [AdaComp(form=form, **options) for _ in range(world_size)]
-    found = list(over_switch(compressors, gradients_of, steps))
-    for name in ("fc.weight", "conv.weight"):
-        received = sum(step[0][0].means[name].double() for step in found) * world_size
-        given = sum(gradients_of(r, s)[name].double() for r in range(world_size) for s in range(steps))
-        left = sum(residue_of(one, name).double() for one in compressors).view(SHAPES[name])
-        assert received.abs().max() > 1 and left.abs().max() > 0.1
-        torch.testing.assert_close(received + left, given, rtol=0, atol=1e-3)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -96,19 +65,6 @@ def test_only_dense_or_only_compressed_parameters(names: list[str], form: str) -
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_zero_gradients_and_empty_parameters(form: str) -> None:
-    def zeros(rank: int, step: int) -> dict[str, torch.Tensor]:
-        return {"w": torch.zeros(5, 60), "empty": torch.zeros(0, 4), "b": torch.zeros(5)}
-
-    adacomps = [AdaComp(form=form) for _ in range(2)]
-    for found in over_switch(adacomps, zeros, 3):
-        for outcome, _ in found:
-            assert all(not mean.any() for mean in outcome.means.values())
-            assert math.prod(outcome.means["empty"].shape) == 0
-    assert adacomps[0].residue_norm() == 0
-
-
-@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("value_bits", [16, 32])
 def test_means_of_large_gradients_are_finite(form: str, value_bits: int) -> None:
     large = {"w": torch.full((2, 60), 2e38), "b": torch.full((5,), -2e38)}
@@ -120,13 +76,37 @@ def test_means_of_large_gradients_are_finite(form: str, value_bits: int) -> None
     assert math.isfinite(adacomps[0].residue_norm())
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_warm_up_is_dense_for_exactly_that_many_steps(form: str) -> None:
-    adacomps = [AdaComp(form=form, warmup_steps=3) for _ in range(2)]
-    for step, found in enumerate(over_switch(adacomps, gradients_of, 5)):
-        mean = (gradients_of(0, step)["fc.weight"] + gradients_of(1, step)["fc.weight"]) / 2
-        outcome, report = found[1]
-        dense = torch.allclose(outcome.means["fc.weight"], mean, rtol=1e-5, atol=1e-6)
-        assert dense == (step < 3)
-        assert set(report.forms) == (set() if step < 3 else {"fc.weight", "conv.weight"})
-        assert (adacomps[0].residue("fc.weight") is None) == (step < 3)
+def unequal(rank: int, step: int) -> dict[str, torch.Tensor]:
+    gradient = gradients_of(rank, step)["fc.weight"]
+    return {"fc.weight": gradient * 50 if rank == 2 else gradient}
+
+
+def test_levels_keep_the_residues_of_unequal_ranks_small() -> None:
+    """One of four ranks has gradients 50 times larger. A scale for all, without levels, is 13 times too large for three
+    of them, whose residues it blows up, and 4 times too small for the other (until its residue has grown)."""
+    norms = {}
+    for levels in (1, 100):
+        compressors = [AdaComp(form="sum", levels=levels) for _ in range(4)]
+        for _ in over_switch(compressors, unequal, 60):
+            pass
+        norms[levels] = [residue_of(one, "fc.weight").norm().item() for one in compressors]
+    assert all(norms[100][rank] < norms[1][rank] / 3 for rank in (0, 1, 3)), norms
+    assert norms[100][2] < 0.9 * norms[1][2]
+
+
+def test_the_integers_of_levels_stay_within_their_bound() -> None:
+    """Also when the scale grows a thousandfold from one step to the next, where the unit is a step behind."""
+
+    def growing(rank: int, step: int) -> dict[str, torch.Tensor]:
+        return {"fc.weight": gradients_of(rank, step)["fc.weight"] * 1000.0**step}
+
+    compressors = [AdaComp(form="sum", levels=3) for _ in range(5)]  # 5 x 3 = 15 fills lanes of five bits
+    largest = []
+    scale = None
+    for found in over_switch(compressors, growing, 4):
+        if scale is not None:
+            sums = found[0][0].means["fc.weight"].double() * 5 / (scale / 3)
+            torch.testing.assert_close(sums, sums.round(), rtol=0, atol=1e-3)
+            largest.append(int(sums.abs().max()))
+        scale = compressors[0].state_of("fc.weight").scale
+    assert max(largest) <= 15 and min(largest) >= 3

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from p4reduce.compressors import AdaComp, Policy
-from p4reduce.compressors.flat import flat
+from p4reduce.compressors.selection import flat
 from p4reduce.testing.in_process import exchange_all, groups
 from rigs.kernels import bits
 
@@ -51,7 +51,7 @@ class Defined:
         found = [choose(*both, self.length) for both in zip(self.residues, gradients, strict=True)]
         scales = np.array([scale for *_, scale in found], np.float32)
         if self.levels is not None and self.unit_of is None:
-            self.unit_of = float(scales.max())
+            self.unit_of = self.agreed(scales)
         total = np.zeros(len(gradients[0]))
         for rank, (own, chosen, scale) in enumerate(found):
             weight, unit = 1, float(scale)
@@ -66,8 +66,11 @@ class Defined:
             return (total / WORLD_SIZE).astype(np.float32)
         assert self.unit_of is not None
         mean = total.astype(np.float32) * np.float32(self.unit_of / self.levels / WORLD_SIZE)
-        self.unit_of = float(scales.max())
+        self.unit_of = self.agreed(scales)
         return mean
+
+    def agreed(self, scales: Floats) -> float:
+        return float(scales.mean(dtype=np.float64) if self.levels == 1 else scales.max())
 
 
 def drawn(rank: int, step: int, number: int) -> torch.Tensor:
@@ -79,7 +82,7 @@ def drawn(rank: int, step: int, number: int) -> torch.Tensor:
     return gradient * ((number + step + rank) % 7 != 0)
 
 
-@pytest.mark.parametrize("levels", [None, 3])
+@pytest.mark.parametrize("levels", [None, 1, 3, 128])
 @pytest.mark.parametrize("length", LENGTHS)
 def test_many_parameters_of_odd_sizes(length: int, levels: int | None) -> None:
     """All in one bucket, in one buffer as DDP has them, then in two, and of tensors of their own."""

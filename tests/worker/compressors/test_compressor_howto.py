@@ -102,7 +102,8 @@ def test_an_installed_user_writes_a_compressor(tmp_path: Path) -> None:
     (project / "top_signs.py").write_text(example, encoding="utf-8")
     (project / "test_top_signs.py").write_text(test, encoding="utf-8")
     code = (
-        "import p4reduce, p4reduce_contracts, top_signs, test_top_signs; test_top_signs.test_nothing_is_lost();"
+        "import p4reduce; assert p4reduce.compressors.AdaComp.name == 'adacomp';"
+        "import p4reduce_contracts, top_signs, test_top_signs; test_top_signs.test_nothing_is_lost();"
         "print(p4reduce.__file__, p4reduce_contracts.__file__)"
     )
     files = run(sys.executable, "-S", "-P", "-c", code, cwd=project, env=environment)

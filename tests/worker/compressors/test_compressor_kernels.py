@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from p4reduce.compressors import AdaComp, Compressor, Form, Policy, ScaleCom, Step, kernels
-from p4reduce.compressors.bins import by_bin, mean_of, without_padding
+from p4reduce.compressors.block_sparsifier import by_bin, without_padding
 from p4reduce.compressors.methods import adacomp, scalecom
+from p4reduce.compressors.methods.adacomp import mean_of
 from p4reduce.compressors.selection import Selection, Selections, Signs, join
 from p4reduce.compressors.step import ParameterState
 from p4reduce.errors import InvalidTensorError

@@ -10,7 +10,7 @@ import torch
 from p4reduce.communicator import Communicator
 from p4reduce.compressors import AdaComp
 from p4reduce.compressors.all_reduce import all_reduce_compressed
-from p4reduce.compressors.forms.sum import lane_width
+from p4reduce.compressors.forms import lane_width
 from p4reduce.errors import InvalidTensorError, LaneOverflowError
 from p4reduce.testing.local_group import LocalGroup
 from rigs.ranks import gradients_of, group, residue_of

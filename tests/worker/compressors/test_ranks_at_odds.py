@@ -11,7 +11,7 @@ import torch
 from p4reduce.communicator import Communicator
 from p4reduce.compressors import AdaComp, Compressor, OmniReduce, Policy, ScaleCom
 from p4reduce.compressors.all_reduce import all_reduce_compressed
-from p4reduce.compressors.forms.sum import lane_width
+from p4reduce.compressors.forms import lane_width
 from p4reduce.errors import CollectiveMismatchError, CollectiveTimeoutError, InvalidTensorError
 from p4reduce.testing.in_process import exchange_all, groups
 from p4reduce.testing.local_group import LocalGroup

@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from p4reduce import Communicator
-from p4reduce.codecs import Floats
 from p4reduce.compressors.all_reduce import all_reduce_compressed
 from p4reduce.errors import InvalidTensorError, NotFiniteError, PeerRefusedError, Reason
 from p4reduce.testing.local_group import LocalGroup
@@ -45,12 +44,3 @@ def test_one_rank_s_gradients_are_refused_on_all_and_the_next_step_is_right(comp
         assert all(equal(each.state_dict(), state) for each, state in zip(compressors, before, strict=True))
         one, other = group.run(lambda comm: step(comm, 2, bad=False))
         assert torch.equal(one, other)
-
-
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
-def test_codecs_say_that_a_number_is_not_finite(value: float) -> None:
-    given = torch.tensor([1.0, value, 2.0])
-    with pytest.raises(NotFiniteError):
-        Floats(given).bind(2, 8, False)
-    with pytest.raises(NotFiniteError):
-        Floats(given, 16).bind(2, 8, False)

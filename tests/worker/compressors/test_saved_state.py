@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from p4reduce.compressors import AdaComp, Compressor
-from p4reduce.errors import CollectiveMismatchError
 from rigs.ranks import MAKERS, equal, make, odd, over_switch, residue_of
 
 WORLD_SIZE = 4
@@ -81,14 +80,6 @@ def test_the_state_is_a_copy_in_both_directions() -> None:
         assert torch.equal(state["residues"][key], residue)
         assert state["selected"].get(key) == selected.get(key)
     assert state["steps"]["conv"] == 2
-
-
-def test_ranks_with_states_of_different_steps_get_an_error() -> None:
-    """With "auto" they would choose different forms: the collective itself says so."""
-    adacomps: list[Compressor] = [AdaComp() for _ in range(2)]
-    means(adacomps, range(2))
-    with pytest.raises(CollectiveMismatchError):
-        means([adacomps[0], AdaComp()], range(2, 3))
 
 
 @pytest.mark.parametrize(

@@ -52,8 +52,8 @@ class Client:
     def wait_lease(self, nonce: int, timeout_s: float) -> jobs.Lease:
         return jobs.Lease(1, "job", 7, 0, world_size, SLOTS, 8, 32, 0.05, "127.0.0.1", port)
 
-    def heartbeat(self, nonce: int, slot_wait: object = None) -> tuple[bool, str]:
-        return False, ""
+    def heartbeat(self, nonce: int, slot_wait: object = None) -> str | None:
+        return None
 
     def watch(self, nonce: int, on_reset: Callable[[str], None]) -> SimpleNamespace:
         return SimpleNamespace(close=lambda: None)

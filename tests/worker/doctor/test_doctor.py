@@ -147,6 +147,7 @@ def test_no_controller() -> None:
     assert done.exit_code == 1 and "failed" in done.output and "skipped" in done.output
 
 
+@pytest.mark.processes
 def test_no_switch(tmp_path: Path) -> None:
     """The switch's process hangs: the controller does not know yet, and no HELLO gets through."""
     switch = start_switch(tmp_path)
@@ -165,6 +166,7 @@ def test_no_switch(tmp_path: Path) -> None:
 
 @pytest.mark.fault("a switch that has ended, alone or in a tree, seen by `doctor`: the checks that fail name it")
 @pytest.mark.parametrize(("racks", "ended"), KILLED.values(), ids=KILLED)
+@pytest.mark.processes
 def test_a_switch_that_has_ended(tmp_path: Path, racks: int, ended: str) -> None:
     with running_system(tmp_path, racks=racks) as system:
         system.kill_switch(ended)
@@ -189,6 +191,7 @@ def test_a_path_that_loses_frames(controller: str, monkeypatch: pytest.MonkeyPat
     assert found["full frames"].status is Status.OK, "what is lost is repeated"
 
 
+@pytest.mark.processes
 def test_over_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its own job is private there, and takes the token that only its creation returns."""
     bench = Bench(tmp_path)

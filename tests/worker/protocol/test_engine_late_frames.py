@@ -8,10 +8,9 @@ import pytest
 from p4reduce.codecs import Int32
 from p4reduce.protocol.call import Call, CodecId, Kind
 from p4reduce.testing.reference_switch import ReferenceSwitch
-from p4reduce.testing.terrible_network import Member, NetworkConditions
+from p4reduce.testing.world import Member, NetworkConditions, OneSwitch, World
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.wire import DEFAULT
-from rigs.shaped_links import ShapedNetwork
 
 RANKS, SLOTS, BLOCKS = 4, 64, 8192
 """1 MB on each rank."""
@@ -50,10 +49,10 @@ def test_few_frames_are_retransmitted_while_the_switch_is_stopped(density: float
         )
         for rank, own in enumerate(tensors)
     ]
-    conditions = NetworkConditions(delay_s=40e-6, jitter=0.0, frame_s=1e-6)
-    network = ShapedNetwork(
-        switch, members, conditions, 1, bits_per_s=1e8, burst=65536, stall_after=STALL_AFTER, stall_s=STALL_S
+    conditions = NetworkConditions(
+        delay_s=40e-6, jitter=0.0, frame_s=1e-6, bits_per_s=1e8, stall_after=STALL_AFTER, stall_s=STALL_S
     )
+    network = World(OneSwitch(switch), members, conditions, 1)
     for (total,) in (results[0] for results in network.run(1_000_000)):
         assert np.array_equal(total, sum(tensors))
     stalls = len(network.log) // STALL_AFTER

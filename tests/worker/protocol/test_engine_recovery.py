@@ -11,6 +11,7 @@ import pytest
 
 from p4reduce.codecs import Int32
 from p4reduce.errors import Reason
+from p4reduce.protocol.blocks import Blocks
 from p4reduce.protocol.call import Call, CodecId, Kind
 from p4reduce.protocol.collective import Collective
 from p4reduce.protocol.recovery import (
@@ -22,10 +23,9 @@ from p4reduce.protocol.recovery import (
     set_loss_detection_timer,
 )
 from p4reduce.protocol.rtt import RoundTrip
-from p4reduce.protocol.source import BlockSource, NoBlocks
 from p4reduce.protocol.timing import MAX_PTO_S
 from p4reduce.testing.reference_switch import ReferenceSwitch
-from p4reduce.testing.terrible_network import Member, NetworkConditions, TerribleNetwork
+from p4reduce.testing.world import Member, NetworkConditions, OneSwitch, World
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.wire import DEFAULT
 
@@ -121,7 +121,7 @@ def test_a_loss_in_slot_0_of_a_refused_collective_is_repaired_by_one_probe(lost:
     ranks = []
     for rank in range(3):
         lease = Lease(1, "test", 7, rank, 3, 64, DEFAULT.columns, DEFAULT.block_words)
-        source: BlockSource = NoBlocks()
+        source: Blocks = Blocks()
         call = Call(0, Kind.REFUSED, detail=Reason.NOT_FINITE)
         if rank != 1:
             tensor = np.ones(64 * DEFAULT.frame_words, np.int32)
@@ -294,7 +294,7 @@ def train(conditions: NetworkConditions, drop: float, seed: int = 1, collectives
         for rank in range(N)
     ]
     lossy = NetworkConditions(drop, 0.0, 0.0, conditions.delay_s, conditions.jitter, 0.0, conditions.frame_s)
-    network = TerribleNetwork(switch, members, lossy, seed)
+    network = World(OneSwitch(switch), members, lossy, seed)
     for results in network.run(2_000_000):
         for (total,) in results:
             assert (total == N * tensor).all()

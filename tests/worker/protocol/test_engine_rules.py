@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from p4reduce.codecs import Floats, Int32
+from p4reduce.codecs.raw import raw_blocks
 from p4reduce.errors import (
     CollectiveMismatchError,
     CollectiveTimeoutError,
@@ -15,12 +16,12 @@ from p4reduce.errors import (
     GeometryMismatchError,
     InvalidTensorError,
 )
+from p4reduce.protocol.blocks import Blocks
 from p4reduce.protocol.call import Call, CodecId, Kind
 from p4reduce.protocol.collective import Collective
 from p4reduce.protocol.lookahead import look_ahead
 from p4reduce.protocol.recovery import add_sample
 from p4reduce.protocol.rtt import RoundTrip
-from p4reduce.protocol.source import BlockSource, NoBlocks
 from p4reduce.protocol.timing import GRANULARITY_S, INITIAL_RTO_S
 from p4reduce.protocol.window import Window
 from p4reduce.stats import CollectiveStats
@@ -38,7 +39,7 @@ def lease(rank: int = 0, world_size: int = 2, slots: int = 4) -> Lease:
     return Lease(1, "test", 7, rank, world_size, slots, SMALL.columns, SMALL.block_words, secret=rank_secret(rank))
 
 
-def make(source: BlockSource | None = None, call: Call | None = None, rank: int = 0, world_size: int = 2) -> Collective:
+def make(source: Blocks | None = None, call: Call | None = None, rank: int = 0, world_size: int = 2) -> Collective:
     """One rank's collective; by default of a tensor of 5 frames that is all ones."""
     tensor = np.ones(5 * SMALL.frame_words, np.int32)
     source = Int32(tensor).bind(world_size, SMALL.block_words, False) if source is None else source
@@ -91,13 +92,13 @@ def test_opening_frames_carry_keys_and_only_slot_0_a_block() -> None:
 def test_only_the_slots_that_have_blocks_are_used() -> None:
     source = Int32(np.ones(9 * SMALL.block_words, np.int32)).bind(2, SMALL.block_words, False)
     assert len(make(source).start(0.0)) == 3
-    assert len(make(NoBlocks(), Call(0, Kind.BARRIER)).start(0.0)) == 1
+    assert len(make(Blocks(), Call(0, Kind.BARRIER)).start(0.0)) == 1
 
 
 def test_different_calls_are_named_on_every_rank() -> None:
     calls = [Call(4, Kind.ALL_REDUCE, CodecId.FLOAT32, 0, 100), Call(4, Kind.BARRIER)]
     source = Floats(np.ones(100, np.float32)).bind(2, SMALL.block_words, False)
-    ranks = [make(source, calls[0]), make(NoBlocks(), calls[1], rank=1)]
+    ranks = [make(source, calls[0]), make(Blocks(), calls[1], rank=1)]
     got = exchange(switch(), {rank: collective.start(0.0) for rank, collective in enumerate(ranks)})
     for rank, collective in enumerate(ranks):
         with pytest.raises(CollectiveMismatchError) as caught:
@@ -437,28 +438,14 @@ def test_result_before_the_end_is_refused() -> None:
 
 
 def test_too_many_blocks_are_refused() -> None:
-    class Huge(NoBlocks):
-        n_blocks = MAX_BLOCKS + 1
-
     with pytest.raises(InvalidTensorError, match="split the tensor"):
-        make(Huge())
+        raw_blocks(np.zeros(0, np.uint8), 8, 4 * 8 * (MAX_BLOCKS + 1))
 
 
 def test_more_ranks_than_descriptors_fit_are_refused() -> None:
     lease(0, 8)
     with pytest.raises(GeometryMismatchError, match="at most 8 ranks"):
         lease(0, 9)
-
-
-def test_look_ahead_keys_are_the_next_non_zero_of_each_column() -> None:
-    nonzero = np.zeros(23, bool)
-    nonzero[[1, 6, 9, 22]] = True
-    keys = np.zeros(30, np.uint32)
-    look_ahead(nonzero, np.arange(23, dtype=np.uint8), 5, keys)
-    for block in range(23):
-        following = [b for b in (1, 6, 9, 22) if b >= block and b % 5 == block % 5]
-        assert keys[block] == (following[0] << 8 | 255 - following[0] if following else KEY_NONE)
-    assert set(keys[25:].tolist()) == {KEY_NONE}
 
 
 @pytest.mark.parametrize("stride", [1, 2, 8, 40, 64])

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from p4reduce.codecs import Int32
 from p4reduce.collectives import broadcast
 from p4reduce.errors import CollectiveMismatchError, CollectiveTimeoutError, Reason
+from p4reduce.protocol.blocks import Blocks
 from p4reduce.protocol.call import Call, CodecId, Kind, describe
 from p4reduce.protocol.collective import Collective
 from p4reduce.protocol.opening import read_calls, shared_words
-from p4reduce.protocol.source import NoBlocks
 from p4reduce_contracts.jobs.lease import Lease, Level
 from p4reduce_contracts.wire import DEFAULT, KEY_NONE, PENDING, RESULT, Frame, Geometry, pack, unpack
 from p4reduce_contracts.wire.check import check_of
@@ -105,7 +105,7 @@ def with_some(ranks: int, some: Mapping[int, Said]) -> list[Said]:
 
 def engine(rank: int, mine: Said, ranks: int) -> Collective:
     held = Int32(np.full(100, rank, np.int32)).bind(ranks, DEFAULT.block_words, False)
-    source = NoBlocks() if mine.refuses else held
+    source = Blocks() if mine.refuses else held
     return Collective(lease(rank, ranks), [0] * 4, source, mine.call, 5.0, proposal=mine.window)
 
 
@@ -202,12 +202,6 @@ def test_two_halves_that_call_different_collectives_see_it(ranks: int) -> None:
         said = [Said(replace(CALL, kind=Kind.BROADCAST) if halves(rank) else CALL) for rank in range(ranks)]
         for rank in (0, 1, ranks // 2, ranks - 1):
             assert mismatch(rank, said).calls == {rank: describe(said[rank].compared)}
-
-
-def test_refusals_are_named_with_their_reason() -> None:
-    said = with_some(1000, {5: refusal(), 999: refusal()})
-    for rank in (0, 5, 999):
-        assert read(rank, said) == ({5: Reason.NOT_FINITE, 999: Reason.NOT_FINITE}, WINDOW)
 
 
 def test_different_reasons_are_listed_for_all_that_refuse() -> None:

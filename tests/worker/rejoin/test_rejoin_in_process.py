@@ -16,8 +16,8 @@ from p4reduce.errors import (
     JobResetError,
     P4ReduceError,
 )
+from p4reduce.protocol.blocks import Blocks
 from p4reduce.protocol.call import Call
-from p4reduce.protocol.source import BlockSource
 from p4reduce.resync import CollectiveOutcome, ResyncedCollective
 from p4reduce.testing.local_group import LocalGroup
 from p4reduce.testing.resettable_group import ResettableGroup
@@ -48,7 +48,7 @@ def test_a_reset_at_any_point_changes_no_sum(
 ) -> None:
     caught_up = []
 
-    def noted(call: Call, source: BlockSource, outcome: CollectiveOutcome) -> ResyncedCollective:
+    def noted(call: Call, source: Blocks, outcome: CollectiveOutcome) -> ResyncedCollective:
         caught_up.append("refused" if outcome.refusals else call.kind.name)
         return ResyncedCollective(call, source, outcome)
 

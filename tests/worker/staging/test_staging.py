@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from p4reduce.collective_queue import CollectiveQueue
 from p4reduce.communicator import Communicator
 from p4reduce.compressors import AdaComp, Policy
 from p4reduce.errors import CollectiveTimeoutError, InvalidTensorError
@@ -276,9 +277,8 @@ def test_a_future_that_the_device_cannot_complete_is_an_error(monkeypatch: pytes
 
     monkeypatch.setattr(OnDevice, "complete", fail)
     tensors = [accelerator.tensor(torch.ones(40)) for _ in range(2)]
-    work = CollectiveWork("sum", tensors, stage(META, [], []))
+    work = CollectiveWork("sum", tensors, stage(META, [], []), CollectiveQueue().submit(lambda: None))
     future = work.get_future()
-    work.finish()
     waited = threading.Thread(target=lambda: pytest.raises(RuntimeError, future.wait), daemon=True)
     waited.start()
     waited.join(LIMIT_S)

@@ -18,7 +18,6 @@ from p4reduce.testing.local_group import LocalGroup
 
 pytestmark = [
     pytest.mark.cuda,
-    pytest.mark.processes,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device"),
 ]
 SLOW = 100_000_000

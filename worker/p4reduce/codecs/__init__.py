@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Protocol
 
 from p4reduce.codecs.floats import Floats, Summed
-from p4reduce.codecs.int32 import Int32
-from p4reduce.codecs.lanes import Lanes
+from p4reduce.codecs.integers import Int32, Lanes
 from p4reduce.codecs.raw import Gathered
+from p4reduce.protocol.blocks import Blocks
 from p4reduce.protocol.call import CodecId
-from p4reduce.protocol.source import Array, BlockSource
 
 
 class Segment(Protocol):
@@ -31,12 +30,11 @@ class Segment(Protocol):
         """Codec and length as text; the ranks must agree on it."""
         ...
 
-    def bind(self, world_size: int, block_words: int, dense: bool) -> BlockSource:
-        """Check the data and cut it into blocks; raises InvalidTensorError before anything is sent."""
-        ...
+    def bind(self, world_size: int, block_words: int, dense: bool) -> Blocks:
+        """Check the data and cut it into blocks; raises InvalidTensorError before anything is sent.
 
-    def wrap(self, result: Array) -> Any:
-        """The result as the kind of tensor that was given."""
+        Their result is of the kind of tensor that was given. `dense`: blocks of zeros are sent too.
+        """
         ...
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from p4reduce.errors import InvalidTensorError
 from p4reduce.protocol import state
-from p4reduce.protocol.source import Array
+from p4reduce.protocol.blocks import Array
 
 if TYPE_CHECKING:
     import torch
@@ -91,14 +91,6 @@ def address(array: Array) -> int:
     """Return where an array begins in memory; `array.ctypes` takes several times as long."""
     begin: int = array.__array_interface__["data"][0]
     return begin
-
-
-def blocks_of(flat: NDArray[Scalar], block_words: int) -> NDArray[Scalar]:
-    """[blocks, block_words] view of a flat array of 4-byte items, padded with zeros if it must be."""
-    missing = -len(flat) % block_words
-    if missing:
-        flat = np.concatenate([flat, np.zeros(missing, flat.dtype)])
-    return flat.reshape(-1, block_words)
 
 
 class Exponents(NamedTuple):

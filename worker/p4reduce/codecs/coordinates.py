@@ -193,8 +193,8 @@ class GatheredCoordinates(Gathered):
         super().__init__(np.concatenate(own), capacity, rank, name="coordinates")
         self.layout = f"coordinates[{','.join(f'{e}/{b}/{s}' for e, b, s in self._parts)}]"
 
-    def wrap(self, result: NDArray[np.uint8]) -> list[RanksCoordinates]:
-        return _decode_ranks(result, self._parts)[0]
+    def finish(self, rows: NDArray[np.uint8]) -> list[RanksCoordinates]:
+        return _decode_ranks(rows, self._parts)[0]
 
 
 def _decode_ranks(data: NDArray[np.uint8], parts: Sequence[Part]) -> tuple[list[RanksCoordinates], NDArray[np.int64]]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from p4reduce.codecs.arrays import Tensor, address, as_kind_of, is_torch, shared_array
 from p4reduce.errors import InvalidTensorError
-from p4reduce.protocol.source import Array
+from p4reduce.protocol.blocks import Array
 
 
 class Output:

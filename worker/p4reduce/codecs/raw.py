@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from p4reduce.codecs.arrays import blocks_of
 from p4reduce.errors import InvalidTensorError
+from p4reduce.protocol.blocks import UNTOUCHED, Array, Blocks, Part, nonzero_blocks
 from p4reduce.protocol.call import CodecId
-from p4reduce.protocol.source import UNTOUCHED, Array, Elements, Words
 
 
 def block_count(n_bytes: int, block_words: int) -> int:
@@ -18,36 +18,37 @@ def block_count(n_bytes: int, block_words: int) -> int:
     return -(-n_bytes // (4 * block_words))
 
 
-class RawSource:
-    """This rank's bytes, in blocks that are its own among those of `senders` ranks; blocks of zeros do not travel.
+def raw_blocks(
+    data: NDArray[np.uint8],
+    block_words: int,
+    capacity: int,
+    sender: int | None = 0,
+    senders: int = 1,
+    finish: Callable[[NDArray[np.uint8]], Any] = np.asarray,
+) -> Blocks:
+    """Return this rank's bytes, in blocks that are its own among those of `senders` ranks; blocks of zeros not sent.
+
+    `capacity`: the longest a sender's bytes may be; `sender`: None when this rank sends nothing. `finish` makes the
+    result of all bytes, uint8 [senders, L]: L is as many whole blocks as some rank's bytes reach.
 
     Block i of sender s is block i · senders + (s + i) mod senders of the space. So every frame carries blocks of many
     ranks, which keeps it from growing on the switch (protocol/contribute.py), and one rank's blocks still spread over
-    the columns. The result is uint8 [senders, L]: L is as many whole blocks as some rank's bytes reach.
+    the columns.
     """
+    nonzero = np.zeros(senders * block_count(capacity, block_words), bool)
+    words = np.concatenate([data, np.zeros(-len(data) % 4, np.uint8)]).view("<u4")
+    if sender is not None:
+        own = nonzero_blocks(words, block_words)
+        nonzero[_places(len(own), sender, senders)] = own
 
-    def __init__(
-        self, data: NDArray[np.uint8], block_words: int, capacity: int, sender: int | None = 0, senders: int = 1
-    ) -> None:
-        """`capacity`: the longest a sender's bytes may be; `sender`: None when this rank sends nothing."""
-        self._senders = senders
-        self.n_blocks = senders * block_count(capacity, block_words)
-        self.nonzero: NDArray[np.bool_] = np.zeros(self.n_blocks, bool)
-        self.exponents: NDArray[np.uint8] = np.zeros(self.n_blocks, np.uint8)
-        padded = np.concatenate([data, np.zeros(-len(data) % 4, np.uint8)])
-        self._rows = blocks_of(padded.view("<u4"), block_words)
-        self.elements = Elements(self._rows.reshape(-1), step=senders)
-        if sender is not None:
-            self.nonzero[_places(len(self._rows), sender, senders)] = self._rows.any(axis=1)
-
-    def encode(self, blocks: NDArray[np.int64], exponents: NDArray[np.uint8]) -> Words:
-        return self._rows[blocks // self._senders].astype(">u4")
-
-    def decode(self, sums: Words, exponents: NDArray[np.uint8]) -> list[NDArray[np.uint8]]:
+    def rows(_: Part, sums: NDArray[np.uint32], exponents: NDArray[np.uint8]) -> Any:
         touched = np.flatnonzero(exponents != UNTOUCHED)
-        longest = int(touched[-1]) // self._senders + 1 if len(touched) else 0
-        rows = [sums[_places(longest, sender, self._senders)].astype("<u4") for sender in range(self._senders)]
-        return [np.stack(rows).reshape(self._senders, -1).view(np.uint8)]
+        longest = int(touched[-1]) // senders + 1 if len(touched) else 0
+        blocks = sums.reshape(-1, block_words)
+        found = [blocks[_places(longest, sender, senders)].astype("<u4") for sender in range(senders)]
+        return finish(np.stack(found).reshape(senders, -1).view(np.uint8))
+
+    return Blocks([Part(words, block_words, nonzero, np.zeros(len(nonzero), np.uint8), rows, step=senders)])
 
 
 def _places(count: int, sender: int, senders: int) -> NDArray[np.int64]:
@@ -83,11 +84,12 @@ class Gathered:
         self.elements = capacity
         self.layout = f"gathered[{capacity}]"
 
-    def bind(self, world_size: int, block_words: int, dense: bool) -> RawSource:
-        return RawSource(self._data, block_words, self.elements, self._rank, world_size)
+    def bind(self, world_size: int, block_words: int, dense: bool) -> Blocks:
+        return raw_blocks(self._data, block_words, self.elements, self._rank, world_size, self.finish)
 
-    def wrap(self, result: NDArray[np.uint8]) -> Any:
-        return result
+    def finish(self, rows: NDArray[np.uint8]) -> Any:
+        """Make the result of all ranks' bytes, [world_size, L]."""
+        return rows
 
 
 def bytes_of(array: Array) -> NDArray[np.uint8]:

@@ -1,10 +1,7 @@
 """Gradient compressors: what a rank sends of a gradient, and what it keeps back for a later step."""
 
 from p4reduce.compressors.block_sparsifier import BlockSparsifier
-from p4reduce.compressors.forms import Form
-from p4reduce.compressors.forms.gather import Stream
-from p4reduce.compressors.forms.shared import Support
-from p4reduce.compressors.forms.sum import Integers, Values
+from p4reduce.compressors.forms import Form, Integers, Stream, Support, Values
 from p4reduce.compressors.interface import Compressor
 from p4reduce.compressors.policy import Policy
 from p4reduce.compressors.registry import by_name, register

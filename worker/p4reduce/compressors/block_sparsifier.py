@@ -12,9 +12,7 @@ from typing import ClassVar
 import torch
 
 from p4reduce.codecs.formats import levels
-from p4reduce.compressors.bins import by_bin, without_padding
-from p4reduce.compressors.forms import Form
-from p4reduce.compressors.forms.sum import Values
+from p4reduce.compressors.forms import Form, Values
 from p4reduce.compressors.interface import Compressor
 from p4reduce.compressors.policy import Policy
 from p4reduce.compressors.step import Answer, Compressed, Decompressed, Step
@@ -59,3 +57,15 @@ class BlockSparsifier(Compressor):
     def decompress(self, step: Step, compressed: Compressed, answer: Answer) -> Decompressed:
         mean, sent = answer.result
         return Decompressed(mean, compressed.kept - sent, compressed.sent_bits)
+
+
+def by_bin(flat: torch.Tensor, length: int) -> torch.Tensor:
+    """Return [elements] as [bins, length], with zeros after the last element."""
+    bins = -(-flat.numel() // length)
+    missing = bins * length - flat.numel()
+    return (torch.nn.functional.pad(flat, (0, missing)) if missing else flat).view(bins, length)
+
+
+def without_padding(binned: torch.Tensor, elements: int) -> torch.Tensor:
+    """Return [bins, length] as [elements]."""
+    return binned.reshape(-1)[:elements]

@@ -19,10 +19,7 @@ import numpy as np
 import torch
 
 from p4reduce.codecs import Segment
-from p4reduce.compressors.forms import Form
-from p4reduce.compressors.forms.dense import Dense
-from p4reduce.compressors.forms.interface import Message, MessageExchange, Piece
-from p4reduce.compressors.forms.rank_metadata import RankMetadata
+from p4reduce.compressors.forms import Dense, Form, Message, MessageExchange, Piece, RankMetadata
 from p4reduce.compressors.interface import Compressor
 from p4reduce.compressors.momentum import forget_sent, next_velocity
 from p4reduce.compressors.step import Answer, Step, is_finite

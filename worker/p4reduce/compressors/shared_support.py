@@ -15,8 +15,7 @@ import torch
 from p4reduce.codecs import coordinates
 from p4reduce.codecs.coordinates import Coordinates, Part
 from p4reduce.codecs.formats import levels
-from p4reduce.compressors.forms import Form
-from p4reduce.compressors.forms.shared import Support
+from p4reduce.compressors.forms import Form, Support
 from p4reduce.compressors.interface import Compressor
 from p4reduce.compressors.policy import Policy
 from p4reduce.compressors.selection import Selection, load_kernels

@@ -20,8 +20,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from p4reduce.compressors.forms import Form
-from p4reduce.compressors.forms.interface import Message
+from p4reduce.compressors.forms import Form, Message
 from p4reduce.errors import InvalidTensorError
 from p4reduce.group import Group
 

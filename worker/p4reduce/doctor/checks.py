@@ -22,8 +22,7 @@ from p4reduce.communicator import Communicator
 from p4reduce.doctor.ping import ping
 from p4reduce.doctor.report import Check, Status
 from p4reduce.errors import GeometryMismatchError, JoinError, P4ReduceError
-from p4reduce.join import join
-from p4reduce.launch import run_id
+from p4reduce.join import join, run_id
 from p4reduce.protocol.deadline import IP_UDP_BYTES
 from p4reduce.protocol.timing import MAX_PTO_S
 from p4reduce.transport import BUFFER_BYTES, UdpTransport

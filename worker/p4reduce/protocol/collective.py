@@ -20,20 +20,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from p4reduce.errors import CorruptSumError, Reason
+from p4reduce.protocol.blocks import Array, Blocks, Layout
 from p4reduce.protocol.call import Call
 from p4reduce.protocol.channel import Channel
 from p4reduce.protocol.deadline import Obstacle, obstacle, refused_frames, too_late
 from p4reduce.protocol.initial_state import FEW_SUMS, joined, new_engine, new_slots
 from p4reduce.protocol.opening import read_calls
 from p4reduce.protocol.rtt import RoundTrip
-from p4reduce.protocol.segments import Segments
-from p4reduce.protocol.source import Array, BlockSource, check_size
 from p4reduce.protocol.state import (
     COMPARE_CALLS,
     END,
     HOLD_BACK,
-    Contribution,
     Engine,
+    NextFrame,
     Received,
     Slot,
     Stats,
@@ -64,15 +63,13 @@ class Collective:
     it is done. `window` is how many slots may be used, equal on all ranks; `proposal` is the window that this rank asks
     for in the next collective. `refusal_window` is how many slots are opened when a rank refuses, equal on all ranks
     whatever they called. Only with `keep_words` it has `sums`; else they are decoded on arrival.
-
-    Raises InvalidTensorError when the source has more blocks than a key can number.
     """
 
     def __init__(
         self,
         lease: Lease,
         slot_rounds: list[int],
-        source: BlockSource,
+        blocks: Blocks,
         call: Call,
         timeout_s: float,
         *,
@@ -83,18 +80,18 @@ class Collective:
         stats: CollectiveStats | None = None,
         refusal_window: int | None = None,
     ) -> None:
-        check_size(source)
         self.call = call
         self.stats = CollectiveStats() if stats is None else stats
         self._kernels = load_kernels()
         self._lease, self._geometry = lease, lease.geometry
-        self._segments = segments = Segments(source, lease.block_words, floats=not keep_words)
+        self._blocks, self._keeps_words = blocks, keep_words
+        self._layout = layout = Layout(blocks, keep_words=keep_words)
         self._rounds = slot_rounds
         self._timeout_s = timeout_s
         self._deadline = 0.0
         self._refused_before = refused_frames(self.stats)
         limit = min(window or lease.slot_count, lease.slot_count)
-        count = max(1, min(limit, -(-segments.n_blocks // lease.columns)))
+        count = max(1, min(limit, -(-blocks.n_blocks // lease.columns)))
         self._refusal_window = max(count, min(refusal_window or limit, lease.slot_count))
         self.refusals: dict[int, Reason] = {}
         """Known after slot 0's opening round: the ranks that cannot take part. With any, no block is sent."""
@@ -107,14 +104,15 @@ class Collective:
         self._call_words = call.words(proposed)
         self._engine: Any = new_engine(
             lease,
-            segments,
+            blocks,
+            layout,
             slot_rounds,
             self._call_words,
             count,
             (RoundTrip() if round_trip is None else round_trip).table,
             self._kernels.look_ahead,
         )
-        self._has_room = segments.sums_words <= FEW_SUMS
+        self._has_room = layout.sums_words <= FEW_SUMS
         """Whether `sums` is as long as it must be; that may take milliseconds, in which the opening frames travel."""
         self._replace()
         self._state["next_window"] = limit
@@ -182,11 +180,13 @@ class Collective:
         sums: NDArray[np.int32] = self._engine.sums.view(np.int32).reshape(-1, self._lease.block_words)
         return sums
 
-    def result(self) -> list[Array]:
-        """Return the summed tensors; RuntimeError before `done`, and when a rank refused."""
+    def result(self) -> list[Any]:
+        """Return the result of each part; RuntimeError before `done`, and when a rank refused."""
         if not self.done or self.refusals:
             raise RuntimeError(f"{self.call} {'was refused' if self.refusals else 'is not done'}")
-        return self._segments.decode(self._engine.sums, self._engine.agreed)
+        if self._keeps_words:
+            return self._blocks.decode(self.sums, self._engine.agreed)
+        return self._layout.finish(self._engine.sums, self._engine.agreed)
 
     def start(self, now: float) -> list[bytes]:
         """Return the opening frame of every slot."""
@@ -217,10 +217,12 @@ class Collective:
         event = None
         try:
             if not self._has_room:
-                self._pump(channel, 0.0)
+                channel.make_room(self.slots)
+                pump.run(channel.socket, self._arguments, 0.0)  # which sends the opening frames
                 self._make_room()
             while event != pump.PAUSE and not unsent:
-                event = self._pump(channel, until)
+                channel.make_room(self.slots)
+                event = pump.run(channel.socket, self._arguments, until)
                 if event == pump.RELEASE:
                     self._release(time.monotonic())
                 elif event != pump.PAUSE:
@@ -232,15 +234,9 @@ class Collective:
         now = time.monotonic()
         return unsent + self.on_timer(now) if now >= self._deadline else unsent
 
-    def _pump(self, channel: Channel, until: float) -> int:
-        """Send what is to be sent and, until it is `until` or Python is needed, all else; return why it stopped."""
-        channel.make_room(self.slots)
-        event: int = channel.pump.run(channel.socket, self._arguments, until)
-        return event
-
     def _make_room(self) -> None:
         self._has_room = True
-        self._replace(sums=self._segments.make_room(dense=not self._engine.config["sparse"][0]))
+        self._replace(sums=self._layout.make_room(dense=not self._engine.config["sparse"][0]))
 
     def receive(self, frame: bytes, now: float) -> list[bytes]:
         """Take in one datagram; return what to send."""
@@ -336,12 +332,12 @@ class Collective:
         before, state = self.slots, self._state
         slots, frames = new_slots(self._geometry, self._rounds[before : self._refusal_window])
         slots["keys"] = KEY_NONE
-        opened, pending = zeros(Contribution, len(slots)), state["contributions"]
+        opened, pending = zeros(NextFrame, len(slots)), state["contributions"]
         opened["slot"] = range(before, before + len(slots))
         self._replace(
             slots=joined(Slot, self._slots, slots),
             frames=np.concatenate([self._engine.frames, frames]),
-            contributions=joined(Contribution, self._engine.contributions, opened),
+            contributions=joined(NextFrame, self._engine.contributions, opened),
         )
         state["open_slots"] += len(slots)
         state["contributions"] = len(slots)

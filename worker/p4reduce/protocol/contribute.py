@@ -3,7 +3,7 @@
 A RESULT may be at most MAX_GROWTH_BYTES longer than the frame that it answers: BMv2 gives each packet a buffer of its
 length and 512 bytes more, and aborts when the program makes the packet longer. Any contribution may be the one that
 completes its round and becomes the RESULT. The agreed keys determine which blocks the RESULT will carry, so
-one that holds too few of them sends blocks of zeros for others (`zeros` of a Contribution).
+one that holds too few of them sends blocks of zeros for others (`zeros` of a NextFrame).
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from p4reduce.protocol.floats import encode
+from p4reduce.protocol.floats import encode, first_word
 from p4reduce.protocol.prefetch import prefetch
 from p4reduce.protocol.recovery import on_frame_sent, set_loss_detection_timer
-from p4reduce.protocol.state import FLOAT32, Config, Contribution, Engine, Segment, Slot
-from p4reduce.protocol.words import segment_of, swap
+from p4reduce.protocol.state import FLOAT32, Config, Engine, NextFrame, PartLayout, Slot
+from p4reduce.protocol.words import part_of, swap
 from p4reduce_contracts.wire.numbers import CONTRIBUTE, WIRE_VERSION
 from p4reduce_runtime.kernels import kernel
 from p4reduce_runtime.records import Table
@@ -26,46 +26,37 @@ AHEAD = 4
 """How many frames before it is encoded a block of a sparse tensor is fetched from memory."""
 
 
-@kernel("int64(Config, Segment, int64)")
-def first_word(config: Config, segment: Segment, block: int) -> int:
-    """Return where in `elements` a block of this segment begins."""
-    row = block - segment.first_block
-    if segment.step != 1:  # a division takes as long as the rest
-        row //= segment.step
-    first = segment.begin + row * config.block_words * max(1, segment.lanes)
-    return first if segment.form == FLOAT32 else first >> 1
-
-
-@kernel("void(Config, Slot[::1], Segment[::1], Array(uint32, 1, 'C', True), Contribution)")
+@kernel("void(Config, Slot[::1], PartLayout[::1], Array(uint32, 1, 'C', True), NextFrame)")
 def fetch(
     config: Config,
     slots: Table[Slot],
-    segments: Table[Segment],
+    parts: Table[PartLayout],
     elements: NDArray[np.uint32],
-    contribution: Contribution,
+    contribution: NextFrame,
 ) -> None:
     """Have the blocks that a slot sends next fetched from memory."""
     slot = slots[contribution.slot]
     for column in range(config.columns):
         if (contribution.own >> column) & 1 and not slot.opening:
             block = slot.blocks[column]
-            segment = segments[segment_of(segments, block)]
-            words = config.block_words * max(1, segment.lanes)
-            prefetch(elements, first_word(config, segment, block), words if segment.form == FLOAT32 else words >> 1)
+            part = parts[part_of(parts, block)]
+            words = config.block_words * max(1, part.lanes)
+            begin = first_word(part, block, np.uint64(config.block_words))
+            prefetch(elements, begin, words if part.form == FLOAT32 else words >> 1)
 
 
 @kernel("void(Engine, float64)")
 def contribute(engine: Engine, now: float) -> None:
     """Make the frames of the slots in `contributions`, and wait for what answers them."""
     config, state, stats, loss = engine.config[0], engine.state[0], engine.stats[0], engine.loss[0]
-    slots, segments, weights, elements = engine.slots, engine.segments, engine.weights, engine.elements
+    slots, parts, weights, elements = engine.slots, engine.parts, engine.weights, engine.elements
     contributions, count = engine.contributions, state.contributions
     columns, size = config.columns, np.uint64(config.block_words)
     for i in range(min(AHEAD, count) if config.sparse else 0):
-        fetch(config, slots, segments, elements, contributions[i])
+        fetch(config, slots, parts, elements, contributions[i])
     for i in range(count):
         if config.sparse and i + AHEAD < count:
-            fetch(config, slots, segments, elements, contributions[i + AHEAD])
+            fetch(config, slots, parts, elements, contributions[i + AHEAD])
         index, own = contributions[i].slot, contributions[i].own
         present = own | contributions[i].zeros
         slot, frame = slots[index], engine.frames[index]
@@ -74,28 +65,16 @@ def contribute(engine: Engine, now: float) -> None:
         for column in range(columns):
             if not (present >> column) & 1:
                 continue
-            filled = np.uint64(0)
-            part = np.uint32(0)
+            weighed = np.uint32(0)
             if (own >> column) & 1 and not slot.opening:
                 stats.blocks_up += 1
                 block = slot.blocks[column]
-                number = segment_of(segments, block)
-                segment = segments[number]
-                if segment.lanes == 0:
-                    begin = first_word(config, segment, block)
-                    at = np.uint64(begin)
-                    filled = min(size, np.uint64(segment.end - begin))
-                    for j in range(filled):
-                        word = elements[at + j]
-                        frame[start + j] = swap(word)
-                        part = np.uint32(part + word * weights[j])
-                else:
-                    row = block - segment.first_block
-                    scale = engine.scales[number, slot.exponents[column]]
-                    part = encode(segment, elements, row, scale, size, weights, engine.spare, frame, start)
-                    filled = size
-            for j in range(filled, size):
-                frame[start + j] = 0
+                number = part_of(parts, block)
+                scale = engine.scales[number, slot.exponents[column]]
+                weighed = encode(parts[number], elements, block, scale, size, weights, engine.spare, frame, start)
+            else:
+                for j in range(size):
+                    frame[start + j] = 0
             if slot.opening:
                 for j in range(8):
                     offset = config.opening_places[j] - column * config.block_words
@@ -103,8 +82,8 @@ def contribute(engine: Engine, now: float) -> None:
                         word = np.uint32(config.opening_words[j])
                         place = np.uint64(offset)
                         frame[start + place] = swap(word)
-                        part = np.uint32(part + word * weights[place])
-            check = np.uint32(check + part * weights[size + np.uint64(column)])
+                        weighed = np.uint32(weighed + word * weights[place])
+            check = np.uint32(check + weighed * weights[size + np.uint64(column)])
             start += size
         frame_bytes: Any = 4 * np.int64(start)
         slot.frame_bytes = frame_bytes

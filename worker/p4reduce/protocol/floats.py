@@ -16,8 +16,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from p4reduce.protocol.state import BFLOAT16, FLOAT32, Segment
-from p4reduce.protocol.words import swap
+from p4reduce.protocol.state import BFLOAT16, FLOAT32, PartLayout
+from p4reduce.protocol.words import part_of, swap
 from p4reduce_runtime.kernels import Function, kernel
 from p4reduce_runtime.records import Table
 
@@ -290,15 +290,48 @@ def dequantize_spare(
     dequantize(frame, start, size, lanes, unit, spare, np.uint64(0))
 
 
+@kernel("int64(PartLayout, int64, uint64)")
+def first_word(part: PartLayout, block: int, size: np.uint64) -> int:
+    """Return where in `elements` a block of this part begins. `size`: words of a block."""
+    row = block - part.first_block
+    if part.step != 1:  # a division takes as long as the rest
+        row //= part.step
+    words: Any = np.int64(size)
+    first: int = part.begin + row * words * max(1, part.lanes)
+    return first if part.form == FLOAT32 else first >> 1
+
+
+@kernel("uint32(Array(uint32, 1, 'C', True), int64, int64, uint64, uint32[::1], uint32[::1], uint64)", inline=True)
+def copy_words(
+    elements: NDArray[np.uint32],
+    begin: int,
+    end: int,
+    size: np.uint64,
+    weights: NDArray[np.uint32],
+    frame: NDArray[np.uint32],
+    start: np.uint64,
+) -> np.uint32:
+    """Write a block of words from `begin` on, with zeros from `end` on; return their weighted sum."""
+    weighed = np.uint32(0)
+    at, filled = np.uint64(begin), min(size, np.uint64(end - begin))
+    for j in range(filled):
+        word = elements[at + j]
+        frame[start + j] = swap(word)
+        weighed = np.uint32(weighed + word * weights[j])
+    for j in range(filled, size):
+        frame[start + j] = 0
+    return weighed
+
+
 @kernel(
-    "uint32(Segment, Array(uint32, 1, 'C', True), int64, float64, uint64, uint32[::1], float32[::1], uint32[::1], "
+    "uint32(PartLayout, Array(uint32, 1, 'C', True), int64, float64, uint64, uint32[::1], float32[::1], uint32[::1], "
     "uint64)",
     inline=True,
 )
 def encode(
-    segment: Segment,
+    part: PartLayout,
     elements: NDArray[np.uint32],
-    row: int,
+    block: int,
     scale: float,
     size: np.uint64,
     weights: NDArray[np.uint32],
@@ -306,81 +339,95 @@ def encode(
     frame: NDArray[np.uint32],
     start: np.uint64,
 ) -> np.uint32:
-    """Write block `row` of a segment as words; return their weighted sum. `spare` has room for a block's numbers."""
-    lanes = segment.lanes
+    """Write a block of a part as words; return their weighted sum. `spare` has room for a block's numbers."""
+    lanes = part.lanes
+    if lanes == 0:
+        return copy_words(elements, first_word(part, block, size), part.end, size, weights, frame, start)
     room = np.uint64(lanes) * size
-    at = np.uint64(segment.begin) + np.uint64(row) * room
-    count = min(room, np.uint64(segment.end) - at)
-    levels = np.int32(segment.levels)
-    if float(levels) > scale * _LARGEST[segment.form]:  # a number rounded up would be beyond its type
+    at = np.uint64(part.begin) + np.uint64(block - part.first_block) * room
+    count = min(room, np.uint64(part.end) - at)
+    levels = np.int32(part.levels)
+    if float(levels) > scale * _LARGEST[part.form]:  # a number rounded up would be beyond its type
         levels = np.int32(levels - 1)
     if count == room:
-        if segment.form == FLOAT32:
+        if part.form == FLOAT32:
             return quantize(elements.view(np.float32), at, size, lanes, scale, levels, weights, frame, start)
         halves = elements.view(np.uint16)
-        if segment.form == BFLOAT16:
+        if part.form == BFLOAT16:
             return quantize_bfloat16(halves, at, size, lanes, scale, levels, weights, frame, start)
         return quantize_float16(halves, at, size, lanes, scale, levels, weights, frame, start)
-    load(elements, segment.form, at, count, spare, room)
+    load(elements, part.form, at, count, spare, room)
     return quantize_spare(spare, size, lanes, scale, levels, weights, frame, start)
 
 
 @kernel(
-    "void(Segment, Array(uint32, 1, 'C', True), uint64, uint64, float64, int64, float32[::1], uint32[::1])", inline=True
+    "void(PartLayout, Array(uint32, 1, 'C', True), uint64, uint64, float64, int64, float32[::1], uint32[::1])",
+    inline=True,
 )
 def decode(
-    segment: Segment,
+    part: PartLayout,
     frame: NDArray[np.uint32],
     start: np.uint64,
     size: np.uint64,
     unit: float,
-    row: int,
+    block: int,
     spare: NDArray[np.float32],
     sums: NDArray[np.uint32],
 ) -> None:
-    """Write the numbers of a segment's summed block `row` to their place in `sums`."""
-    lanes = segment.lanes
+    """Write a summed block of a part to its place in `sums`, if it has one: numbers, or words."""
+    row = block - part.first_block
+    if row < part.kept_begin or row >= part.kept_end:
+        return
+    begin = np.uint64(part.sums_begin)
+    if not part.decodes:
+        to = begin + np.uint64(row) * size
+        for j in range(size):
+            sums[to + j] = swap(frame[start + j])
+        return
+    lanes = part.lanes
     room = np.uint64(lanes) * size
-    begin = np.uint64(segment.sums_begin)
     first = np.uint64(row) * room
-    count = min(room, np.uint64(segment.end - segment.begin) - first)
-    to = begin + first if segment.form == FLOAT32 else begin + begin + first
+    count = min(room, np.uint64(part.end - part.begin) - first)
+    to = begin + first if part.form == FLOAT32 else begin + begin + first
     if count < room:
         dequantize_spare(frame, start, size, lanes, unit, spare)
-        store(spare, segment.form, sums, to, count)
-    elif segment.form == FLOAT32:
+        store(spare, part.form, sums, to, count)
+    elif part.form == FLOAT32:
         dequantize(frame, start, size, lanes, unit, sums.view(np.float32), to)
-    elif segment.form == BFLOAT16:
+    elif part.form == BFLOAT16:
         dequantize_bfloat16(frame, start, size, lanes, unit, sums.view(np.uint16), to)
     else:
         dequantize_float16(frame, start, size, lanes, unit, sums.view(np.uint16), to)
 
 
 @kernel(
-    "void(Segment[::1], Array(uint32, 1, 'C', True), int64[::1], float64[::1], int64, uint32[::1], float32[::1], "
-    "uint32[:, ::1])"
+    "void(PartLayout[::1], Array(uint32, 1, 'C', True), float64[:, ::1], int64[::1], Array(uint8, 1, 'C', True), "
+    "uint32[::1], float32[::1], uint32[:, ::1])"
 )
 def encode_blocks(
-    segments: Table[Segment],
+    parts: Table[PartLayout],
     elements: NDArray[np.uint32],
-    blocks: NDArray[np.int64],
     scales: NDArray[np.float64],
-    size: int,
+    blocks: NDArray[np.int64],
+    exponents: NDArray[np.uint8],
     weights: NDArray[np.uint32],
     spare: NDArray[np.float32],
     words: NDArray[np.uint32],
 ) -> None:
-    """Write the words of blocks of the first segment, each with its scale, in the order of bytes of a frame."""
+    """Write the words of `blocks`, each with its exponent, in the order of bytes of a frame. `scales` [parts, 256]."""
+    size = np.uint64(words.shape[1])
     for i in range(len(blocks)):
-        encode(segments[0], elements, blocks[i], scales[i], np.uint64(size), weights, spare, words[i], np.uint64(0))
+        number = part_of(parts, blocks[i])
+        scale = scales[number, exponents[i]]
+        encode(parts[number], elements, blocks[i], scale, size, weights, spare, words[i], np.uint64(0))
 
 
 @kernel(
-    "void(Segment[::1], Array(uint32, 1, 'C', True), int64[::1], float64[::1], float64[::1], int64, uint32[:, ::1], "
+    "void(PartLayout[::1], Array(uint32, 1, 'C', True), int64[::1], float64[::1], float64[::1], int64, uint32[:, ::1], "
     "float32[::1], uint32[::1])"
 )
 def round_blocks(
-    segments: Table[Segment],
+    parts: Table[PartLayout],
     elements: NDArray[np.uint32],
     blocks: NDArray[np.int64],
     scales: NDArray[np.float64],
@@ -390,23 +437,29 @@ def round_blocks(
     spare: NDArray[np.float32],
     rounded: NDArray[np.uint32],
 ) -> None:
-    """Write what this rank sends of blocks of the first segment, as numbers. `words` [2, block_words] is memory."""
+    """Write what this rank sends of blocks of the first part, as numbers. `words` [2, block_words] is memory."""
     weights, frame, start = words[0], words[1], np.uint64(0)
     for i in range(len(blocks)):
-        encode(segments[0], elements, blocks[i], scales[i], np.uint64(size), weights, spare, frame, start)
-        decode(segments[0], frame, start, np.uint64(size), units[i], blocks[i], spare, rounded)
+        encode(parts[0], elements, blocks[i], scales[i], np.uint64(size), weights, spare, frame, start)
+        decode(parts[0], frame, start, np.uint64(size), units[i], blocks[i], spare, rounded)
 
 
-@kernel("void(Segment[::1], Array(uint32, 2, 'C', True), int64[::1], float64[::1], int64, float32[::1], uint32[::1])")
+@kernel(
+    "void(PartLayout[::1], Array(uint32, 2, 'C', True), float64[:, ::1], int64[::1], Array(uint8, 1, 'C', True), "
+    "float32[::1], uint32[::1])"
+)
 def decode_blocks(
-    segments: Table[Segment],
+    parts: Table[PartLayout],
     words: NDArray[np.uint32],
-    blocks: NDArray[np.int64],
     units: NDArray[np.float64],
-    size: int,
+    blocks: NDArray[np.int64],
+    exponents: NDArray[np.uint8],
     spare: NDArray[np.float32],
     sums: NDArray[np.uint32],
 ) -> None:
-    """Write the numbers of summed blocks of the first segment: row `blocks[i]` of `words`, which are as in a frame."""
-    for i in range(len(blocks)):
-        decode(segments[0], words[blocks[i]], np.uint64(0), np.uint64(size), units[i], blocks[i], spare, sums)
+    """Write the sums of `blocks`: row b of `words` is block b as in a frame, b of `exponents` its exponent."""
+    size = np.uint64(words.shape[1])
+    for block in blocks:
+        number = part_of(parts, block)
+        unit = units[number, exponents[block]]
+        decode(parts[number], words[block], np.uint64(0), size, unit, block, spare, sums)

@@ -9,10 +9,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from p4reduce.protocol.blocks import UNTOUCHED, Array, Blocks, Layout
 from p4reduce.protocol.opening import places_of, shared_words
-from p4reduce.protocol.segments import Segments
-from p4reduce.protocol.source import UNTOUCHED, Array
-from p4reduce.protocol.state import MOST_LANES, Config, Contribution, Engine, Loss, Slot, State, Stats
+from p4reduce.protocol.state import MOST_LANES, Config, Engine, Loss, NextFrame, Slot, State, Stats
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.wire import MAX_GROWTH_BYTES
 from p4reduce_contracts.wire.check import COLUMN_FACTOR, weight, weights
@@ -26,7 +25,8 @@ FEW_SUMS: Final = 1 << 16
 
 def new_engine(
     lease: Lease,
-    segments: Segments,
+    blocks: Blocks,
+    layout: Layout,
     slot_rounds: Sequence[int],
     call_words: Sequence[int],
     count: int,
@@ -39,12 +39,12 @@ def new_engine(
     record of a RoundTrip. `look_ahead`: the kernel of lookahead.py.
     """
     stride = lease.columns * count
-    keys = np.empty((-(-segments.n_blocks // stride) + 1) * stride, np.uint32)
-    dense = look_ahead(segments.nonzero, segments.exponents, stride, keys) == segments.n_blocks
+    keys = np.empty((-(-blocks.n_blocks // stride) + 1) * stride, np.uint32)
+    dense = look_ahead(blocks.nonzero, blocks.exponents, stride, keys) == blocks.n_blocks
     slots, frames = new_slots(lease.geometry, slot_rounds[:count])
     slots["expected"][0] = places_of(lease).columns
     slots["keys"][:, : lease.columns] = keys[:stride].reshape(count, lease.columns)
-    agreed = np.empty(segments.n_blocks, np.uint8)
+    agreed = np.empty(blocks.n_blocks, np.uint8)
     agreed.fill(UNTOUCHED)
     state: Array = zeros(State)
     state[0]["open_slots"] = count
@@ -59,15 +59,15 @@ def new_engine(
         loss=loss,
         path=path,
         slots=slots,
-        segments=segments.table,
-        contributions=zeros(Contribution, count),
-        scales=segments.scales,
-        units=segments.units,
+        parts=layout.table,
+        contributions=zeros(NextFrame, count),
+        scales=layout.scales,
+        units=layout.units,
         weights=_weights(lease.block_words, lease.columns),
         frame_weights=weights((1 << lease.columns) - 1, lease.block_words),
         keys=keys,
-        elements=segments.elements,
-        sums=segments.make_room(dense) if segments.sums_words <= FEW_SUMS else np.zeros(0, np.uint32),
+        elements=layout.elements,
+        sums=layout.make_room(dense) if layout.sums_words <= FEW_SUMS else np.zeros(0, np.uint32),
         agreed=agreed,
         frames=frames,
         spare=np.empty(MOST_LANES * lease.block_words, np.float32),
@@ -91,7 +91,7 @@ def _unopened(count: int) -> bytes:
     return slots.tobytes()
 
 
-def joined(record: type[Slot] | type[Contribution], first: Array, second: Array) -> Array:
+def joined(record: type[Slot] | type[NextFrame], first: Array, second: Array) -> Array:
     """Return two tables as one; numpy.concatenate leaves the bytes between fields undefined."""
     table: Array = zeros(record, len(first) + len(second))
     table[: len(first)], table[len(first) :] = first, second

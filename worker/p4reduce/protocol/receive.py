@@ -28,7 +28,7 @@ from p4reduce.protocol.state import (
     State,
     Stats,
 )
-from p4reduce.protocol.words import segment_of, swap
+from p4reduce.protocol.words import part_of, swap
 from p4reduce_contracts.wire.numbers import CONTRIBUTE, KEY_NONE, PENDING, ROUND_MASK, WIRE_VERSION
 from p4reduce_runtime.kernels import kernel
 from p4reduce_runtime.records import Table
@@ -164,7 +164,7 @@ def receive(engine: Engine, data: NDArray[np.uint32], received: Table[Received],
     """
     config, state, stats = engine.config[0], engine.state[0], engine.stats[0]
     loss, path = engine.loss[0], engine.path[0]
-    slots, segments, sums, weights, mine = engine.slots, engine.segments, engine.sums, engine.frame_weights, engine.keys
+    slots, parts, sums, weights, mine = engine.slots, engine.parts, engine.sums, engine.frame_weights, engine.keys
     if state.next_received == 0 and not state.calls_compared:
         classify(config, state, stats, data, received)
     columns, size = config.columns, np.uint64(config.block_words)  # unsigned: an index that needs no look at its sign
@@ -202,13 +202,13 @@ def receive(engine: Engine, data: NDArray[np.uint32], received: Table[Received],
         check = np.uint32(0)
         beyond = False
         start = header
-        together = columns if len(segments) == 1 and present == (1 << columns) - 1 else 1
+        together = columns if len(parts) == 1 and present == (1 << columns) - 1 else 1
         words = np.uint64(together) * size
         for column in range(0, columns, together):  # all blocks in one loop, where one limit holds for all
             if (present >> column) & 1:
                 largest: Any = np.int64(1) << 31
                 if not opening:
-                    largest = segments[segment_of(segments, slot.blocks[column])].largest_sum
+                    largest = parts[part_of(parts, slot.blocks[column])].largest_sum
                 above, low = np.uint32(0), np.uint32(largest)
                 base = np.uint64(column) * size
                 for j in range(words):
@@ -255,17 +255,8 @@ def receive(engine: Engine, data: NDArray[np.uint32], received: Table[Received],
                 block, exponent = slot.blocks[column], slot.exponents[column]
                 engine.agreed[block] = exponent
                 stats.blocks_down += 1
-                number = segment_of(segments, block)
-                segment = segments[number]
-                row = block - segment.first_block
-                if row < segment.kept_begin or row >= segment.kept_end:
-                    pass
-                elif segment.decodes:
-                    decode(segment, frame, start, size, engine.units[number, exponent], row, engine.spare, sums)
-                else:
-                    to = np.uint64(segment.sums_begin) + np.uint64(row) * size
-                    for j in range(size):
-                        sums[to + j] = swap(frame[start + j])
+                number = part_of(parts, block)
+                decode(parts[number], frame, start, size, engine.units[number, exponent], block, engine.spare, sums)
                 start += size
             key: Any = np.int64(swap(keys[column]))
             if key == KEY_NONE:

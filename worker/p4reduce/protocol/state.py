@@ -182,8 +182,8 @@ class Slot(Record):
     """The blocks summed in this round, and their exponents, of the columns in `expected`."""
 
 
-class Segment(Record):
-    """One tensor, or another part of the data."""
+class PartLayout(Record):
+    """Where a part of a collective lies (blocks.py)."""
 
     first_block: int
     begin: int
@@ -208,7 +208,7 @@ class Segment(Record):
     """The span of its blocks, counted from its first one, whose sums are stored."""
 
 
-class Contribution(Record):
+class NextFrame(Record):
     """A slot whose next frame is to be made."""
 
     slot: int
@@ -238,12 +238,12 @@ class Engine(NamedTuple):
     loss: Table[Loss]
     path: Table[Path]
     slots: Table[Slot]
-    segments: Table[Segment]
-    contributions: Table[Contribution]
+    parts: Table[PartLayout]
+    contributions: Table[NextFrame]
     """[slots]: those in `state.contributions`; also where those to be sent again are put."""
     scales: Annotated[NDArray[np.float64], "float64[:, ::1]"]
     units: Annotated[NDArray[np.float64], "float64[:, ::1]"]
-    """[segments, 256], by exponent: what a number is multiplied by to become a word, and back."""
+    """[parts, 256], by exponent: what a number is multiplied by to become a word, and back."""
     weights: Words
     """The check word's weights of a block's words, and then its columns'."""
     frame_weights: Annotated[NDArray[np.uint32], "Array(uint32, 1, 'C', True)"]

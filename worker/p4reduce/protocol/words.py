@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from p4reduce.protocol.state import Segment
+from p4reduce.protocol.state import PartLayout
 from p4reduce_runtime.kernels import kernel
 from p4reduce_runtime.records import Table
 
@@ -17,13 +17,13 @@ def swap(word: np.uint32) -> np.uint32:
     return np.uint32(high | low)
 
 
-@kernel("int64(Segment[::1], int64)")
-def segment_of(segments: Table[Segment], block: int) -> int:
-    """Return the segment that a block is of: the last one that begins at it or before."""
-    low, high = 0, len(segments)
+@kernel("int64(PartLayout[::1], int64)")
+def part_of(parts: Table[PartLayout], block: int) -> int:
+    """Return the part that a block is of: the last one that begins at it or before."""
+    low, high = 0, len(parts)
     while high - low > 1:
         middle = (low + high) >> 1
-        if segments[middle].first_block <= block:
+        if parts[middle].first_block <= block:
             low = middle
         else:
             high = middle

@@ -44,6 +44,7 @@ from torch._C._distributed_c10d import GradBucket
 from torch._C._profiler import _RecordFunctionFast
 
 from p4reduce.codecs import Floats
+from p4reduce.collective_queue import CollectiveFuture, CollectiveQueue
 from p4reduce.communicator import Communicator
 from p4reduce.compressors import Compressor
 from p4reduce.compressors.all_reduce import Begun, BucketReport, begin, finish
@@ -52,12 +53,9 @@ from p4reduce.errors import (
     CommunicatorClosedError,
     InvalidTensorError,
     NotFiniteError,
-    P4ReduceError,
     PeerRefusedError,
-    Reason,
 )
 from p4reduce.group import group_of
-from p4reduce.pytorch.bucket_threads import BucketThreads
 from p4reduce.pytorch.fallback import check_fallback, fall_back
 from p4reduce.pytorch.staging import OnHost, stage
 from p4reduce.stats import CollectiveStats
@@ -73,6 +71,8 @@ REFUSED = (
 )
 _Prepared = Begun | BaseException | None
 """A compressed bucket, the error of one that failed, or None for a bucket that is sent dense."""
+_READY = 2
+"""Buckets that may be compressed and not summed: one is sent, the next waits for it. More would only take memory."""
 _EXIT_S = 5.0
 """How long the end of the interpreter waits for the background threads."""
 
@@ -109,12 +109,12 @@ class PassReport:
 
 
 class DDPState:
-    """What the hook keeps between buckets: communicator, compressor, names, and the threads that sum buckets.
+    """What the hook keeps between buckets: communicator, compressor, names, and the thread that compresses.
 
-    They run in the order of the buckets, so that every rank calls the same collectives in the same order, and overlap
-    with the rest of the backward pass; while a bucket is sent, the next is compressed. Until `close()` no other
-    collective may be called on the communicator while a backward pass runs. `close()` ends the threads and leaves the
-    communicator open; at the end of the interpreter both are closed.
+    Buckets are summed in their order, by the communicator's queue, so that every rank calls the same collectives in
+    the same order, during the rest of the backward pass; while a bucket is sent, the next is compressed. Until
+    `close()` no other collective may be called on the communicator while a backward pass runs. `close()` waits for the
+    buckets and leaves the communicator open; at the end of the interpreter both are closed.
 
     All ranks make it at the same time: it compares their options in a collective.
 
@@ -133,8 +133,8 @@ class DDPState:
         on_nonfinite: Literal["raise", "skip"] = "raise",
         fallback: Literal["gloo"] | None = None,
     ) -> None:
-        """`comm` may be a process group of the backend p4reduce: the hook then uses its communicator, and waits at the
-        first bucket of a backward pass until the collectives that were called before have ended.
+        """`comm` may be a process group of the backend p4reduce: the hook then uses its communicator, and buckets are
+        summed after the group's collectives that were called before.
 
         `compressor` works in float32, also on gradients of float16 and bfloat16, whose means it rounds to their type;
         residues are float32.
@@ -159,10 +159,8 @@ class DDPState:
             raise ValueError(f'on_nonfinite is {on_nonfinite!r}; give "raise" or "skip"')
         if fallback not in _FALLBACKS:
             raise ValueError(f'fallback is {fallback!r}; give "gloo" or None')
-        self._drain: Callable[[], None] | None = None
-        """Waits for the collectives of the process group whose communicator it is."""
         if isinstance(comm, dist.ProcessGroup):
-            comm, self._drain = _communicator_of(comm)
+            comm = _communicator_of(comm)
         peers: dist.ProcessGroup | None = None
         if isinstance(module, torch.nn.parallel.DistributedDataParallel):
             ranks = dist.get_world_size(module.process_group)
@@ -209,7 +207,11 @@ class DDPState:
         self._began_pass: tuple[float, CollectiveStats] | None = None
         self._elements = 0
         """Handed in since then."""
-        self._threads = BucketThreads()
+        self._compressing = CollectiveQueue("p4reduce-compress")
+        """While one bucket is summed, the next is compressed on this queue's thread."""
+        self._places = threading.Semaphore(_READY)
+        self._pending: CollectiveFuture[None] | None = None
+        """Of the last bucket handed in."""
         self._failing = threading.Lock()
         self._closed = False
         self._process = os.getpid()
@@ -230,8 +232,6 @@ class DDPState:
         index, last = bucket.index(), bucket.is_last()
         if index == 0:
             self.reports = []
-            if self._drain is not None:
-                self._drain()
             self._elements = 0
             if self._after_pass:
                 self._began_pass = (time.perf_counter(), self.comm.stats.copy())
@@ -246,10 +246,11 @@ class DDPState:
         gradients = [_same_part(buffer, given, gradient) for gradient in bucket.gradients()]
         parts = dict(zip(self._names_of(bucket.parameters()), gradients, strict=True))
         begun = _Bucket(index, last, given, buffer, parts, staged, staged.future())
-        if index == 0 and last:
-            self._run(begun, self._prepare(begun))
-        else:
-            self._threads.put(lambda: self._prepare(begun), lambda prepared: self._run(begun, prepared))
+        alone = index == 0 and last
+        ahead = None
+        if self.compressor is not None and not alone:
+            ahead = self._compressing.submit(lambda: self._prepare_ahead(begun))
+        self._pending = self.comm.queue.submit(lambda: self._run(begun, ahead), inline=alone)
         if last:
             self.wait()
             if self._began_pass is not None:
@@ -285,19 +286,21 @@ class DDPState:
 
     def wait(self) -> None:
         """Return when the buckets handed in so far are done; raise what went wrong with one of them."""
-        self._threads.wait()  # each collective has the communicator's own deadline
+        if self._pending is not None:
+            self._pending.wait()  # each collective has the communicator's own deadline
         if self.error is not None:
             raise self.error
 
     def close(self) -> None:
-        """End the threads, once they have summed the buckets they were given. Idempotent.
+        """Return once the buckets handed in are summed, and take no further ones. Idempotent.
 
         The communicator stays open: close it too, or give it to a new DDPState.
         """
         self.comm.check_process()
         if not self._closed:
             self._closed = True
-            self._threads.end()
+            if self._pending is not None:
+                self._pending.wait()
 
     def __enter__(self) -> Self:
         return self
@@ -305,7 +308,8 @@ class DDPState:
     def __exit__(
         self, error_type: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is not None and self._threads.busy:  # the others would wait for buckets that this rank does not send
+        if error is not None and self._pending is not None and not self._pending.done():
+            # the others would wait for buckets that this rank does not send
             with self._failing:
                 self.error = self.error or error
             self.comm.close(wait=False)
@@ -316,7 +320,8 @@ class DDPState:
         if not self._closed and self._process == os.getpid():  # not in a forked child
             self._closed = True
             self.comm.close(wait=self.error is None)
-            self._threads.end(_EXIT_S)
+            if self._pending is not None:
+                self._pending.wait(_EXIT_S)
 
     def _fail(self, error: BaseException) -> None:
         """Keep the first error. Unless all ranks have it, leave the job, so that they do not wait for this one."""
@@ -339,8 +344,13 @@ class DDPState:
     def _names_of(self, parameters: list[torch.Tensor]) -> list[str]:
         return [self._names.setdefault(parameter, f"parameter{len(self._names)}") for parameter in parameters]
 
+    def _prepare_ahead(self, bucket: _Bucket) -> _Prepared:
+        """Do `_prepare` on the thread that compresses, where not too many buckets wait already."""
+        self._places.acquire()
+        return self._prepare(bucket)
+
     def _prepare(self, bucket: _Bucket) -> _Prepared:
-        """On the first thread: check and compress a bucket, without changing any state; return an error."""
+        """Check and compress a bucket, without changing any state; return an error."""
         try:
             if self.error is not None:
                 raise self.error
@@ -356,9 +366,10 @@ class DDPState:
         except BaseException as error:
             return error
 
-    def _run(self, bucket: _Bucket, prepared: _Prepared) -> None:
-        """On the second thread: sum a bucket, and write its mean over its gradients."""
+    def _run(self, bucket: _Bucket, ahead: CollectiveFuture[_Prepared] | None) -> None:
+        """In the bucket's turn: sum it, and write its mean over its gradients. `ahead`: what `_prepare` returns."""
         try:
+            prepared = self._prepare(bucket) if ahead is None else ahead.result()
             if self.error is not None:
                 raise self.error
             with torch.no_grad(), _RecordFunctionFast("p4reduce:bucket"):
@@ -374,6 +385,9 @@ class DDPState:
             self._fail(error)
             if not bucket.future.done():
                 bucket.future.set_exception(error)  # type: ignore[arg-type]  # torch types it as the value
+        finally:
+            if ahead is not None:
+                self._places.release()
 
     def _begin_step(self, only_bucket: bool) -> None:
         self._skipping = False
@@ -383,19 +397,15 @@ class DDPState:
 
     def _sum_or_refuse(self, bucket: _Bucket, prepared: _Prepared) -> None:
         """Sum a bucket. If one rank cannot, all ranks raise or skip the step."""
-        refusal: P4ReduceError
         try:
             if isinstance(prepared, BaseException):
                 raise prepared
             self._sum(bucket.buffer, bucket.parts, prepared)
             return
-        except PeerRefusedError as error:
-            refusal, reasons = error, error.reasons
-        except InvalidTensorError as error:
-            reasons = dict(self.comm.refuse(error))
-            refusal = (_not_finite(bucket) if isinstance(error, NotFiniteError) else None) or error
-        if self.on_nonfinite != "skip" or set(reasons.values()) != {Reason.NOT_FINITE}:
-            raise refusal
+        except (InvalidTensorError, PeerRefusedError) as error:
+            if not self.comm.settle(error) or self.on_nonfinite != "skip":
+                named = _not_finite(bucket) if isinstance(error, NotFiniteError) else None
+                raise (named or error) from None
         self._skipping = True
         self.skipped_steps += 1
         if self.compressor is not None and self._before is not None:
@@ -430,8 +440,8 @@ def ddp_hook(state: DDPState, bucket: GradBucket, *further: object) -> torch.fut
     return state.reduce(bucket)
 
 
-def _communicator_of(group: dist.ProcessGroup) -> tuple[Communicator, Callable[[], None]]:
-    """Return what sums for a process group, and what waits for the collectives that it has begun."""
+def _communicator_of(group: dist.ProcessGroup) -> Communicator:
+    """Return what sums for a process group."""
     from p4reduce.pytorch.backend.group import ProcessGroupP4Reduce  # needs a newer torch than the hook
 
     if not isinstance(group, ProcessGroupP4Reduce):
@@ -439,7 +449,7 @@ def _communicator_of(group: dist.ProcessGroup) -> tuple[Communicator, Callable[[
             f"the process group's backend is {dist.get_backend(group)}: give one of the backend p4reduce, "
             "or a communicator"
         )
-    return group.join(), group.drain
+    return group.join()
 
 
 def _compare_options(comm: Communicator, options: dict[str, tuple[Any, tuple[Any, ...]]]) -> None:

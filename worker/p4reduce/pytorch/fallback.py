@@ -38,9 +38,9 @@ from p4reduce.errors import (
     P4ReduceError,
 )
 from p4reduce.membership import EpochMembership
+from p4reduce.protocol.blocks import Blocks, Words
 from p4reduce.protocol.call import Call, Kind, agreed_part, describe, kind_of
 from p4reduce.protocol.refusal import reason_in
-from p4reduce.protocol.source import BlockSource, Words
 from p4reduce.rejoin import CLOSE_PATIENCE_S, Joiner, Rejoin, check_same_job, outcome_of
 from p4reduce.resync import (
     CollectiveOutcome,
@@ -119,14 +119,14 @@ def _tensor(data: bytes) -> torch.Tensor:
     return torch.from_numpy(np.frombuffer(data, np.uint8).copy())
 
 
-def sum_blocks(group: Group, source: BlockSource, block_words: int) -> tuple[NDArray[np.uint8], Words]:
+def sum_blocks(group: Group, blocks: Blocks, block_words: int) -> tuple[NDArray[np.uint8], Words]:
     """Return the agreed exponents [blocks] and the summed words [blocks, block_words], as the switch would."""
-    held = np.where(source.nonzero, source.exponents + np.uint8(1), 0).astype(np.uint8)
+    held = np.where(blocks.nonzero, blocks.exponents + np.uint8(1), 0).astype(np.uint8)
     exponents = group.largest(held) - np.uint8(1)  # 0, held by no rank, becomes UNTOUCHED
-    words = np.zeros((source.n_blocks, block_words), np.int64)
-    mine = np.flatnonzero(source.nonzero)
+    words = np.zeros((blocks.n_blocks, block_words), np.int64)
+    mine = np.flatnonzero(blocks.nonzero)
     if len(mine):
-        words[mine] = source.encode(mine, exponents[mine]).view(">i4")
+        words[mine] = blocks.encode(mine, exponents[mine]).view(">i4")
     return exponents, (group.total(words) & 0xFFFFFFFF).astype(">u4").view(">i4")
 
 
@@ -191,7 +191,7 @@ class Fallback:
         self,
         communicator: Communicator,
         call: Call,
-        source: BlockSource,
+        blocks: Blocks,
         attempt: Callable[[], FinishedCollective],
         timeout_s: float,
     ) -> FinishedCollective:
@@ -202,7 +202,7 @@ class Fallback:
             if self._away:
                 try:
                     with _logged(communicator, call):
-                        outcome = self._over_group(communicator, call, source)
+                        outcome = self._over_group(communicator, call, blocks)
                 except RuntimeError as error:
                     failure = CollectiveError(f"the switch is away, and the process group failed too: {error}")
                     communicator.fail(failure)
@@ -214,7 +214,7 @@ class Fallback:
                 if outcome is not None:
                     self.kept = outcome
                     communicator.operations += 1
-                    return ResyncedCollective(call, source, outcome)
+                    return ResyncedCollective(call, blocks, outcome)
                 continue
             try:
                 finished = attempt()
@@ -239,7 +239,7 @@ class Fallback:
             cause=str(cause),
         )
 
-    def _over_group(self, communicator: Communicator, call: Call, source: BlockSource) -> CollectiveOutcome | None:
+    def _over_group(self, communicator: Communicator, call: Call, blocks: Blocks) -> CollectiveOutcome | None:
         """Return what the collective came to; None when there is to be another try, here or over the switch."""
         assert self._return is not None
         lease, back = communicator.lease, self._return.epoch()
@@ -247,7 +247,7 @@ class Fallback:
         rows = self._group.gather(mine + _CALL.pack(0 if back is None else back.lease.epoch, *call.words(0)))
         progress = [unpack_progress(row[: len(mine)]) for row in rows]
         if len({rank_progress.ended for rank_progress in progress}) > 1:
-            return sync_lagging_ranks(progress, lease.rank, self.kept, source, lease.block_words, self._group)
+            return sync_lagging_ranks(progress, lease.rank, self.kept, blocks, lease.block_words, self._group)
         called = [_CALL.unpack(row[len(mine) :]) for row in rows]
         epochs = {epoch for epoch, *_ in called}
         if len(epochs) == 1 and back is not None:
@@ -262,7 +262,7 @@ class Fallback:
             raise CollectiveMismatchError({rank: describe(words) for rank, words in enumerate(calls)})
         if refusals:
             return CollectiveOutcome(communicator.operations, refusals, np.zeros(0, np.uint8), np.zeros((0, 0), ">i4"))
-        return CollectiveOutcome(communicator.operations, {}, *sum_blocks(self._group, source, lease.block_words))
+        return CollectiveOutcome(communicator.operations, {}, *sum_blocks(self._group, blocks, lease.block_words))
 
     def _return_to_switch(self, communicator: Communicator, epoch: EpochMembership) -> None:
         communicator.enter_epoch(epoch)

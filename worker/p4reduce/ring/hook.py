@@ -19,8 +19,8 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import GradBucket
 
 from p4reduce.codecs.inceptionn import Inceptionn
+from p4reduce.collective_queue import CollectiveFuture, CollectiveQueue
 from p4reduce.errors import CollectiveError, CommunicatorClosedError, InvalidTensorError
-from p4reduce.pytorch.bucket_threads import BucketThreads
 from p4reduce.ring.process_group import Neighbours
 from p4reduce.ring.schedule import MOST_RANKS, mean_over_ring
 from p4reduce.timeouts import DEFAULT_TIMEOUT_S, Timeout, timeout_seconds
@@ -31,7 +31,7 @@ FINISHED = "this RingState is finished: fix that on all ranks, wrap the module a
 
 
 class RingState:
-    """What the hook keeps between buckets: the neighbours in the ring, and the thread on which buckets go round.
+    """What the hook keeps between buckets: the neighbours in the ring, and the queue of buckets that go round.
 
     Make it on all ranks at the same place: they compare their codecs' settings. The first error ends the state; a NaN
     or an infinity on one rank is an error on all ranks, in the same bucket.
@@ -59,7 +59,9 @@ class RingState:
         self._neighbours = Neighbours(group, codec, timeout_seconds(timeout_s))
         self._compare_settings(group)
         self._closed = False
-        self._threads = BucketThreads()
+        self._queue = CollectiveQueue("p4reduce-ring")
+        self._pending: CollectiveFuture[None] | None = None
+        """Of the last bucket handed in."""
 
     @property
     def bytes_sent(self) -> int:
@@ -74,17 +76,18 @@ class RingState:
             raise self.error
         buffer, name, last = bucket.buffer(), f"gradient bucket {bucket.index()}", bucket.is_last()
         future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
-        self._threads.put(lambda: None, lambda _: self._run(buffer, name, future))
+        self._pending = self._queue.submit(lambda: self._run(buffer, name, future))
         if last:
-            self._threads.wait()
+            self._pending.wait()
             if self.error is not None:
                 raise self.error
         return future
 
     def close(self) -> None:
-        """End the thread, once it has done what it was given."""
+        """Return once the buckets handed in are done, and take no further ones."""
         self._closed = True
-        self._threads.end()
+        if self._pending is not None:
+            self._pending.wait()
 
     def _run(self, buffer: torch.Tensor, name: str, future: torch.futures.Future[torch.Tensor]) -> None:
         try:

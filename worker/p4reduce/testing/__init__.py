@@ -5,5 +5,5 @@ ResettableGroup     the same, with epochs: `reset` ends one, and the ranks join 
 ReferenceSwitch     that switch: the protocol as docs/protocol.md has it, with checks that no rank breaks it
 UdpSwitch           the same on a real UDP socket, for ranks that are processes
 in_process          exchanges and sums of all ranks in one thread, without frames: the switch's results, much faster
-TerribleNetwork     loses, repeats and reorders frames, from a seed
+World     loses, repeats and reorders frames, from a seed
 """

@@ -17,7 +17,7 @@ from p4reduce.codecs import Segment, Summed
 from p4reduce.compressors.exchange import Gradients, Outcome, Request, exchange
 from p4reduce.compressors.interface import Compressor
 from p4reduce.group import Group
-from p4reduce.protocol.source import UNTOUCHED, BlockSource, Words
+from p4reduce.protocol.blocks import UNTOUCHED, Blocks, Words
 
 Within = Sequence[AbstractContextManager[object]]
 """By rank: what its work is done within."""
@@ -76,22 +76,21 @@ def _sum(requests: Sequence[Request], group: Group, within: Within) -> list[list
 def sum_segment(parts: Sequence[Segment], group: Group, within: Within | None = None) -> list[Any]:
     """Sum one segment of all ranks; the results by rank."""
     within = within or [_NOTHING] * len(parts)
-    sources: list[BlockSource] = []
+    sources: list[Blocks] = []
     for part, its in zip(parts, within, strict=True):
         with its:
             sources.append(part.bind(group.world_size, group.block_words, False))
     summed = _sum_blocks(sources, group)
     results: list[Any] = []
-    for part, source, its in zip(parts, sources, within, strict=True):
+    for source, its in zip(sources, within, strict=True):
         with its:
-            (result,) = source.decode(*summed)
-            results.append(part.wrap(result))
+            results += source.decode(*summed)
         if not isinstance(results[-1], Summed):  # the only result that differs between ranks
             return results * len(parts)
     return results
 
 
-def _sum_blocks(sources: Sequence[BlockSource], group: Group) -> tuple[Words, NDArray[np.uint8]]:
+def _sum_blocks(sources: Sequence[Blocks], group: Group) -> tuple[Words, NDArray[np.uint8]]:
     """Return the summed words of all blocks, [blocks, block_words], and the exponents agreed for them, [blocks]."""
     exponents = np.full(sources[0].n_blocks, UNTOUCHED, np.uint8)
     held = np.logical_or.reduce([source.nonzero for source in sources])

@@ -5,11 +5,10 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from p4reduce_lab.bench.case import NETWORKS, TRAINING_PACKAGES, Case, Run, Series, Threshold
+from p4reduce_lab.bench.case import NETWORKS, TRAINING_PACKAGES, Case, Run, Threshold
 from p4reduce_lab.bench.cluster import Cluster, running_cluster
 from p4reduce_lab.bench.links import GBIT_1, MBIT_100, VETH
-from p4reduce_lab.bench.numbers import in_turn
-from p4reduce_lab.bench.training_steps import measure_steps
+from p4reduce_lab.bench.measuring import measure_in_turn, measure_steps
 
 WORKERS = 4
 BACKENDS = ("gloo", "p4reduce")
@@ -67,19 +66,11 @@ def _collective(cluster: Cluster, name: str, size: int) -> None:
 
 def _times(cluster: Cluster, what: str, name: str, size: int, *, calls: int, turns: int) -> dict[str, list[float]]:
     """Measure both backends in turn, and add their series; return the seconds of a call."""
-    run = cluster.run
     arguments: dict[str, Any] = {"name": name, "elements": size // 4, "dtype": "float32", "calls": calls}
+    once = {backend: partial(cluster.timed, "collective", peer=backend, **arguments) for backend in BACKENDS}
     for backend in BACKENDS:
-        cluster.timed("collective", peer=backend, **arguments)
-    found = in_turn(
-        {backend: partial(cluster.timed, "collective", peer=backend, **arguments) for backend in BACKENDS},
-        turns,
-        _LIMIT_S,
-        at_least=5,
-    )
-    for backend in BACKENDS:
-        run.add(Series(what, backend, str(cluster.link), "ms", [1000 * second for second in found[backend]]))
-    return found
+        once[backend]()
+    return measure_in_turn(cluster, what, once, turns=turns, limit_s=_LIMIT_S, at_least=5)
 
 
 def _steps(cluster: Cluster, variant: str) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import partial
 
 from p4reduce_lab.bench.case import NETWORKS, Case, Run, Series, Threshold
-from p4reduce_lab.bench.cases.dense import FLOAT_BYTES, MEGABYTE
 from p4reduce_lab.bench.cluster import Cluster, running_cluster, summed_up
 from p4reduce_lab.bench.links import GBIT_1, MBIT_100, Link
+from p4reduce_lab.bench.measuring import FLOAT_BYTES, MEGABYTE
 from p4reduce_lab.bench.numbers import in_turn
 from p4reduce_lab.bench.tensors import ALL_OVERLAP, NONE_OVERLAP, PATTERNS
 

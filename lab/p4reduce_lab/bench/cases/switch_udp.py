@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from p4reduce_contracts import artifacts
-from p4reduce_controller.jobs.slots import DEFAULT_SLOTS
+from p4reduce_controller.registry.slots import DEFAULT_SLOTS
 from p4reduce_lab.addresses import LOOPBACK, free_port
 from p4reduce_lab.bench import links, switches
 from p4reduce_lab.bench.case import Case, Run, Series, Threshold

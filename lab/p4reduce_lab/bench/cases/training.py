@@ -5,7 +5,7 @@ from __future__ import annotations
 from p4reduce_lab.bench.case import TRAINING_PACKAGES, Case, Run, Series, Threshold
 from p4reduce_lab.bench.cluster import Cluster, running_cluster
 from p4reduce_lab.bench.links import GBIT_1, LOOPBACK, MBIT_100
-from p4reduce_lab.bench.training_steps import STEPS, measure_steps
+from p4reduce_lab.bench.measuring import STEPS, measure_steps
 
 PEERS = ("gloo dense", "gloo fp16", "gloo PowerSGD", "p4reduce dense", "p4reduce AdaComp", "ring 2^-6")
 WORKERS = 4

@@ -8,23 +8,21 @@ from functools import partial
 import numpy as np
 
 from p4reduce.codecs import Floats
-from p4reduce.protocol.source import UNTOUCHED
+from p4reduce.protocol.blocks import UNTOUCHED
 from p4reduce_contracts.wire.geometry import DEFAULT
 from p4reduce_contracts.wire.lanes import lanes_per_word
 from p4reduce_lab.bench.case import NETWORKS, TRAINING_PACKAGES, Case, Run, Series, Threshold
-from p4reduce_lab.bench.cases.dense import FLOAT_BYTES, MEGABYTE
-from p4reduce_lab.bench.cluster import Cluster, running_cluster, summed_up
+from p4reduce_lab.bench.cluster import Cluster, running_cluster
 from p4reduce_lab.bench.links import GBIT_1, LOOPBACK, MBIT_100, Link
+from p4reduce_lab.bench.measuring import FLOAT_BYTES, MEGABYTE, measure_dense, measure_in_turn, measure_steps
 from p4reduce_lab.bench.numbers import in_turn, least_cpu_seconds
 from p4reduce_lab.bench.tensors import Kind, tensor
-from p4reduce_lab.bench.training_steps import measure_steps
 
 WORKERS = 4
 PEERS = ("gloo", "gloo fp16", "p4reduce", "p4reduce 16", "p4reduce 8")
 STEP_PEERS = ("gloo", "gloo fp16", "p4reduce 8")
 _QUICK_MB = 4
 _TURNS = 5
-_LIMIT_S = 60.0
 
 SIXTEEN = {
     (MBIT_100, "gloo"): Threshold("float32 in 16 bits, 100 Mbit/s, 4 MB, 4 workers: gloo / p4reduce", 2.7),
@@ -45,10 +43,10 @@ def measure(run: Run) -> None:
     kernels(run)
     with running_cluster(run, LOOPBACK, WORKERS) as cluster:
         sums(cluster, LOOPBACK, 25)
-        bfloat16(cluster, LOOPBACK, BFLOAT16[LOOPBACK])
+        bfloat16(cluster, BFLOAT16[LOOPBACK])
     with running_cluster(run, GBIT_1, WORKERS) as cluster:
         sums(cluster, GBIT_1, 25)
-        bfloat16(cluster, GBIT_1, BFLOAT16[GBIT_1])
+        bfloat16(cluster, BFLOAT16[GBIT_1])
         cluster.shape(MBIT_100)
         sums(cluster, MBIT_100, 4)
         steps(cluster)
@@ -75,7 +73,7 @@ def kernels(run: Run) -> None:
         assert not (exponents == UNTOUCHED).any()
         decoded = np.zeros(source.n_blocks * DEFAULT.block_words * lanes_per_word(segment.detail or 32), np.uint32)
         peers[f"{wire}, find exponents"] = partial(milliseconds, bind)
-        peers[f"{wire}, encode and decode"] = partial(milliseconds, partial(source.write_sent, exponents, decoded))
+        peers[f"{wire}, encode and decode"] = partial(milliseconds, partial(source.parts[0].sent, exponents, decoded))
     found = in_turn(peers, run.repetitions)
     for peer, times in found.items():
         run.add(Series("25 MB of float32, one core", peer, "in one process", "CPU ms", times))
@@ -84,44 +82,22 @@ def kernels(run: Run) -> None:
 
 def sums(cluster: Cluster, link: Link, megabytes: int) -> None:
     """Measure sums of a float32 tensor by all peers in turn."""
-    run = cluster.run
-    size = min(megabytes, _QUICK_MB) if run.quick else megabytes
-    elements = size * MEGABYTE // FLOAT_BYTES
-    counts: dict[str, dict[str, list[float]]] = {peer: {} for peer in PEERS}
-    for peer in PEERS:
-        cluster.all_reduce(peer, MEGABYTE // FLOAT_BYTES, check=True)
-
-    def once(peer: str) -> float:
-        return cluster.all_reduce(peer, elements, counts[peer])
-
-    found = in_turn({peer: partial(once, peer) for peer in PEERS}, run.repetitions, _LIMIT_S, at_least=1)
-    for peer, seconds in found.items():
-        times = [1000 * second for second in seconds]
-        what = f"dense float32, {size} MB, {WORKERS} workers"
-        sized = {"size": FLOAT_BYTES * elements, "ranks": WORKERS}
-        run.add(Series(what, peer, str(link), "ms", times, {}, summed_up(counts[peer]), **sized))
+    found = measure_dense(cluster, min(megabytes, _QUICK_MB) if cluster.run.quick else megabytes, PEERS)
     for (of_link, peer), threshold in SIXTEEN.items():
         if of_link == link:
-            run.ratio(threshold.name, found[peer], found["p4reduce 16"])
+            cluster.run.ratio(threshold.name, found[peer], found["p4reduce 16"])
 
 
-def bfloat16(cluster: Cluster, link: Link, threshold: Threshold) -> None:
+def bfloat16(cluster: Cluster, threshold: Threshold) -> None:
     """Measure the backend's all_reduce of 25 MB of bfloat16 beside gloo's."""
     run = cluster.run
     size = (_QUICK_MB if run.quick else 25) * MEGABYTE
     once = partial(cluster.timed, "collective", name="all_reduce", elements=size // 2, dtype="bfloat16")
     for backend in ("gloo", "p4reduce"):
         once(peer=backend)
-    found = in_turn(
-        {backend: partial(once, peer=backend) for backend in ("gloo", "p4reduce")},
-        run.repetitions,
-        _LIMIT_S,
-        at_least=1,
-    )
-    for backend, seconds in found.items():
-        times = [1000 * second for second in seconds]
-        what = f"all_reduce of {size // MEGABYTE} MB of bfloat16, {WORKERS} workers"
-        run.add(Series(what, backend, str(link), "ms", times, size=size, ranks=WORKERS))
+    peers = {backend: partial(once, peer=backend) for backend in ("gloo", "p4reduce")}
+    what = f"all_reduce of {size // MEGABYTE} MB of bfloat16, {WORKERS} workers"
+    found = measure_in_turn(cluster, what, peers, size=size)
     run.ratio(threshold.name, found["gloo"], found["p4reduce"])
 
 

@@ -11,10 +11,10 @@ from p4reduce_contracts import artifacts
 from p4reduce_contracts.jobs.lease import Lease, Level
 from p4reduce_contracts.wire import AGGREGATION_PORT, UPLINK_PORT
 from p4reduce_controller.config import HostAddress, SwitchConfig
-from p4reduce_controller.jobs.hello import Address
-from p4reduce_controller.jobs.model import Child, Grant, Parent
-from p4reduce_controller.jobs.slots import SlotRange
-from p4reduce_controller.jobs.tree import Tree, TreeSwitch
+from p4reduce_controller.registry.hello import Address
+from p4reduce_controller.registry.job import Child, Grant, Parent
+from p4reduce_controller.registry.slots import SlotRange
+from p4reduce_controller.registry.tree import Tree, TreeSwitch
 from p4reduce_lab.bench.load import EPOCH, JOB, headers, program
 from p4reduce_runtime import pipeline_folders
 from p4reduce_runtime.settings import MacAddress
@@ -87,7 +87,9 @@ class RackPrograms:
                 children.append(Child(_trunk(port, configs[below]), _SECRET + 0x8000 + below, ranks, _name(below)))
                 self._next[number, port] = Stop(below, UPLINK_PORT)
                 self._next[below, UPLINK_PORT] = Stop(number, port)
-        parent = Parent(level.parent, _trunk(UPLINK_PORT, configs[ROOT]), _SECRET + 0x8000 + number) if number else None
+        parent = None
+        if level.parent is not None:
+            parent = Parent(level.parent, _trunk(UPLINK_PORT, configs[ROOT]), _SECRET + 0x8000 + number)
         return Grant(JOB, "simulated", EPOCH, SlotRange(0, slots), tuple(children), parent, level.switch)
 
     @property

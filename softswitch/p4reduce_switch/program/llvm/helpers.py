@@ -7,7 +7,6 @@ compiler-rt for it, which is not linked.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property
 
 from llvmlite import ir
 
@@ -15,86 +14,26 @@ from p4reduce_switch.program.llvm.emitter import I8, I32, I64, POINTER, VOID, Em
 
 
 class Helpers:
-    """The functions; each is emitted on first use."""
+    """The functions of `_FUNCTIONS` as attributes; each is emitted on first use."""
 
     def __init__(self, module: Module) -> None:
         self.module = module
 
-    def _function(self, name: str, result: Value, arguments: list[Value], write: Callable[..., None]) -> Value:
+    def __getattr__(self, name: str) -> Value:
+        if name not in _FUNCTIONS:
+            raise AttributeError(name)
+        result, arguments, write = _FUNCTIONS[name]
         function = self.module.function(f"helper_{name}", result, arguments)
         function.attributes.add("noinline")
         emitter = Emitter(self.module, function)
         write(emitter, *function.args)
         emitter.end()
+        setattr(self, name, function)
         return function
-
-    # ---- wide numbers
-
-    @cached_property
-    def multiply(self) -> Value:
-        """`(out, a, b, count)`: out = a * b modulo 2^(64 count)."""
-        return self._function("multiply", VOID, [POINTER, POINTER, POINTER, I64], _multiply)
-
-    @cached_property
-    def divide(self) -> Value:
-        """`(quotient, rest, a, b, count)`, unsigned; b is not 0."""
-        return self._function("divide", VOID, [POINTER, POINTER, POINTER, POINTER, I64], _divide)
-
-    @cached_property
-    def shift_left(self) -> Value:
-        """`(out, a, by, count, fill)`: out = a << by, with by < 64 count."""
-        return self._function("shift_left", VOID, [POINTER, POINTER, I64, I64, I64], _shift_left)
-
-    @cached_property
-    def shift_right(self) -> Value:
-        """`(out, a, by, count, fill)`: out = a >> by; `fill` is the limb above the highest."""
-        return self._function("shift_right", VOID, [POINTER, POINTER, I64, I64, I64], _shift_right)
-
-    # ---- bytes
-
-    @cached_property
-    def same(self) -> Value:
-        """`(a, b, count) -> i64`: 1 when `count` bytes are equal, else 0."""
-        return self._function("same", I64, [POINTER, POINTER, I64], _same)
-
-    @cached_property
-    def append(self) -> Value:
-        """`(buffer, position, value, bits)`: write the low bits of `value` at bit `position`, over zeros."""
-        return self._function("append", VOID, [POINTER, I64, I64, I64], _append)
-
-    @cached_property
-    def sum_words(self) -> Value:
-        """`(bytes, count) -> i64`: the sum of 16-bit words modulo 65535; 0 only if all words are 0."""
-        return self._function("sum_words", I64, [POINTER, I64], _sum_words)
-
-    @cached_property
-    def crc16(self) -> Value:
-        """`(bytes, count) -> i64`: CRC-16/ARC."""
-        return self._function("crc16", I64, [POINTER, I64], _crc(0, 0xA001, 0, reflected=True))
-
-    @cached_property
-    def crc_ccitt(self) -> Value:
-        """`(bytes, count) -> i64`: CRC-16/CCITT-FALSE."""
-        return self._function("crc_ccitt", I64, [POINTER, I64], _crc(0xFFFF, 0x1021, 0, reflected=False))
-
-    @cached_property
-    def crc32(self) -> Value:
-        """`(bytes, count) -> i64`: CRC-32 of IEEE 802.3."""
-        return self._function("crc32", I64, [POINTER, I64], _crc(0xFFFFFFFF, 0xEDB88320, 0xFFFFFFFF, reflected=True))
-
-    @cached_property
-    def xor_words(self) -> Value:
-        """`(bytes, count, word) -> i64`: exclusive or of big-endian words of `word` bytes, 2 or 4."""
-        return self._function("xor_words", I64, [POINTER, I64, I64], _xor_words)
-
-    @cached_property
-    def first_bytes(self) -> Value:
-        """`(bytes, count) -> i64`: the first 8 bytes, or all of fewer, as a number."""
-        return self._function("first_bytes", I64, [POINTER, I64], _first_bytes)
 
 
 def _multiply(e: Emitter, out: Value, a: Value, b: Value, count: Value) -> None:
-    """Schoolbook multiplication: 64 x 64 bits in 128 is one machine instruction."""
+    """out = a * b modulo 2^(64 count), schoolbook multiplication: 64 x 64 bits in 128 is one machine instruction."""
     wide, word = ir.IntType(128), ir.Constant(ir.IntType(128), 64)
     e.clear(out, e.b.mul(count, e.i64(8)))
     with e.loop(count) as i:
@@ -112,7 +51,7 @@ def _multiply(e: Emitter, out: Value, a: Value, b: Value, count: Value) -> None:
 
 
 def _divide(e: Emitter, quotient: Value, rest: Value, a: Value, b: Value, count: Value) -> None:
-    """Long division bit by bit: shift a bit into the rest, and subtract b where the rest is not smaller."""
+    """Unsigned a / b, b not 0, bit by bit: shift a bit into the rest, and subtract b where the rest is not smaller."""
     size = e.b.mul(count, e.i64(8))
     e.clear(quotient, size)
     e.clear(rest, size)
@@ -150,6 +89,7 @@ def _divide(e: Emitter, quotient: Value, rest: Value, a: Value, b: Value, count:
 
 
 def _shift_left(e: Emitter, out: Value, a: Value, by: Value, count: Value, _fill: Value) -> None:
+    """out = a << by, with by < 64 count."""
     words, bits = e.b.lshr(by, e.i64(6)), e.b.and_(by, e.i64(63))
 
     def limb(index: Value) -> Value:
@@ -166,6 +106,7 @@ def _shift_left(e: Emitter, out: Value, a: Value, by: Value, count: Value, _fill
 
 
 def _shift_right(e: Emitter, out: Value, a: Value, by: Value, count: Value, fill: Value) -> None:
+    """out = a >> by; `fill` is the limb above the highest."""
     words, bits = e.b.lshr(by, e.i64(6)), e.b.and_(by, e.i64(63))
 
     def limb(index: Value) -> Value:
@@ -193,6 +134,7 @@ def _byte(e: Emitter, data: Value, index: Value) -> Value:
 
 
 def _same(e: Emitter, a: Value, b: Value, count: Value) -> None:
+    """Return 1 when `count` bytes are equal, else 0."""
     differs = e.local(I64)
     e.store(e.i64(0), differs)
     with e.loop(count) as i:
@@ -201,6 +143,7 @@ def _same(e: Emitter, a: Value, b: Value, count: Value) -> None:
 
 
 def _append(e: Emitter, buffer: Value, position: Value, value: Value, bits: Value) -> None:
+    """Write the low bits of `value` at bit `position`, over zeros."""
     with e.loop(bits) as i:
         at = e.b.add(position, i)
         bit = e.b.and_(e.b.lshr(value, e.b.sub(e.b.sub(bits, e.i64(1)), i)), e.i64(1))
@@ -211,7 +154,10 @@ def _append(e: Emitter, buffer: Value, position: Value, value: Value, bits: Valu
 
 
 def _sum_words(e: Emitter, data: Value, count: Value) -> None:
-    """Sum 32-bit words as the machine reads them; at the end 2^16 is 1 modulo 65535, and so is a swap of bytes."""
+    """Return the sum of 16-bit words modulo 65535; 0 only if all words are 0.
+
+    Sums 32-bit words as the machine reads them; at the end 2^16 is 1 modulo 65535, and so is a swap of bytes.
+    """
     total = e.local(I64)
     e.store(e.i64(0), total)
     with e.loop(e.b.lshr(count, e.i64(2))) as i:
@@ -262,6 +208,7 @@ def _crc(first: int, polynomial: int, last: int, *, reflected: bool) -> Callable
 
 
 def _xor_words(e: Emitter, data: Value, count: Value, word: Value) -> None:
+    """Return the exclusive or of big-endian words of `word` bytes, 2 or 4."""
     state, mask = e.local(I64), e.b.sub(word, e.i64(1))
     e.store(e.i64(0), state)
     with e.loop(count) as i:
@@ -271,9 +218,27 @@ def _xor_words(e: Emitter, data: Value, count: Value, word: Value) -> None:
 
 
 def _first_bytes(e: Emitter, data: Value, count: Value) -> None:
+    """Return the first 8 bytes, or all of fewer, as a number."""
     state = e.local(I64)
     e.store(e.i64(0), state)
     fewer = e.b.icmp_unsigned("<", count, e.i64(8))
     with e.loop(e.b.select(fewer, count, e.i64(8))) as i:
         e.store(e.b.or_(e.b.shl(e.load(I64, state), e.i64(8)), _byte(e, data, i)), state)
     e.b.ret(e.load(I64, state))
+
+
+_FUNCTIONS: dict[str, tuple[Value, list[Value], Callable[..., None]]] = {
+    "multiply": (VOID, [POINTER, POINTER, POINTER, I64], _multiply),
+    "divide": (VOID, [POINTER, POINTER, POINTER, POINTER, I64], _divide),
+    "shift_left": (VOID, [POINTER, POINTER, I64, I64, I64], _shift_left),
+    "shift_right": (VOID, [POINTER, POINTER, I64, I64, I64], _shift_right),
+    "same": (I64, [POINTER, POINTER, I64], _same),
+    "append": (VOID, [POINTER, I64, I64, I64], _append),
+    "sum_words": (I64, [POINTER, I64], _sum_words),
+    "crc16": (I64, [POINTER, I64], _crc(0, 0xA001, 0, reflected=True)),  # CRC-16/ARC
+    "crc_ccitt": (I64, [POINTER, I64], _crc(0xFFFF, 0x1021, 0, reflected=False)),  # CRC-16/CCITT-FALSE
+    "crc32": (I64, [POINTER, I64], _crc(0xFFFFFFFF, 0xEDB88320, 0xFFFFFFFF, reflected=True)),  # of IEEE 802.3
+    "xor_words": (I64, [POINTER, I64, I64], _xor_words),
+    "first_bytes": (I64, [POINTER, I64], _first_bytes),
+}
+"""By name: the type of the result, those of the arguments, and what emits the body."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from typing import Any, TypeVar
 
 from p4reduce_switch.program.errors import UnsupportedConstructError
 from p4reduce_switch.program.ir import build
@@ -27,9 +28,8 @@ from p4reduce_switch.program.ir.places import (
     union_of,
 )
 from p4reduce_switch.program.load.layout import VALID, Layout, field_of, find
-from p4reduce_switch.program.load.limits import MAX_BITS
+from p4reduce_switch.program.load.limits import MAX_BITS, MAX_NESTING
 from p4reduce_switch.program.load.reader import Place, shorten
-from p4reduce_switch.program.load.trampoline import Task, run
 
 ARITHMETIC = {op.value: op for op in Op}
 COMPARISON = {relation.value: relation for relation in ir.Relation}
@@ -37,6 +37,32 @@ JUNCTION = {junction.value: junction for junction in ir.Junction}
 BINARY = {*ARITHMETIC, *COMPARISON, *JUNCTION, "two_comp_mod", "sat_cast", "usat_cast"}
 
 Expression = Data | ir.Condition | HeaderRef | UnionRef | Stack
+
+
+CALLS_OF_A_LEVEL = 3
+
+T = TypeVar("T")
+Task = Generator["Task[Any]", Any, T]
+"""A recursive function without Python's stack: it yields its recursive calls to `run`."""
+
+
+def run(task: Task[T]) -> T:
+    """Run the generator, and return its result."""
+    stack: list[Task[Any]] = [task]
+    value: Any = None
+    while stack:
+        try:
+            inner = stack[-1].send(value)
+        except StopIteration as stop:
+            stack.pop()
+            value = stop.value
+        else:
+            if len(stack) >= CALLS_OF_A_LEVEL * MAX_NESTING:
+                raise UnsupportedConstructError(f"expressions nested deeper than {MAX_NESTING} levels")
+            stack.append(inner)
+            value = None
+    result: T = value
+    return result
 
 
 class Expressions:

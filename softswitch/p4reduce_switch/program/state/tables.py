@@ -19,15 +19,6 @@ EntryKey = tuple[Match, int]
 
 
 @dataclass(frozen=True)
-class KeyField:
-    """One key of a table; `match_type` is exact, lpm, ternary, range or optional."""
-
-    name: str
-    match_type: str
-    bitwidth: int
-
-
-@dataclass(frozen=True)
 class Entry:
     """A copy of an entry; packets and bytes are its direct counter, if the table has one.
 
@@ -78,7 +69,7 @@ class Table:
         `started_us` is the origin of the program's time, on the monotonic clock.
         """
         self.name = declared.name
-        self.keys = [KeyField(key.name, key.kind, key.bits) for key in declared.keys]
+        self.keys = declared.keys
         self.max_size = declared.max_size
         self.action_params = {action.name: list(action.parameters) for action in declared.actions}
         self.default_is_const = declared.default_is_const
@@ -265,7 +256,7 @@ class Table:
         if not self._needs_priority and priority != 0:
             raise ValueError(f"table {self.name} takes no priority")
         parts = zip(self.keys, match, strict=True)
-        return tuple(canonical(k.match_type, k.bitwidth, part, k.name) for k, part in parts), priority
+        return tuple(canonical(k.kind, k.bits, part, k.name) for k, part in parts), priority
 
     def _writable(self, match: Match, priority: int) -> EntryKey:
         if self.const:

@@ -40,11 +40,7 @@ from numpy.typing import NDArray
 
 from p4reduce.codecs import coordinates
 from p4reduce.codecs.coordinates import Part, RanksCoordinates
-from p4reduce.compressors.bins import mean_of
-from p4reduce.compressors.forms import Form
-from p4reduce.compressors.forms.gather import Stream
-from p4reduce.compressors.forms.interface import Message
-from p4reduce.compressors.forms.sum import Integers, lane_width
+from p4reduce.compressors.forms import Form, Integers, Message, Stream, lane_width
 from p4reduce.compressors.interface import AUTO
 from p4reduce.compressors.policy import Policy
 from p4reduce.compressors.registry import register
@@ -242,3 +238,8 @@ def _bits_of(elements: int, length: int) -> int:
 def _scale_from(largest: torch.Tensor) -> float:
     """Return the mean of the bins' largest |G|, as a float32 holds it."""
     return float(np.float32(mean_of(largest)))
+
+
+def mean_of(values: torch.Tensor) -> float:
+    """Return the mean, in double precision so that it cannot overflow; 0 of nothing, where torch's would be NaN."""
+    return float(values.mean(dtype=torch.float64)) if values.numel() else 0.0

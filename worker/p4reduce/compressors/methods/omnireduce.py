@@ -18,8 +18,7 @@ from typing import Final, Literal, get_args
 
 import torch
 
-from p4reduce.compressors.bins import by_bin
-from p4reduce.compressors.block_sparsifier import BlockSparsifier
+from p4reduce.compressors.block_sparsifier import BlockSparsifier, by_bin
 from p4reduce.compressors.policy import Policy
 from p4reduce.compressors.registry import register
 from p4reduce.compressors.step import Step

@@ -11,8 +11,7 @@ from typing import ClassVar
 import torch
 
 from p4reduce.codecs.formats import levels
-from p4reduce.compressors.forms import Form
-from p4reduce.compressors.forms.sum import Values
+from p4reduce.compressors.forms import Form, Values
 from p4reduce.compressors.interface import Compressor
 from p4reduce.compressors.policy import Policy
 from p4reduce.compressors.registry import register

@@ -30,21 +30,21 @@ from torch._C._distributed_c10d import (
 )
 from torch._C._profiler import _RecordFunctionFast
 
+from p4reduce.collective_queue import CollectiveFuture, CollectiveQueue
 from p4reduce.communicator import Communicator
 from p4reduce.errors import (
     CollectiveTimeoutError,
     CommunicatorClosedError,
-    NotFiniteError,
+    InvalidTensorError,
     P4ReduceError,
     PeerRefusedError,
-    Reason,
 )
 from p4reduce.pytorch.backend import sums
 from p4reduce.pytorch.backend.jobs import GroupJob, NoRoomError, join_job
 from p4reduce.pytorch.backend.options import BACKEND, GATHER_BYTES, Options
 from p4reduce.pytorch.backend.rendezvous import meet, part
 from p4reduce.pytorch.backend.routes import Routes
-from p4reduce.pytorch.backend.work import CollectiveThread, CollectiveWork
+from p4reduce.pytorch.backend.work import CollectiveWork
 from p4reduce.pytorch.staging import OnHost, is_staged, stage
 
 CLOSE_S = 5.0
@@ -125,10 +125,11 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
         self._job: GroupJob | None = None
         self._closed = False
         self._closing = threading.Lock()
-        self._thread = CollectiveThread(f"p4reduce-group-{group.group_id}")
+        self._queue = CollectiveQueue(f"p4reduce-group-{group.group_id}")
+        """Of the collectives over the switch, and of those over gloo in their place; the communicator's too."""
         self._gloo: Any = None
         self._second_gloo: Any = None
-        """Of the collective thread: the first one is called by other threads, in another order."""
+        """Of what the queue runs: the first one is called by other threads, in another order."""
         self._connect(group.timeout)
         self._companion = _c10d.ProcessGroup(group.group_rank, group.group_size)
         """Calls `_gloo`, without the interpreter's lock, by methods that `_gloo` has not."""
@@ -171,17 +172,13 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
     def join(self) -> Communicator:
         """Return what sums over the switch, once the collectives that were called before have ended.
 
-        All ranks call it; the first time they join the group's job. A caller that uses it for collectives of its own
-        calls `drain` on all ranks before them. Raises DistBackendError where the switch has no room.
+        All ranks call it; the first time they join the group's job. Its collectives and the group's come in one order,
+        that of the calls. Raises DistBackendError where the switch has no room.
         """
-        self._run_in_turn("join", lambda _timeout_s: self._communicator())
+        self._submit("join", [], BarrierOptions(), lambda _timeout_s: self._communicator()).wait()
         if self._job is None:
             raise _c10d.DistBackendError("the switch has no room for this process group: remove other jobs")
         return self._job.comm
-
-    def drain(self) -> None:
-        """Return once the collectives over the switch that were called before have ended on this rank."""
-        self._run_in_turn("drain", lambda _timeout_s: None)
 
     # Sums
 
@@ -406,7 +403,7 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
             if not wait:
                 self._job.comm.close(wait=False)
             self._job.close()
-        self._thread.close(CLOSE_S)
+        self._queue.drain(CLOSE_S)
         self._gloo = self._companion = self._second_gloo = None
         if together:
             part(self._store, self.rank(), self.size())
@@ -441,7 +438,6 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
         work = collective(*arguments)
         results = _list(arguments[0])
         staged = stage(results[0].device, [], [])
-        done = CollectiveWork(f"{BACKEND}:average", results, staged)
 
         def divide() -> None:
             with staged.writing(results):
@@ -449,7 +445,7 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
                 for tensor in results:
                     tensor.detach().copy_(_mean(tensor, self.size()))
 
-        return self._thread.submit(done, divide, asynchronous=bool(getattr(opts, "asyncOp", True)))
+        return CollectiveWork(f"{BACKEND}:average", results, staged, self._queue_up(divide, opts))
 
     def _sum_in_place(self, name: str, tensors: list[torch.Tensor], opts: Any) -> CollectiveWork:
         for tensor in tensors:
@@ -497,12 +493,9 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
             return None
         try:
             return over_switch(comm)
-        except NotFiniteError as error:
-            reasons = comm.refuse(error)
-        except PeerRefusedError as error:
-            reasons = error.reasons
-        if set(reasons.values()) != {Reason.NOT_FINITE}:
-            raise PeerRefusedError("all_reduce", reasons)
+        except (InvalidTensorError, PeerRefusedError) as error:
+            if not comm.settle(error):
+                raise
         return None
 
     def _sum_over_gloo(self, tensor: torch.Tensor, average: bool) -> torch.Tensor:
@@ -546,6 +539,7 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
                 if self.rank() == 0:
                     _log.warning("a process group of %d ranks takes gloo for all collectives: %s", self.size(), error)
                 return None
+            self._job.comm.queue = self._queue
         return self._job.comm
 
     def _connect(self, timeout: timedelta) -> None:
@@ -557,13 +551,7 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
                 for name in ("gloo/", "second/")
             )
 
-        work = CollectiveWork(f"{BACKEND}:connect", [], _NOTHING)
-        self._thread.submit(work, make, asynchronous=True)
-        work.wait(timeout)
-
-    def _run_in_turn(self, name: str, call: Callable[[float], object]) -> None:
-        work = self._submit(name, [], BarrierOptions(), call)
-        work.wait()
+        CollectiveWork(f"{BACKEND}:connect", [], _NOTHING, self._queue.submit(make)).wait(timeout)
 
     def _submit(
         self,
@@ -594,8 +582,11 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
 
         self._over_switch = True
         self._submitted += 1
-        work = CollectiveWork(full_name, outputs, staged)
-        return self._thread.submit(work, run, asynchronous=bool(getattr(opts, "asyncOp", True)))
+        return CollectiveWork(full_name, outputs, staged, self._queue_up(run, opts))
+
+    def _queue_up(self, call: Callable[[], None], opts: Any) -> CollectiveFuture[None]:
+        """Run `call` in its turn: on this thread if it comes at once and the caller waits."""
+        return self._queue.submit(call, inline=not getattr(opts, "asyncOp", True))
 
 
 def _options(kind: Any, given: Any, timeout: timedelta | None, op: Any = None, root: int | None = None) -> Any:

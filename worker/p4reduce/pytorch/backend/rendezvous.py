@@ -60,18 +60,26 @@ def _answer(store: Any, rank: int, timeout_s: float) -> str:
 def part(store: Any, rank: int, size: int) -> None:
     """Return on the others once rank 0 has called it, which had to remove the job, and may have the store.
 
-    Else the others could begin to make the next group while rank 0's store of this one is still there. A rank that
-    does not call it is waited for 2 s, as `Communicator.close` waits.
+    Else the others could begin to make the next group while rank 0's store of this one is still there. Rank 0 returns
+    once the others use the store no more: torch prints a stack trace where a store ends during a call. A rank that does
+    not call it is waited for 2 s, as `Communicator.close` waits.
     """
+    others = range(1, size)
     with suppress(RuntimeError):  # the store has gone with its process
         if rank:
             store.set(f"waits/{rank}", "")
-        keys = ["parted"] if rank else [f"waits/{other}" for other in range(1, size)]
-        for _ in _tries(_PART_S):
-            if store.check(keys):
-                break
-        if not rank:
+            _await(store, ["parted"])
+            store.set(f"left/{rank}", "")
+        else:
+            _await(store, [f"waits/{other}" for other in others])
             store.set("parted", "")
+            _await(store, [f"left/{other}" for other in others])
+
+
+def _await(store: Any, keys: list[str]) -> None:
+    for _ in _tries(_PART_S):
+        if not keys or store.check(keys):
+            break
 
 
 def _tries(timeout_s: float) -> Iterator[None]:

@@ -1,1 +1,0 @@
-"""The job service: the members, slots and epoch of each job."""

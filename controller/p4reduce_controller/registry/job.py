@@ -1,0 +1,240 @@
+"""A job in the registry: its members, and the grants that the switches of its tree must hold for it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Annotated
+
+from msgspec import Meta
+
+from p4reduce_contracts.errors import InvalidTensorError
+from p4reduce_contracts.jobs.answers import Count, WaitingSlot
+from p4reduce_contracts.jobs.errors import InvalidRequestError
+from p4reduce_contracts.jobs.lease import ONLY_SWITCH, Level
+from p4reduce_contracts.ranks import name_ranks
+from p4reduce_contracts.wire import MAX_JOBS, MAX_RANKS
+from p4reduce_contracts.wire.lanes import WIDTHS, check_lanes, check_width
+from p4reduce_controller.registry.hello import Address
+from p4reduce_controller.registry.slots import SlotRange
+
+FORMING = "FORMING"
+ACTIVE = "ACTIVE"
+
+LAST_EPOCH = 0xFFFF
+JobId = Annotated[int, Meta(ge=1, le=MAX_JOBS)]
+
+_LONGEST_RUN_ID = 256
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+
+
+Secret = Annotated[int, Meta(ge=0)]
+
+
+@dataclass(frozen=True)
+class Child:
+    """What contributes to a switch: a rank, or `switch` with the `ranks` behind it.
+
+    Its secret is in all its frames, and otherwise only in a rank's lease and the switches' entries.
+    """
+
+    address: Address
+    secret: Secret = field(repr=False)
+    ranks: tuple[int, ...]
+    switch: str = ""
+
+
+@dataclass(frozen=True)
+class Parent:
+    """The switch that a switch contributes to: its address, as seen here, and the secret of this switch there."""
+
+    switch: str
+    address: Address
+    secret: Secret = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Grant:
+    """What the entries of one switch for one job in one epoch contain.
+
+    A child's place in `children` is its bit. Without a `parent` the switch is the root of the job's tree. The grants of
+    a job differ in nothing else; two jobs' grants never have the same epoch.
+    """
+
+    job_id: JobId
+    name: str
+    epoch: Annotated[int, Meta(ge=1, le=LAST_EPOCH)]
+    slots: SlotRange
+    children: tuple[Child, ...]
+    parent: Parent | None = None
+    switch: str = ONLY_SWITCH
+    first_round: Annotated[int, Meta(ge=0, lt=1 << 32)] = 0
+    """Random, and the same in all grants of a job; 0: of a controller that had none."""
+
+    @property
+    def full(self) -> int:
+        """The `seen` bitmap of a round to which every child has contributed."""
+        return self.level.full
+
+    @property
+    def level(self) -> Level:
+        """The switch and its children as a lease has them."""
+        children = tuple(child.ranks for child in self.children)
+        return Level(self.switch, children, self.parent.switch if self.parent is not None else None)
+
+
+def rank_children(addresses: Sequence[Address], secrets: Sequence[int]) -> tuple[Child, ...]:
+    """Return the children of the only switch of a job: its ranks, which have these addresses and secrets."""
+    return tuple(
+        Child(address, secret, (rank,)) for rank, (address, secret) in enumerate(zip(addresses, secrets, strict=True))
+    )
+
+
+@dataclass
+class Member:
+    """A rank that has joined, of the launch `run_id`. Its `address` at `switch` is known once its HELLO has come there.
+
+    `target` names the switch that it sends to, "": the one address that all switches have for ranks.
+
+    `waiting` and `watching` count its open calls; `disconnected_at` is when the connection of the last of them ended.
+    `slot_wait` is what it waited for at its last heartbeat, None in no collective.
+    """
+
+    rank: Annotated[int, Meta(ge=0, lt=MAX_RANKS)]
+    nonce: Annotated[int, Meta(ge=0)]
+    last_seen: float = 0.0
+    run_id: str = ""
+    address: Address | None = None
+    switch: str = ""
+    target: str = ""
+    waiting: int = 0
+    watching: int = 0
+    disconnected_at: float | None = None
+    problem: str | None = None
+    slot_wait: WaitingSlot | None = None
+
+    def forget_address(self) -> None:
+        """Wait for another HELLO."""
+        self.address, self.switch = None, ""
+
+
+@dataclass
+class Job:
+    """A named group of `world_size` ranks that holds slots for as long as it exists.
+
+    `grants` are those of the switches of its tree, by name, the root first; none while ranks are missing. The job is
+    ACTIVE from when each of these switches holds its grant's entries; before that `installed` are those that do.
+    `lane_bits` 0 leaves the width to the workers; `lane_bound` is the largest |t| a rank may send in a lane.
+    `counted_from` is what a switch's counters showed before the job's first entries there, by switch.
+    `owner` is its creator (for the quotas), `problem` why it has no lease though every rank has joined, and
+    `last_reset` why it was reset last; each is None without such a reason.
+    `owner_lock` and `member_lock` are the digests of its tokens, "" where it has none.
+    An `ephemeral` job is removed when it has no members for some time; `empty_since` is when that began, None while it
+    has some, and `joined` whether it ever had one.
+    """
+
+    name: str
+    id: JobId
+    world_size: Annotated[int, Meta(ge=1, le=MAX_RANKS)]
+    slots: SlotRange
+    lane_bits: int = 0
+    lane_bound: int = 1
+    members: dict[int, Member] = field(default_factory=dict)
+    grants: dict[str, Grant] = field(default_factory=dict)
+    active: bool = False
+    installed: set[str] = field(default_factory=set)
+    last_reset: str | None = None
+    counted_from: dict[str, dict[str, Count]] = field(default_factory=dict)
+    owner: str = ""
+    problem: str | None = None
+    owner_lock: str = ""
+    member_lock: str = ""
+    ephemeral: bool = False
+    joined: bool = False
+    empty_since: float | None = None
+
+    @property
+    def private(self) -> bool:
+        """Whether it has tokens."""
+        return bool(self.owner_lock)
+
+    @property
+    def state(self) -> str:
+        """FORMING or ACTIVE."""
+        return ACTIVE if self.active else FORMING
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the present lease, 0 while FORMING."""
+        return next(iter(self.grants.values())).epoch if self.active else 0
+
+    @property
+    def tree(self) -> tuple[Level, ...]:
+        """The switches that sum for it, the root first; () while FORMING."""
+        return tuple(grant.level for grant in self.grants.values()) if self.active else ()
+
+    @property
+    def run_id(self) -> str:
+        """The launch of all its members."""
+        return next((member.run_id for member in self.members.values()), "")
+
+    def levels(self, rank: int) -> list[Level]:
+        """Return the switches of an ACTIVE job from that of the rank up to the root."""
+        levels = [self.grants[self.members[rank].switch].level]
+        while (parent := levels[-1].parent) is not None:
+            levels.append(self.grants[parent].level)
+        return levels
+
+    def secret(self, rank: int) -> int:
+        """Return the secret of a rank of an ACTIVE job."""
+        children = self.grants[self.members[rank].switch].children
+        return next(child.secret for child in children if child.ranks == (rank,) and not child.switch)
+
+    def missing(self, switch: str = "") -> str:
+        """Return why the job is not ACTIVE: the ranks, and the addresses for HELLO."""
+        absent = [rank for rank in range(self.world_size) if rank not in self.members]
+        silent = [rank for rank, member in sorted(self.members.items()) if member.address is None]
+        parts = []
+        if absent:
+            parts.append(f"{name_ranks(absent)} never joined")
+        problems = {rank: self.members[rank].problem for rank in silent}
+        plain = [rank for rank, problem in problems.items() if problem is None]
+        if plain:
+            where = f", expected at {switch} (`p4reduce controller run --switch` sets it)" if switch else ""
+            parts.append(f"the HELLO of {name_ranks(plain)} never arrived through the switch{where}")
+        parts += [problem for problem in problems.values() if problem is not None]
+        return "; ".join(parts) or self.problem or self._without_entries()
+
+    def _without_entries(self) -> str:
+        if len(self.grants) < 2:
+            return "every rank is there, but the switch has not taken the job's entries"
+        names = ", ".join(name for name in self.grants if name not in self.installed)
+        return f"every rank is there, but these switches have not taken the job's entries: {names}"
+
+
+def check_run_id(run_id: str) -> None:
+    """Raise InvalidRequestError unless `run_id` may be a launch's."""
+    if len(run_id) > _LONGEST_RUN_ID:
+        raise InvalidRequestError(f"a run id has at most {_LONGEST_RUN_ID} characters, not {len(run_id)}")
+
+
+def check_name(name: str) -> None:
+    """Raise InvalidRequestError unless `name` may be a job's."""
+    if not _NAME.fullmatch(name):
+        raise InvalidRequestError(
+            f"{name!r} cannot name a job: use 1 to 63 letters, digits, dots, dashes and underscores, "
+            "beginning with a letter or digit"
+        )
+
+
+def check_job_lanes(name: str, world_size: int, bits: int, bound: int) -> None:
+    """Raise InvalidRequestError unless every sum of `world_size` integers of at most `bound` fits the job's lanes."""
+    if bound < 1:
+        raise InvalidRequestError(f"the lane bound is the largest |t| that a rank may send: use 1 or more, not {bound}")
+    try:
+        if bits:
+            check_width(bits)
+        check_lanes(world_size, bound, bits or WIDTHS[-1], f"job {name}")
+    except InvalidTensorError as error:
+        raise InvalidRequestError(str(error)) from None

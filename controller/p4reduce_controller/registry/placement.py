@@ -1,0 +1,64 @@
+"""The grants of a job: what each switch of its tree must hold for it, by the places of its ranks and the links."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from p4reduce_contracts.jobs.lease import Level
+from p4reduce_controller.registry.job import Child, Grant, Job, Parent
+from p4reduce_controller.registry.links import Link, Links
+from p4reduce_controller.registry.tree import PlacementError, Tree
+
+_LAST_ROUND = (1 << 32) - 1
+
+
+def place(job: Job, tree: Tree, links: Links) -> dict[str, Level]:
+    """Return the switches that sum for a job whose ranks have all sent their HELLO, by name, the root first.
+
+    Raises PlacementError, also for a link that is not known.
+    """
+    levels = tree.place({rank: job.members[rank].switch for rank in range(job.world_size)})
+    problems = [links.problem(level.switch) for level in levels.values() if level.parent is not None]
+    if known := [problem for problem in problems if problem is not None]:
+        raise PlacementError("; ".join(known))
+    return levels
+
+
+def make_grants(
+    job: Job, epoch: int, levels: Mapping[str, Level], links: Links, draw_secret: Callable[[], int]
+) -> dict[str, Grant]:
+    """Return the grants of the switches of `levels`, as `place` returned them, with new secrets and a first round."""
+    first_round = 1 + draw_secret() % _LAST_ROUND
+    below = {(level.parent, level.ranks): level.switch for level in levels.values()}
+    grants: dict[str, Grant] = {}
+    for name, level in levels.items():
+        children = []
+        for ranks in level.children:
+            switch = below.get((name, ranks), "")
+            address = _known_link(links, switch).child if switch else job.members[ranks[0]].address
+            assert address is not None, "every HELLO is there"
+            children.append(Child(address, draw_secret(), ranks, switch))
+        parent = None
+        if level.parent is not None:
+            secret = _child(grants[level.parent], name).secret
+            parent = Parent(level.parent, _known_link(links, name).parent, secret)
+        grants[name] = Grant(job.id, job.name, epoch, job.slots, tuple(children), parent, name, first_round)
+    return grants
+
+
+def used_link(job: Job, switch: str) -> Link | None:
+    """Return the link of a switch to its parent as the job's grants have it, None where they have none."""
+    if switch not in job.grants or (parent := job.grants[switch].parent) is None:
+        return None
+    return Link(_child(job.grants[parent.switch], switch).address, parent.address)
+
+
+def _child(grant: Grant, switch: str) -> Child:
+    """Return the child that is `switch`."""
+    return next(child for child in grant.children if child.switch == switch)
+
+
+def _known_link(links: Links, switch: str) -> Link:
+    link = links.link(switch)
+    assert link is not None, "every link of a job is known"
+    return link

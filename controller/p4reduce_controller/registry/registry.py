@@ -1,0 +1,616 @@
+"""The registry: every job and its members, as a state machine without I/O.
+
+Events (create, join, HELLO, heartbeat, leave, ...) come in with the time in seconds; what each switch must
+hold as a consequence is `grants(switch)`. Its reconciler reports back with `installed` or
+`install_failed`.
+A job goes
+
+    FORMING --every rank's HELLO is there--> FORMING with grants --all installed--> ACTIVE
+       ^                                                                               |
+       +------ a rank leaves, ends or joins again, a switch restarts ------------------+
+
+There is a grant for each switch that the places of the ranks need, all of them in one new epoch. A reset of an
+ACTIVE job drops all members: calls with their nonces are answered with the reason, and they must join again.
+
+The state for a later run of the controller is saved at every step (`JobStore`), and read with `restore`. Only
+making and removing a job, and drawing an epoch, depend on that: a failing disk stops nothing else. An older
+state on the disk is safe, since the switch is compared with it, and members without heartbeats are dropped.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Collection, Iterable
+from enum import StrEnum
+from typing import Protocol
+
+from p4reduce_contracts.artifacts import SwitchGeometry
+from p4reduce_contracts.jobs.answers import Count, WaitingSlot
+from p4reduce_contracts.jobs.errors import (
+    ControllerFailedError,
+    InvalidRequestError,
+    JobExistsError,
+    MemberResetError,
+    PlaceTakenError,
+    QuotaExceededError,
+    StoreError,
+    SwitchFullError,
+    UnknownJobError,
+)
+from p4reduce_contracts.jobs.lease import ONLY_SWITCH
+from p4reduce_contracts.jobs.reasons import job_removed, rank_left
+from p4reduce_contracts.ranks import name_ranks
+from p4reduce_contracts.wire import MAX_JOBS, SECRET_BITS
+from p4reduce_controller.config import QuotaConfig
+from p4reduce_controller.registry.hello import Hello
+from p4reduce_controller.registry.job import Grant, Job, Member, check_job_lanes, check_name, check_run_id
+from p4reduce_controller.registry.links import LINK_JOB, Links
+from p4reduce_controller.registry.placement import make_grants, place, used_link
+from p4reduce_controller.registry.slots import SlotAllocator, SlotRange
+from p4reduce_controller.registry.tokens import Tokens, lock
+from p4reduce_controller.registry.tree import PlacementError, Tree
+from p4reduce_runtime.logs import event
+
+_log = logging.getLogger(__name__)
+
+RECONNECT_S = 1.0
+"""How long after its connection ended a member is dropped: it may reconnect in that time."""
+NEVER_JOINED_S = 300.0
+"""How long an ephemeral job is kept before its first rank joins: kernels may be compiled first."""
+_MOST_WAITS = 4  # of one member at a time: every change wakes each of them
+_MOST_FORMER = 4096
+_UNKNOWN_MEMBER = "the controller has no such member: it restarted after the job's reset, or the reset was long ago"
+
+
+class Cause(StrEnum):
+    """Why a job was reset, as a label of the metrics; the reason is a text with names."""
+
+    LEFT = "rank left"
+    REMOVED = "job removed"
+    DISCONNECTED = "rank gone"
+    SILENT = "rank silent"
+    JOINED_AGAIN = "rank joined again"
+    SWITCH_LOST = "switch lost"
+    SWITCH_REFUSED = "switch refused entries"
+    LINK_CHANGED = "link changed"
+    RECONFIGURED = "switches reconfigured"
+    NO_EPOCH = "no epoch"
+
+    @property
+    def level(self) -> int:
+        """The log level: a reset that was requested is no warning."""
+        return logging.INFO if self in (Cause.LEFT, Cause.REMOVED) else logging.WARNING
+
+
+def _at(member: Member) -> str:
+    return "" if member.address is None else f" at {member.address.host}:{member.address.udp_port}"
+
+
+class JobStore(Protocol):
+    """Where the registry's jobs are saved; see `store.Store`. Each method raises StoreError when that fails."""
+
+    def draw_epoch(self, slots: SlotRange, in_use: Collection[int], switches: Collection[str]) -> int: ...
+    def save(self, job: Job) -> None: ...
+    def delete(self, name: str) -> None: ...
+
+
+def _random_nonce() -> int:
+    return secrets.randbits(64)
+
+
+def _random_secret() -> int:
+    return secrets.randbits(SECRET_BITS)
+
+
+class Registry:
+    """All jobs of one tree of switches, or several. One thread only may call it.
+
+    `version` rises when an answer may change.
+    """
+
+    def __init__(
+        self,
+        geometry: SwitchGeometry,
+        store: JobStore,
+        heartbeat_timeout_s: float = 10.0,
+        draw_nonce: Callable[[], int] = _random_nonce,
+        draw_secret: Callable[[], int] = _random_secret,
+        quotas: QuotaConfig | None = None,
+        tree: Tree | None = None,
+        links: Links | None = None,
+    ) -> None:
+        """`geometry` is that of every switch; a slot has the same number in all of them."""
+        self.geometry = geometry
+        self.tree = tree or Tree()
+        self.links = links or Links(self.tree)
+        self._max_world_size = min(geometry.max_world_size, self.tree.max_world_size)
+        self.slots = SlotAllocator(geometry.slots)
+        self.version = 0
+        self.joins = 0
+        self.grants_given = 0
+        self.resets: Counter[Cause] = Counter()
+        """Of jobs that were ACTIVE."""
+        self._store = store
+        self._quotas = quotas or QuotaConfig()
+        self._unsaved: set[str] = set()
+        self._draw_nonce = draw_nonce
+        self._draw_secret = draw_secret
+        self._heartbeat_timeout_s = heartbeat_timeout_s
+        self._jobs: dict[str, Job] = {}
+        self._members: dict[int, tuple[Job, Member]] = {}  # by nonce
+        self._former: OrderedDict[int, str] = OrderedDict()  # nonces of former members, and why
+        self._last_id = 0
+
+    def jobs(self) -> list[Job]:
+        """All jobs by name."""
+        return [job for _, job in sorted(self._jobs.items())]
+
+    def get(self, name: str) -> Job:
+        """The job of that name. Raises UnknownJobError, which lists the known ones."""
+        if name not in self._jobs:
+            known = ", ".join(sorted(self._jobs)) or "none: make one with `p4reduce job create`"
+            raise UnknownJobError(f"there is no job {name!r}; known jobs: {known}")
+        return self._jobs[name]
+
+    def grants(self, switch: str = ONLY_SWITCH) -> dict[int, Grant]:
+        """What a switch should hold, by job id."""
+        return {job.id: job.grants[switch] for job in self._jobs.values() if switch in job.grants}
+
+    def create(
+        self,
+        name: str,
+        world_size: int,
+        slots: int | None = None,
+        lane_bits: int = 0,
+        lane_bound: int = 1,
+        *,
+        owner: str = "",
+        tokens: Tokens | None = None,
+        ephemeral: bool = False,
+    ) -> Job:
+        """Make a job and give it slots; with `tokens` it is private. `sweep` removes an `ephemeral` one.
+
+        Raises InvalidRequestError, JobExistsError, SwitchFullError, QuotaExceededError or StoreError.
+        """
+        check_name(name)
+        limit = self._max_world_size
+        if not 1 <= world_size <= limit:
+            raise InvalidRequestError(
+                f"world size {world_size} is not possible: with {self.geometry.columns} columns of "
+                f"{self.geometry.block_words} words this pipeline takes 1 to {limit} ranks a job"
+            )
+        check_job_lanes(name, world_size, lane_bits, lane_bound)
+        if name in self._jobs:
+            raise JobExistsError(f"there is a job {name!r} already; remove it or choose another name")
+        job_id = self._free_id()
+        job = Job(name, job_id, world_size, self.slots.take(name, slots), lane_bits, lane_bound, owner=owner)
+        job.ephemeral = ephemeral
+        if tokens is not None:
+            job.owner_lock, job.member_lock = lock(tokens.owner), lock(tokens.member)
+        try:
+            self._check_quotas(owner, job.slots.count)
+            self._store.save(job)
+        except (QuotaExceededError, StoreError):
+            self.slots.release(name)
+            raise
+        self._jobs[name] = job
+        self._last_id = job_id
+        self.version += 1
+        event(
+            _log,
+            logging.INFO,
+            "job created",
+            job=name,
+            id=job_id,
+            world_size=world_size,
+            slots=f"{job.slots.base}..{job.slots.base + job.slots.count - 1}",
+            owner=owner,
+            private=job.private,
+        )
+        return job
+
+    def remove(self, name: str) -> None:
+        """Remove a job in any state. Raises UnknownJobError, or StoreError, and then the job stays."""
+        job = self.get(name)
+        self._store.delete(name)
+        del self._jobs[name]
+        self._unsaved.discard(name)
+        self._reset(job, job_removed(name), Cause.REMOVED)
+        self.slots.release(name)
+        event(_log, logging.INFO, "job removed", job=name)
+
+    def restore(self, jobs: Iterable[Job], now: float) -> None:
+        """Restore the jobs of an earlier run of the controller; their members have time to call again.
+
+        A job for which this switch's pipeline has no room is dropped, with a warning.
+        """
+        for job in jobs:
+            if job.world_size > self._max_world_size:
+                event(_log, logging.WARNING, "job dropped", job=job.name, cause="world size too large for the pipeline")
+                self._store.delete(job.name)
+                continue
+            try:
+                self.slots.hold(job.name, job.slots)
+            except SwitchFullError as error:
+                event(_log, logging.WARNING, "job dropped", job=job.name, cause=str(error))
+                self._store.delete(job.name)
+                continue
+            self._jobs[job.name] = job
+            self._last_id = max(self._last_id, job.id)
+            for member in job.members.values():
+                self._members[member.nonce] = (job, member)
+                if not job.active:
+                    member.forget_address()
+            if any(name not in self.tree.switches for name in job.grants) or any(
+                level.parent not in (None, self.tree.parent(level.switch)) for level in job.tree
+            ):
+                self._reset(job, "the controller's switches were configured anew", Cause.RECONFIGURED)
+        self.record_heartbeats(now)
+        if self._jobs:
+            event(_log, logging.INFO, "jobs restored", jobs=len(self._jobs), members=len(self._members))
+
+    def record_heartbeats(self, now: float) -> None:
+        """Record a heartbeat of every member, after a pause of the controller itself."""
+        for _, member in self._members.values():
+            member.last_seen = now
+            member.disconnected_at = None
+
+    def join(
+        self,
+        name: str,
+        rank: int,
+        world_size: int,
+        now: float,
+        run_id: str = "",
+        *,
+        former: int = 0,
+        owner: str = "",
+        target: str = "",
+    ) -> Member:
+        """Add rank `rank` as a member, which sends to the switch `target`. `owner`, who joins, is logged.
+
+        A member keeps its rank until it leaves or `sweep` drops it: only `former`, the nonce with which the same
+        worker joined before, lets it join again earlier, and that resets an ACTIVE job.
+        Raises PlaceTakenError while another worker has the rank or the job has members of another launch,
+        UnknownJobError or InvalidRequestError.
+        """
+        job = self.get(name)
+        if world_size != job.world_size:
+            raise InvalidRequestError(
+                f"job {name} has world size {job.world_size}, not {world_size}: start that many workers, or "
+                "remove the job and create it again"
+            )
+        if not 0 <= rank < world_size:
+            raise InvalidRequestError(f"rank {rank} is not in job {name}, which has ranks 0 to {world_size - 1}")
+        check_run_id(run_id)
+        if job.members and run_id != job.run_id:
+            raise PlaceTakenError(
+                f"job {name} is held by the launch {job.run_id!r} ({name_ranks(sorted(job.members))}), and rank {rank} "
+                f"belongs to the launch {run_id!r}: it waits until that one has ended; or give it a job of its own"
+            )
+        if rank in job.members and job.members[rank].nonce != former:
+            raise PlaceTakenError(
+                f"rank {rank} of job {name} is held by another worker{_at(job.members[rank])}: end that one first. Its "
+                f"place is free {RECONNECT_S:g} s after its connection has ended, and after "
+                f"{self._heartbeat_timeout_s:g} s (controller.heartbeat_timeout_s) without a call at the latest"
+            )
+        if rank in job.members:
+            self._drop(job, rank, f"rank {rank} joined again", Cause.JOINED_AGAIN)
+        member = Member(rank, self._fresh_nonce(), now, run_id, target=target)
+        job.members[rank] = member
+        self._members[member.nonce] = (job, member)
+        job.joined = True
+        self.joins += 1
+        self._save(job)
+        event(_log, logging.INFO, "rank joined", job=name, rank=rank, run_id=run_id, owner=owner)
+        return member
+
+    def hello(self, hello: Hello, now: float, switch: str = ONLY_SWITCH) -> bool:
+        """Record a HELLO that `switch` punted, of a rank or of another switch.
+
+        Return False where it tells nothing new of a link, and where it does not say where a rank is: no member has its
+        nonce, an earlier HELLO with this nonce came from another address (the first is kept), or another rank has
+        this address.
+        """
+        if hello.job_id == LINK_JOB:
+            return self._link_hello(hello, switch)
+        if hello.nonce not in self._members:
+            return False
+        job, member = self._members[hello.nonce]
+        if job.id != hello.job_id:
+            return False
+        member.last_seen = now
+        if job.grants or member.address is not None:
+            return (member.switch, member.address) == (switch, hello.address)
+        for other in job.members.values():
+            if (other.switch, other.address) == (switch, hello.address):
+                member.problem = (
+                    f"the HELLO of rank {member.rank} came from rank {other.rank}'s address "
+                    f"{hello.address.host}:{hello.address.udp_port}"
+                )
+                return False
+        member.switch, member.address = switch, hello.address
+        member.problem = None
+        self._grant_if_complete(job)
+        return True
+
+    def link_hellos_sent(self, switch: str) -> None:
+        """Record that `switch` has sent its HELLOs of a period: too many that do not arrive are reported."""
+        for child in self.links.sent(switch):
+            self.version += 1
+            parent, cause = self.tree.parent(child), self.links.problem(child)
+            event(_log, logging.WARNING, "link silent", switch=child, parent=parent, cause=cause)
+
+    def _link_hello(self, hello: Hello, switch: str) -> bool:
+        child = self.links.arrived(hello, switch)
+        if child is None:
+            return False
+        self.version += 1
+        parent, link = self.tree.parent(child), self.links.link(child)
+        if (fault := self.links.fault(child)) is not None:
+            event(_log, logging.WARNING, "link wrong", switch=child, parent=parent, cause=fault)
+        if link is None:
+            return True
+        if self.links.problem(child) is None:
+            ports = {"uplink_port": link.parent.ingress_port, "parent_port": link.child.ingress_port}
+            event(_log, logging.INFO, "link found", switch=child, parent=parent, **ports)
+        for job in self._jobs.values():
+            if used_link(job, child) not in (None, link):
+                self._reset(job, f"the link from {child} to {parent} has changed", Cause.LINK_CHANGED)
+            elif not job.grants:
+                self._grant_if_complete(job)
+        return True
+
+    def lease(self, nonce: int) -> tuple[Job, Member] | None:
+        """The member's job when that is ACTIVE, None while it forms. Raises MemberResetError with the reason."""
+        job, member = self.member(nonce)
+        return (job, member) if job.active else None
+
+    def member(self, nonce: int) -> tuple[Job, Member]:
+        """Return the member with this nonce. Raises MemberResetError with the reason if it is void."""
+        if nonce not in self._members:
+            raise MemberResetError(f"{self._former.get(nonce, _UNKNOWN_MEMBER)}; join again")
+        return self._members[nonce]
+
+    def wait_started(self, nonce: int) -> None:
+        """Record that a member waits for its lease.
+
+        Raises MemberResetError, or InvalidRequestError if it does so too often.
+        """
+        job, member = self.member(nonce)
+        if member.waiting >= _MOST_WAITS:
+            raise InvalidRequestError(f"rank {member.rank} of job {job.name} waits {member.waiting} times already")
+        member.waiting += 1
+        member.disconnected_at = None
+
+    def wait_ended(self, nonce: int, now: float, caller_disconnected: bool = False) -> None:
+        """Record that the wait ended. If the caller has disconnected, its HELLO is void until it sends another."""
+        if nonce in self._members:
+            job, member = self._members[nonce]
+            member.waiting -= 1
+            member.last_seen = now
+            if caller_disconnected and not job.active and member.waiting == 0:
+                member.forget_address()
+                member.disconnected_at = now
+                self._withdraw(job)
+
+    def heartbeat(self, nonce: int, now: float, slot_wait: WaitingSlot | None = None) -> str | None:
+        """Record a heartbeat and the slot that the member waits for. Return why its lease is void, else None."""
+        if (reason := self.void(nonce)) is not None:
+            return reason
+        member = self._members[nonce][1]
+        member.last_seen = now
+        member.disconnected_at = None
+        member.slot_wait = slot_wait
+        return None
+
+    def void(self, nonce: int) -> str | None:
+        """Why a lease is void, None while it is good."""
+        return None if nonce in self._members else self._former.get(nonce, _UNKNOWN_MEMBER)
+
+    def watch_started(self, nonce: int) -> None:
+        """Record that a member's watch is open; the member stays while it is. Raises MemberResetError."""
+        _, member = self.member(nonce)
+        member.watching += 1
+        member.disconnected_at = None
+
+    def watch_ended(self, nonce: int, now: float) -> None:
+        """Record that a watch ended. Without another one soon the member is dropped."""
+        if nonce in self._members:
+            _, member = self._members[nonce]
+            member.watching -= 1
+            if not member.watching:
+                member.last_seen = member.disconnected_at = now
+
+    def leave(self, nonce: int) -> None:
+        """Drop a member at its own request; a former member may call it too."""
+        if nonce in self._members:
+            job, member = self._members[nonce]
+            self._drop(job, member.rank, rank_left(member.rank), Cause.LEFT)
+
+    def sweep(self, now: float) -> None:
+        """Drop the members without heartbeats for too long, or whose connection ended."""
+        limit = self._heartbeat_timeout_s
+        for job in self._jobs.values():
+            for member in list(job.members.values()):
+                if member.nonce not in self._members or member.waiting or member.watching:
+                    continue
+                if member.disconnected_at is not None and now - member.disconnected_at >= RECONNECT_S:
+                    reason = f"rank {member.rank} is gone: its connection to the controller ended"
+                    self._drop(job, member.rank, reason, Cause.DISCONNECTED)
+                elif now - member.last_seen >= limit:
+                    self._drop(job, member.rank, f"rank {member.rank} sent no heartbeat for {limit:g} s", Cause.SILENT)
+            if not job.grants:
+                self._grant_if_complete(job)  # its links may have another problem now
+        for name in list(self._unsaved):
+            self._save(self._jobs[name])
+        for job in list(self._jobs.values()):
+            self._remove_if_unused(job, now)
+
+    def _remove_if_unused(self, job: Job, now: float) -> None:
+        """Remove an ephemeral job that has had no members for too long."""
+        if not job.ephemeral or job.members:
+            job.empty_since = None
+            return
+        if job.empty_since is None:
+            job.empty_since = now
+        if now - job.empty_since >= (self._heartbeat_timeout_s if job.joined else NEVER_JOINED_S):
+            try:
+                self.remove(job.name)
+            except StoreError as error:  # the next sweep tries again
+                event(_log, logging.WARNING, "job not removed", job=job.name, cause=str(error))
+
+    def holder(self, grant: Grant) -> Job | None:
+        """Return the job that has this grant at present, or None."""
+        job = self._jobs.get(grant.name)
+        return job if job is not None and job.grants.get(grant.switch) == grant else None
+
+    def installed(self, grant: Grant, now: float) -> None:
+        """Record that the grant's switch holds its entries: with all others the job is ACTIVE, unless it has others."""
+        job = self.holder(grant)
+        if job is None:
+            return
+        job.installed.add(grant.switch)
+        self.version += 1
+        if job.installed.issuperset(job.grants):
+            job.active = True
+            for member in job.members.values():
+                member.last_seen = now
+            self._changed(job)
+            self.grants_given += 1
+            event(_log, logging.INFO, "job granted", job=job.name, epoch=grant.epoch, ranks=job.world_size)
+
+    def count_from(self, grant: Grant, counts: dict[str, Count]) -> None:
+        """Record the switch's counters from before the job's first entries there, unless it had entries."""
+        job = self.holder(grant)
+        if job is not None and grant.switch not in job.counted_from:
+            job.counted_from[grant.switch] = counts
+            self._save(job)
+
+    def install_failed(self, grant: Grant, reason: str) -> None:
+        """Record that the switch refused the grant's entries."""
+        job = self.holder(grant)
+        if job is not None:
+            self._reset(job, reason, Cause.SWITCH_REFUSED)
+
+    def switch_lost(self, reason: str, kept: Collection[int] = (), switch: str = ONLY_SWITCH) -> None:
+        """Record that `switch` has only the grants of these job ids: other ACTIVE jobs with grants there are reset.
+
+        Members of FORMING jobs at this switch wait for new HELLOs: their ports may be others now. So do its links.
+        """
+        self.links.lost(switch)
+        for job in self._jobs.values():
+            if job.active and switch in job.grants and job.id in kept:
+                continue
+            counted = job.counted_from.pop(switch, None)  # the counters may begin at 0 again
+            found = [member for member in job.members.values() if member.switch == switch]
+            if job.active and switch in job.grants:
+                self._reset(job, reason, Cause.SWITCH_LOST)
+            elif found or switch in job.grants:
+                self._withdraw(job)
+                for member in found:
+                    member.forget_address()
+            elif counted is not None:
+                self._save(job)
+
+    def _check_quotas(self, owner: str, slots: int) -> None:
+        """Raise QuotaExceededError unless `owner` may have another job with `slots`."""
+        theirs = [job for job in self._jobs.values() if job.owner == owner]
+        if len(theirs) >= self._quotas.jobs:
+            raise QuotaExceededError(
+                f"{owner} has {len(theirs)} jobs, the most that one owner may have (quotas.jobs); remove one"
+            )
+        held = sum(job.slots.count for job in theirs)
+        if self._quotas.slots and held + slots > self._quotas.slots:
+            raise QuotaExceededError(
+                f"{owner} has {held} slots and asks for {slots}; one owner may have {self._quotas.slots} (quotas.slots)"
+            )
+
+    def _free_id(self) -> int:
+        """Return the next free id; ids are reused as late as possible, since counters are kept by id."""
+        used = {job.id for job in self._jobs.values()}
+        for step in range(MAX_JOBS):
+            job_id = (self._last_id + step) % MAX_JOBS + 1
+            if job_id not in used:
+                return job_id
+        raise SwitchFullError(f"there are {MAX_JOBS} jobs, the most a switch can have; remove one")
+
+    def _fresh_nonce(self) -> int:
+        while True:
+            nonce = self._draw_nonce()
+            if nonce not in self._members and nonce not in self._former:
+                return nonce
+
+    def _grant_if_complete(self, job: Job) -> None:
+        if len(job.members) < job.world_size or any(member.address is None for member in job.members.values()):
+            return
+        try:
+            levels = place(job, self.tree, self.links)
+        except PlacementError as error:
+            job.problem = str(error)
+            return
+        job.problem = None
+        try:
+            in_use = {grant.epoch for other in self._jobs.values() for grant in other.grants.values()}
+            epoch = self._store.draw_epoch(job.slots, in_use, tuple(levels))
+        except ControllerFailedError as error:
+            self._reset(job, str(error), Cause.NO_EPOCH)
+            return
+        job.installed.clear()
+        job.grants = make_grants(job, epoch, levels, self.links, self._draw_secret)
+        self.version += 1
+
+    def _drop(self, job: Job, rank: int, reason: str, cause: Cause) -> None:
+        """Drop one rank. That resets an ACTIVE job; a FORMING one keeps the others."""
+        if job.active:
+            self._reset(job, reason, cause)
+        else:
+            self._remove_member(job.members.pop(rank), reason)
+            self._withdraw(job)
+            event(_log, cause.level, "rank dropped", job=job.name, rank=rank, cause=reason)
+
+    def _withdraw(self, job: Job) -> None:
+        """Take back grants that no rank has received yet."""
+        if not job.active:
+            job.grants = {}
+            job.installed.clear()
+        self._changed(job)
+
+    def _reset(self, job: Job, reason: str, cause: Cause) -> None:
+        """Drop every member with `reason`; the job forms anew, in another epoch."""
+        if job.active:
+            self.resets[cause] += 1
+        if job.members:
+            event(_log, cause.level, "job reset", job=job.name, cause=reason, epoch=job.epoch, ranks=len(job.members))
+        for member in job.members.values():
+            self._remove_member(member, reason)
+        job.members.clear()
+        job.grants = {}
+        job.installed.clear()
+        job.active = False
+        job.last_reset = reason
+        self._changed(job)
+
+    def _changed(self, job: Job) -> None:
+        """Record that the desired entries or an answer have changed."""
+        self.version += 1
+        if self._jobs.get(job.name) is job:
+            self._save(job)
+
+    def _save(self, job: Job) -> None:
+        """Save a job; where that fails, at the next sweep."""
+        try:
+            self._store.save(job)
+            self._unsaved.discard(job.name)
+        except StoreError as error:
+            if job.name not in self._unsaved:
+                event(_log, logging.ERROR, "job unsaved", job=job.name, cause=str(error))
+            self._unsaved.add(job.name)
+
+    def _remove_member(self, member: Member, reason: str) -> None:
+        del self._members[member.nonce]
+        self._former[member.nonce] = reason
+        while len(self._former) > _MOST_FORMER:
+            self._former.popitem(last=False)

@@ -1,0 +1,87 @@
+"""The tree of switches, and which part of it a job needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from p4reduce_contracts.jobs.lease import Level
+from p4reduce_contracts.wire import MAX_CHILDREN
+from p4reduce_controller.config import SwitchConfig
+
+
+class PlacementError(Exception):
+    """The switches cannot sum for ranks at these places; the message says why."""
+
+
+@dataclass(frozen=True)
+class TreeSwitch:
+    """A switch of the configuration, and what its pipeline can do."""
+
+    config: SwitchConfig = SwitchConfig()
+    max_children: int = MAX_CHILDREN
+
+    @property
+    def name(self) -> str:
+        """Its name in the configuration."""
+        return self.config.name
+
+
+class Tree:
+    """All switches of the controller. Each has at most one parent; switches without one are tops of separate trees."""
+
+    def __init__(self, switches: Iterable[TreeSwitch] = (TreeSwitch(),)) -> None:
+        """`switches` are of one checked configuration."""
+        self.switches = {switch.name: switch for switch in switches}
+
+    @property
+    def max_world_size(self) -> int:
+        """No job has more ranks: each is a child of a switch."""
+        return sum(switch.max_children for switch in self.switches.values())
+
+    def parent(self, name: str) -> str | None:
+        """Return the switch above, None at the top."""
+        return self.switches[name].config.parent
+
+    def children(self, name: str) -> list[str]:
+        """Return the switches below."""
+        return [other for other in self.switches if self.parent(other) == name]
+
+    def path(self, name: str) -> list[str]:
+        """Return the switches from this one to the top."""
+        path = [name]
+        while (parent := self.parent(path[-1])) is not None:
+            path.append(parent)
+        return path
+
+    def place(self, places: Mapping[int, str]) -> dict[str, Level]:
+        """Return the switches that sum for a job's ranks, by name, the root first; `places` has each rank's switch.
+
+        The root is the lowest switch above all ranks. A switch's children are in the order of their smallest ranks.
+        Raises PlacementError.
+        """
+        paths = {name: self.path(name) for name in sorted(set(places.values()))}
+        above_all = [name for name in next(iter(paths.values())) if all(name in path for path in paths.values())]
+        if not above_all:
+            raise PlacementError(
+                f"the ranks are at the switches {', '.join(paths)}, which are in separate trees: no switch is above "
+                "all of them; keep the job's ranks in one tree (`p4reduce controller switches`)"
+            )
+        root = above_all[0]
+        needed = {name for path in paths.values() for name in path[: path.index(root) + 1]}
+        behind: dict[str, list[tuple[int, ...]]] = {name: [] for name in needed}
+        for rank, name in places.items():
+            behind[name].append((rank,))
+        levels: dict[str, Level] = {}
+        from_root = sorted(needed, key=lambda name: (len(self.path(name)), name))
+        for name in reversed(from_root):
+            parent = None if name == root else self.parent(name)
+            level = levels[name] = Level(name, tuple(sorted(behind[name])), parent)
+            if len(level.children) > (most := self.switches[name].max_children):
+                raise PlacementError(
+                    f"switch {name} would have {len(level.children)} children of the job, ranks and switches, and "
+                    f"takes at most {most}: put some of the ranks behind other switches"
+                )
+            if parent is not None:
+                behind[parent].append(level.ranks)
+        return {name: levels[name] for name in from_root}

@@ -1,0 +1,413 @@
+"""The gRPC servicer of the job service: requests become events of the registry, its answers replies.
+
+It runs on grpc.aio. A worker may wait minutes for its lease, and 32 of them (or 255 jobs of 32) must not use
+up a pool of threads that heartbeats need too: here each call is a coroutine. And since
+everything that touches the registry runs on the one event loop, the registry needs no locks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+import math
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, TypeVar
+
+import grpc
+import grpc.aio
+
+from p4reduce_contracts.jobs import jobs_pb2
+from p4reduce_contracts.jobs.answers import Count, WaitingSlot
+from p4reduce_contracts.jobs.errors import (
+    NAME_KEY,
+    ControllerStoppedError,
+    ForbiddenError,
+    InvalidRequestError,
+    JobServiceError,
+    LeaseTimeoutError,
+    SwitchAwayError,
+    name_of,
+    rounded,
+    status_code,
+)
+from p4reduce_contracts.jobs.lease import Level
+from p4reduce_controller.registry import tokens
+from p4reduce_controller.registry.job import Job
+from p4reduce_controller.registry.registry import RECONNECT_S, Registry
+from p4reduce_controller.switches.reconciler import Notifier, SwitchCounters, Switches
+from p4reduce_runtime.logs import RateLimitedLog
+from p4reduce_runtime.security import is_local_peer, peer_name, peer_owner, peer_roles
+
+_log = logging.getLogger(__name__)
+
+_LONGEST_WAIT_S = 86400.0
+
+Context = grpc.aio.ServicerContext[Any, Any]
+Q = TypeVar("Q")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What workers receive: the addresses of the switches by name, and intervals of their calls (seconds)."""
+
+    addresses: Mapping[str, tuple[str, int]]
+    hello_interval_s: float = 0.1
+    heartbeat_interval_s: float = 2.0
+
+    def address(self, switch: str) -> tuple[str, int]:
+        """Return where a worker sends to that named `switch`; "": the one address that all switches have.
+
+        Raises InvalidRequestError, which lists the switches.
+        """
+        listed = ", ".join(f"{name} at {host}:{port}" for name, (host, port) in sorted(self.addresses.items()))
+        if switch:
+            if switch not in self.addresses:
+                raise InvalidRequestError(f"there is no switch {switch!r}; there are {listed}")
+            return self.addresses[switch]
+        if len(different := set(self.addresses.values())) > 1:
+            raise InvalidRequestError(
+                f"the switches have different addresses: name this rank's switch with P4REDUCE_SWITCH or "
+                f"join(switch=...); there are {listed}"
+            )
+        return next(iter(different))
+
+
+def _answers(
+    method: Callable[[JobsServicer, Q, Any], Awaitable[R]],
+) -> Callable[[JobsServicer, Q, Any], Awaitable[R]]:
+    """Send the exceptions of the job service as gRPC statuses."""
+
+    @functools.wraps(method)
+    async def call(self: JobsServicer, request: Q, context: Context) -> R:
+        try:
+            return await method(self, request, context)
+        except JobServiceError as error:
+            self.refused(method.__name__, error, context)
+            await context.abort(status_code(error), str(error), ((NAME_KEY, name_of(error)),))
+            raise  # abort has raised already
+
+    return call
+
+
+class JobsServicer:
+    """The methods of `service Jobs` in jobs.proto."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        switches: Switches,
+        terms: Terms,
+        clock: Callable[[], float],
+        notifier: Notifier,
+        sweep: Callable[[], None],
+        roles: frozenset[str],
+    ) -> None:
+        """`roles` are those of callers that are answered; empty: of all."""
+        self._registry = registry
+        self._switches = switches
+        self._terms = terms
+        self._clock = clock
+        self._notifier = notifier
+        self._sweep = sweep
+        self._roles = roles
+        self._stopping = False
+        self._rate_limited_log = RateLimitedLog(_log)
+        self.refusals: Counter[tuple[str, str]] = Counter()
+        """Refused calls by call and reason."""
+
+    def check_peer(self, context: Context) -> None:
+        """Raise ForbiddenError unless the caller has a role that is answered."""
+        if self._roles and not self._roles & peer_roles(context):
+            raise ForbiddenError(
+                f"the certificate of {peer_name(context)} names none of {', '.join(sorted(self._roles))}: use a "
+                "worker's (`p4reduce certs add` makes one)"
+            )
+
+    def refused(self, call: str, error: JobServiceError, context: Context) -> None:
+        """Count a refused call, and log it once in a while for each call and reason."""
+        reason = name_of(error)
+        self.refusals[call, reason] += 1
+        self._rate_limited_log.event(
+            logging.INFO,
+            "call refused",
+            f"{call} {reason}",
+            call=call,
+            reason=reason,
+            caller=peer_name(context),
+            detail=str(error),
+        )
+
+    def stop(self) -> None:
+        """End the calls that wait, because the controller ends."""
+        self._stopping = True
+        self._notifier.notify()
+
+    @_answers
+    async def CreateJob(self, request: jobs_pb2.CreateJobRequest, context: Context) -> jobs_pb2.Job:
+        """Create a job. Over TLS, where callers may belong to other users, it is always private."""
+        drawn = tokens.draw() if request.private or self._roles else None
+        job = self._registry.create(
+            request.name,
+            request.world_size,
+            request.slots or None,
+            request.lane_bits,
+            request.lane_bound or 1,
+            owner=peer_owner(context),
+            tokens=drawn,
+            ephemeral=request.ephemeral,
+        )
+        reply = self._job(job, shown=True)
+        if drawn is not None:
+            reply.owner_token, reply.member_token = drawn.owner, drawn.member
+        return reply
+
+    @_answers
+    async def ListJobs(self, request: jobs_pb2.ListJobsRequest, context: Context) -> jobs_pb2.ListJobsReply:
+        """All jobs."""
+        slots = self._registry.slots
+        jobs = [self._job(job, self._may_see(job, "", context)) for job in self._registry.jobs()]
+        return jobs_pb2.ListJobsReply(jobs=jobs, slots=slots.slots, free_slots=slots.free)
+
+    @_answers
+    async def GetJob(self, request: jobs_pb2.GetJobRequest, context: Context) -> jobs_pb2.Job:
+        """One job."""
+        job = self._registry.get(request.name)
+        return self._job(job, self._may_see(job, request.token, context))
+
+    @_answers
+    async def RemoveJob(self, request: jobs_pb2.RemoveJobRequest, context: Context) -> jobs_pb2.RemoveJobReply:
+        """Remove a job; answers when the switch has none of its entries."""
+        job = self._registry.get(request.name)
+        if not tokens.opens(request.token, job.owner_lock):
+            raise ForbiddenError(f"job {job.name} is private: to remove it takes its owner's token (--token)")
+        self._registry.remove(request.name)
+        self._notifier.notify()
+        await self._switches.wait_synced()
+        return jobs_pb2.RemoveJobReply()
+
+    @_answers
+    async def Join(self, request: jobs_pb2.JoinRequest, context: Context) -> jobs_pb2.JoinTicket:
+        """Join a job as one rank."""
+        job = self._registry.get(request.job)
+        if not tokens.opens(request.token, job.member_lock, job.owner_lock):
+            raise ForbiddenError(
+                f"job {job.name} is private: to join it takes its token (P4REDUCE_TOKEN, or token=...)"
+            )
+        host, port = self._terms.address(request.switch)
+        member = self._registry.join(
+            request.job,
+            request.rank,
+            request.world_size,
+            self._clock(),
+            request.run_id,
+            former=request.former,
+            owner=peer_owner(context),
+            target=request.switch,
+        )
+        self._notifier.notify()
+        geometry = self._registry.geometry
+        return jobs_pb2.JoinTicket(
+            nonce=member.nonce,
+            job_id=job.id,
+            switch_host=host,
+            switch_port=port,
+            columns=geometry.columns,
+            block_words=geometry.block_words,
+            hello_interval_s=self._terms.hello_interval_s,
+        )
+
+    @_answers
+    async def WaitLease(self, request: jobs_pb2.WaitLeaseRequest, context: Context) -> jobs_pb2.Lease:
+        """Wait for the lease until the caller's deadline; a call that is cancelled ends the wait."""
+        timeout_s = request.timeout_s
+        if math.isnan(timeout_s) or not 0 <= timeout_s <= _LONGEST_WAIT_S:
+            raise InvalidRequestError(f"timeout_s must be between 0 and {_LONGEST_WAIT_S:g}, not {timeout_s}")
+        self._registry.wait_started(request.nonce)
+        self._notifier.notify()
+        disconnected = False
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await self._lease(request.nonce)
+        except TimeoutError:
+            raise LeaseTimeoutError(self._too_late(request.nonce, timeout_s)) from None
+        except asyncio.CancelledError:
+            disconnected = True
+            raise
+        finally:
+            self._connection_ended(lambda: self._registry.wait_ended(request.nonce, self._clock(), disconnected))
+            self._notifier.notify()
+
+    @_answers
+    async def Heartbeat(self, request: jobs_pb2.HeartbeatRequest, context: Context) -> jobs_pb2.HeartbeatReply:
+        """Record a heartbeat."""
+        reason = self._registry.heartbeat(request.nonce, self._clock(), _slot_wait(request))
+        return jobs_pb2.HeartbeatReply(reset=reason is not None, reason=reason or "")
+
+    async def Watch(self, request: jobs_pb2.WatchRequest, context: Context) -> AsyncIterator[jobs_pb2.WatchEvent]:
+        """Send a member its reset; the call ends with its connection."""
+        nonce = request.nonce
+        reason = self._registry.heartbeat(nonce, self._clock())
+        if reason is None:
+            self._registry.watch_started(nonce)
+            try:
+                yield jobs_pb2.WatchEvent()
+                while not self._stopping and (reason := self._registry.void(nonce)) is None:
+                    await self._notifier.wait()
+            finally:
+                self._connection_ended(lambda: self._registry.watch_ended(nonce, self._clock()))
+        if reason is not None:
+            yield jobs_pb2.WatchEvent(reset=True, reason=reason)
+
+    def _connection_ended(self, note: Callable[[], None]) -> None:
+        """`note` it, and check later whether the member has reconnected; not when the controller itself ends."""
+        if not self._stopping:
+            note()
+            asyncio.get_running_loop().call_later(RECONNECT_S, self._sweep)
+
+    @_answers
+    async def Leave(self, request: jobs_pb2.LeaveRequest, context: Context) -> jobs_pb2.LeaveReply:
+        """Drop a member at its own request."""
+        self._registry.leave(request.nonce)
+        self._notifier.notify()
+        return jobs_pb2.LeaveReply()
+
+    @_answers
+    async def Stats(self, request: jobs_pb2.StatsRequest, context: Context) -> jobs_pb2.StatsReply:
+        """The counters of the switches that answer."""
+        jobs = [self._registry.get(request.job)] if request.job else self._registry.jobs()
+        found = await self._switches.counters(jobs)
+        away = {switch: error for switch, error in found.items() if isinstance(error, SwitchAwayError)}
+        counted = {switch: counters for switch, counters in found.items() if isinstance(counters, SwitchCounters)}
+        if not counted:
+            raise SwitchAwayError("; ".join(map(str, away.values())))
+        reply = jobs_pb2.StatsReply()
+        for job in jobs:
+            if not job.counted_from:  # no entries yet: nothing was counted
+                reply.jobs.add(name=job.name, id=job.id)
+            for switch, counters in counted.items():
+                if job.name in counters.jobs:
+                    line = reply.jobs.add(name=job.name, id=job.id, switch=switch)
+                    for name, count in counters.jobs[job.name].items():
+                        getattr(line, name).CopyFrom(_count(count))
+        for switch, counters in counted.items():
+            for reason, count in counters.drops.items():
+                reply.drops.add(reason=reason, count=_count(count), switch=switch)
+        for switch, error in away.items():
+            reply.away.add(switch=switch, problem=str(error))
+        return reply
+
+    @_answers
+    async def ListSwitches(self, request: jobs_pb2.ListSwitchesRequest, context: Context) -> jobs_pb2.ListSwitchesReply:
+        """All switches."""
+        jobs, links = self._registry.jobs(), self._registry.links
+        reply = jobs_pb2.ListSwitchesReply()
+        for name, switch in self._registry.tree.switches.items():
+            host, port = self._terms.address(name)
+            line = reply.switches.add(name=name, p4runtime=switch.config.p4runtime, host=host, port=port)
+            line.problem = self._switches.by_name[name].unavailable_reason() or ""
+            if switch.config.parent is not None:
+                line.parent = switch.config.parent
+                line.uplink_port = switch.config.uplink_port or 0
+                line.parent_port = links.parent_port(name) or 0
+                line.link_problem = links.problem(name) or ""
+            line.ranks = sum(member.switch == name for job in jobs for member in job.members.values())
+            line.jobs = sum(name in job.grants for job in jobs)
+        return reply
+
+    async def _lease(self, nonce: int) -> jobs_pb2.Lease:
+        while (held := self._registry.lease(nonce)) is None:
+            if self._stopping:
+                raise ControllerStoppedError("the controller was stopped")
+            await self._notifier.wait()
+        job, member = held
+        host, port = self._terms.address(member.target)
+        return jobs_pb2.Lease(
+            job_id=job.id,
+            name=job.name,
+            epoch=job.epoch,
+            rank=member.rank,
+            world_size=job.world_size,
+            slot_count=job.slots.count,
+            columns=self._registry.geometry.columns,
+            block_words=self._registry.geometry.block_words,
+            heartbeat_interval_s=self._terms.heartbeat_interval_s,
+            switch_host=host,
+            switch_port=port,
+            lane_bits=job.lane_bits,
+            lane_bound=job.lane_bound,
+            secret=job.secret(member.rank),
+            private=job.private,
+            levels=map(_level, job.levels(member.rank)),
+            first_round=job.grants[member.switch].first_round,
+        )
+
+    def _too_late(self, nonce: int, timeout_s: float) -> str:
+        job, _ = self._registry.member(nonce)
+        reason = self._switches.unavailable_reason()
+        silent = {member.target for member in job.members.values() if member.address is None}
+        places = sorted(self._terms.address(target) for target in silent)
+        missing = job.missing(" and ".join(f"{host}:{port}" for host, port in places))
+        return f"job {job.name} was not complete within {rounded(timeout_s)} s: {missing}" + (
+            f"; {reason}" if reason else ""
+        )
+
+    def _may_see(self, job: Job, token: str, context: Context) -> bool:
+        """Whether the caller may know the epoch and the addresses, with which frames could be forged.
+
+        A private job takes one of its tokens; of another one, callers on this machine may.
+        """
+        if job.private:
+            return tokens.opens(token, job.owner_lock, job.member_lock)
+        return is_local_peer(context)
+
+    def _job(self, job: Job, shown: bool) -> jobs_pb2.Job:
+        now = self._clock()
+        reply = jobs_pb2.Job(
+            name=job.name,
+            id=job.id,
+            world_size=job.world_size,
+            first_slot=job.slots.base,
+            slots=job.slots.count,
+            state=job.state,
+            epoch=job.epoch if shown else 0,
+            hidden=not shown,
+            private=job.private,
+            ephemeral=job.ephemeral,
+            last_reset=job.last_reset or "",
+            lane_bits=job.lane_bits,
+            lane_bound=job.lane_bound,
+            run_id=job.run_id,
+            tree=map(_level, job.tree if shown else ()),
+        )
+        for rank, member in sorted(job.members.items()):
+            line = reply.members.add(rank=rank, silent_s=max(0.0, now - member.last_seen))
+            if member.address is not None and shown:
+                line.host = member.address.host
+                line.port = member.address.udp_port
+                line.ingress_port = member.address.ingress_port
+                line.mac = member.address.mac_text
+                line.switch = member.switch
+            if member.slot_wait is not None and shown:
+                line.slot_wait.CopyFrom(jobs_pb2.WaitingSlot(**asdict(member.slot_wait)))
+        return reply
+
+
+def _slot_wait(request: jobs_pb2.HeartbeatRequest) -> WaitingSlot | None:
+    """Return what a member waits for by its heartbeat; None for nothing, and for an invalid time."""
+    wait = request.slot_wait
+    if not request.HasField("slot_wait") or not 0 <= wait.waited_s < math.inf:
+        return None
+    return WaitingSlot(wait.slot, wait.round, wait.missing, wait.waited_s, wait.in_flight, wait.level)
+
+
+def _count(count: Count) -> jobs_pb2.Count:
+    return jobs_pb2.Count(packets=count.packets, bytes=count.bytes)
+
+
+def _level(level: Level) -> jobs_pb2.Level:
+    children = (jobs_pb2.Child(ranks=ranks) for ranks in level.children)
+    return jobs_pb2.Level(switch=level.switch, children=children, parent=level.parent or "")

@@ -1,0 +1,1 @@
+"""Which P4Runtime entries a grant needs, by target."""

@@ -1,0 +1,425 @@
+"""The registry as a state machine, by example."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from p4reduce_contracts.artifacts import SwitchGeometry
+from p4reduce_contracts.jobs.errors import (
+    EpochError,
+    InvalidRequestError,
+    MemberResetError,
+    PlaceTakenError,
+    StoreError,
+    SwitchFullError,
+)
+from p4reduce_contracts.jobs.lease import ONLY_SWITCH
+from p4reduce_contracts.wire import MAX_JOBS
+from p4reduce_controller.config import QuotaConfig
+from p4reduce_controller.registry.hello import Address, Hello
+from p4reduce_controller.registry.job import Member
+from p4reduce_controller.registry.registry import Registry
+from p4reduce_controller.registry.slots import SlotRange
+from rigs.memory_job_store import MemoryJobStore
+
+GEOMETRY = SwitchGeometry(columns=8, block_words=32, slots=1024)
+
+
+def make_registry(geometry: SwitchGeometry = GEOMETRY) -> Registry:
+    nonces = itertools.count(1000)
+    return Registry(geometry, MemoryJobStore(), 10.0, lambda: next(nonces), quotas=QuotaConfig(jobs=MAX_JOBS))
+
+
+def place(number: int) -> Address:
+    return Address(ingress_port=number, mac=0x020000000000 + number, ip=0x0A000000 + number, udp_port=4000)
+
+
+def form(registry: Registry, name: str, world_size: int, now: float = 0.0) -> list[Member]:
+    """Join all ranks, say their HELLOs and install the grant."""
+    members = [registry.join(name, rank, world_size, now) for rank in range(world_size)]
+    job = registry.get(name)
+    for member in members:
+        registry.hello(Hello(job.id, member.nonce, place(member.rank + 1)), now)
+    assert job.grants
+    registry.installed(job.grants[ONLY_SWITCH], now)
+    return members
+
+
+@pytest.fixture
+def registry() -> Registry:
+    return make_registry()
+
+
+def test_a_job_becomes_active_when_the_switch_has_its_entries(registry: Registry) -> None:
+    job = registry.create("train", 2)
+    a, b = (registry.join("train", rank, 2, 0.0) for rank in range(2))
+    registry.hello(Hello(job.id, b.nonce, place(2)), 0.1)
+    assert registry.grants() == {}
+    registry.hello(Hello(job.id, a.nonce, place(1)), 0.2)
+    grant = registry.grants()[job.id]
+    assert tuple(child.address for child in grant.children) == (place(1), place(2))
+    assert registry.lease(a.nonce) is None, "the switch does not hold the entries yet"
+    registry.installed(grant, 0.3)
+    assert registry.lease(a.nonce) == (job, a)
+    assert (job.state, job.epoch) == ("ACTIVE", grant.epoch)
+
+
+@pytest.mark.parametrize("event", ["leave", "silence", "join again", "switch", "remove"])
+def test_a_reset_of_an_active_job_gives_every_member_the_reason(registry: Registry, event: str) -> None:
+    job = registry.create("train", 3)
+    members = form(registry, "train", 3)
+    first_epoch = job.epoch
+    if event == "leave":
+        registry.leave(members[2].nonce)
+        reason = "rank 2 left"
+    elif event == "silence":
+        for member in members[:2]:
+            registry.heartbeat(member.nonce, 5.0)
+        registry.sweep(9.9)
+        assert job.active
+        registry.sweep(10.0)
+        reason = "rank 2 sent no heartbeat for 10 s"
+    elif event == "join again":
+        registry.join("train", 2, 3, 5.0, former=members[2].nonce)
+        reason = "rank 2 joined again"
+    elif event == "switch":
+        registry.switch_lost("the switch restarted")
+        reason = "the switch restarted"
+    else:
+        registry.remove("train")
+        reason = "job train was removed"
+    for member in members:
+        assert registry.heartbeat(member.nonce, 11.0) == reason
+        with pytest.raises(MemberResetError, match=reason):
+            registry.lease(member.nonce)
+    assert not job.active
+    assert registry.grants() == {}
+    if event != "remove":
+        registry.sweep(20.0)  # drops the member that joined again
+        form(registry, "train", 3, 20.0)
+        assert job.epoch > first_epoch
+
+
+def test_in_forming_the_others_stay_when_a_rank_leaves_or_joins_again(registry: Registry) -> None:
+    job = registry.create("train", 2)
+    a, old = (registry.join("train", rank, 2, 0.0) for rank in range(2))
+    for member in (a, old):
+        registry.hello(Hello(job.id, member.nonce, place(member.rank)), 0.0)
+    taken_back = job.grants[ONLY_SWITCH]
+    assert taken_back is not None
+    new = registry.join("train", 1, 2, 1.0, former=old.nonce)
+    assert not job.grants
+    registry.installed(taken_back, 1.0)
+    assert not job.active, "a grant that was taken back must not make the job active"
+    assert registry.heartbeat(old.nonce, 1.0) == "rank 1 joined again"
+    assert registry.heartbeat(a.nonce, 1.0) is None
+    registry.hello(Hello(job.id, new.nonce, place(7)), 2.0)
+    assert job.grants
+    assert tuple(child.address for child in job.grants[ONLY_SWITCH].children) == (place(0), place(7))
+    assert job.grants[ONLY_SWITCH].epoch != taken_back.epoch
+
+
+def test_the_heartbeat_timeout_applies_in_forming_but_not_in_wait_lease(registry: Registry) -> None:
+    registry.create("train", 2)
+    patient, dead = (registry.join("train", rank, 2, 0.0) for rank in range(2))
+    registry.wait_started(patient.nonce)
+    registry.sweep(100.0)
+    assert registry.heartbeat(patient.nonce, 100.0) is None
+    assert registry.heartbeat(dead.nonce, 100.0) == "rank 1 sent no heartbeat for 10 s"
+
+
+@pytest.mark.fault(
+    "20 joins a second as a rank of a job without tokens, from when the rank has joined, through the grant, "
+    "until the job has summed: PlaceTakenError; the job is not reset"
+)
+@pytest.mark.fault("a join at any time of a membership, also between its calls: PlaceTakenError; the job is not reset")
+def test_a_rank_is_taken_from_its_join_to_its_end(registry: Registry) -> None:
+    """Whatever call of the member is open or not: between two of them it has no other sign of life."""
+    job = registry.create("train", 2)
+    members = [registry.join("train", rank, 2, 0.0) for rank in range(2)]
+    nonce = members[0].nonce
+
+    def refused(now: float) -> None:
+        registry.sweep(now)
+        with pytest.raises(
+            PlaceTakenError, match="rank 0 of job train is held by another worker.*: end that one first"
+        ):
+            registry.join("train", 0, 2, now)
+        with pytest.raises(PlaceTakenError):
+            registry.join("train", 0, 2, now, former=members[1].nonce)
+
+    refused(0.1)
+    registry.wait_started(nonce)
+    refused(0.2)
+    for member in members:
+        registry.hello(Hello(job.id, member.nonce, place(member.rank + 1)), 0.3)
+    refused(0.4)
+    assert job.grants
+    registry.installed(job.grants[ONLY_SWITCH], 0.5)
+    refused(0.6)
+    registry.wait_ended(nonce, 0.7)
+    refused(0.8)
+    registry.watch_started(nonce)
+    refused(0.9)
+    registry.watch_ended(nonce, 1.0)
+    refused(1.9)
+    assert (job.active, job.last_reset, registry.void(nonce)) == (True, None, None)
+    registry.sweep(2.0)
+    assert job.last_reset == "rank 0 is gone: its connection to the controller ended"
+    registry.join("train", 0, 2, 2.0)
+
+
+@pytest.mark.fault('a member sends no heartbeats, its connection open: reset, "rank 1 sent no heartbeat for 10 s"')
+@pytest.mark.fault(
+    "a worker ends between two of its calls: after its join, or after its lease: its rank is free after its "
+    "heartbeat timeout, 10 s by default"
+)
+def test_a_worker_that_ended_between_two_calls_is_replaced_after_the_heartbeat_timeout(registry: Registry) -> None:
+    job = registry.create("train", 1)
+    registry.join("train", 0, 1, 0.0)
+    registry.sweep(9.9)
+    with pytest.raises(
+        PlaceTakenError, match=r"after 10 s \(controller.heartbeat_timeout_s\) without a call at the latest"
+    ):
+        registry.join("train", 0, 1, 9.9)
+    registry.sweep(10.0)
+    (member,) = form(registry, "train", 1, 10.0)
+    registry.sweep(19.9)
+    assert job.active
+    registry.sweep(20.0)
+    assert registry.void(member.nonce) == "rank 0 sent no heartbeat for 10 s"
+    registry.join("train", 0, 1, 20.0)
+
+
+@pytest.mark.fault(
+    "a rank that waits for its lease loses its connection and waits again: it keeps its rank, and has the "
+    "heartbeat timeout to open its watch"
+)
+def test_a_repeated_wait_leaves_time_for_the_watch(registry: Registry) -> None:
+    job = registry.create("train", 1)
+    member = registry.join("train", 0, 1, 0.0)
+    registry.wait_started(member.nonce)
+    registry.wait_ended(member.nonce, 1.0, caller_disconnected=True)
+    registry.wait_started(member.nonce)
+    registry.hello(Hello(job.id, member.nonce, place(1)), 1.5)
+    assert job.grants
+    registry.installed(job.grants[ONLY_SWITCH], 5.0)
+    registry.wait_ended(member.nonce, 5.0)
+    registry.sweep(6.0)
+    assert (job.active, job.last_reset) == (True, None)
+
+
+@pytest.mark.fault("two launches of one job: a rank of the other launch gets PlaceTakenError until the first has left")
+def test_two_launches_are_never_one_job(registry: Registry) -> None:
+    job = registry.create("train", 2)
+    old = registry.join("train", 0, 2, 0.0, "a restart 0")
+    with pytest.raises(PlaceTakenError, match=r"launch 'a restart 0' \(rank 0\), and rank 1 belongs to the launch 'b'"):
+        registry.join("train", 1, 2, 1.0, "b")
+    registry.join("train", 1, 2, 1.0, "a restart 0")
+    with pytest.raises(PlaceTakenError, match=r"\(ranks 0, 1\)"):
+        registry.join("train", 1, 2, 2.0)
+    assert sorted(job.members) == [0, 1], "no member lost its place"
+    assert registry.heartbeat(old.nonce, 2.0) is None
+    registry.leave(old.nonce)
+    with pytest.raises(PlaceTakenError):
+        registry.join("train", 0, 2, 3.0, "a restart 1")
+    registry.sweep(11.0)
+    assert job.run_id == ""
+    registry.join("train", 0, 2, 11.0, "a restart 1")
+    assert job.run_id == "a restart 1"
+
+
+def test_a_run_id_is_short(registry: Registry) -> None:
+    registry.create("train", 1)
+    registry.join("train", 0, 1, 0.0, "x" * 256)
+    with pytest.raises(InvalidRequestError, match="at most 256 characters, not 257"):
+        registry.join("train", 0, 1, 0.0, "x" * 257)
+
+
+def test_a_cancelled_wait_needs_another_hello(registry: Registry) -> None:
+    job = registry.create("train", 2)
+    a, b = (registry.join("train", rank, 2, 0.0) for rank in range(2))
+    registry.wait_started(a.nonce)
+    registry.hello(Hello(job.id, a.nonce, place(1)), 0.0)
+    registry.wait_ended(a.nonce, 1.0, caller_disconnected=True)
+    registry.hello(Hello(job.id, b.nonce, place(2)), 2.0)
+    assert not job.grants
+    registry.hello(Hello(job.id, a.nonce, place(1)), 3.0)
+    assert job.grants
+
+
+@pytest.mark.parametrize(("job_offset", "nonce_offset", "taken"), [(0, 0, True), (1, 0, False), (0, 77, False)])
+def test_a_hello_needs_its_job_and_nonce(registry: Registry, job_offset: int, nonce_offset: int, taken: bool) -> None:
+    job = registry.create("train", 1)
+    member = registry.join("train", 0, 1, 0.0)
+    hello = Hello(job.id + job_offset, member.nonce + nonce_offset, place(1))
+    assert registry.hello(hello, 0.0) is taken
+    assert (bool(job.grants)) is taken
+
+
+def test_the_first_address_of_a_nonce_stays(registry: Registry) -> None:
+    job = registry.create("train", 2)
+    member = registry.join("train", 0, 2, 0.0)
+    assert registry.hello(Hello(job.id, member.nonce, place(1)), 0.0)
+    assert not registry.hello(Hello(job.id, member.nonce, place(2)), 0.0), "another port replayed the HELLO"
+    assert member.address == place(1)
+
+
+def test_two_ranks_cannot_have_one_address(registry: Registry) -> None:
+    job = registry.create("train", 2)
+    a, b = (registry.join("train", rank, 2, 0.0) for rank in range(2))
+    registry.hello(Hello(job.id, a.nonce, place(1)), 0.0)
+    assert not registry.hello(Hello(job.id, b.nonce, place(1)), 0.0)
+    assert job.missing() == "the HELLO of rank 1 came from rank 0's address 10.0.0.1:4000"
+
+
+def test_missing_names_the_ranks(registry: Registry) -> None:
+    job = registry.create("train", 5)
+    members = [registry.join("train", rank, 5, 0.0) for rank in (0, 2)]
+    assert job.missing() == ("ranks 1, 3, 4 never joined; the HELLO of ranks 0, 2 never arrived through the switch")
+    registry.hello(Hello(job.id, members[0].nonce, place(1)), 0.0)
+    assert "the HELLO of rank 2 never arrived" in job.missing()
+
+
+@pytest.mark.parametrize("name", ["", "-x", "a b", "a/b", "x" * 64, "größe", "a\n"])
+def test_bad_names_are_refused(registry: Registry, name: str) -> None:
+    with pytest.raises(InvalidRequestError, match="cannot name a job"):
+        registry.create(name, 1)
+
+
+@pytest.mark.parametrize(
+    ("geometry", "limit"),
+    [(GEOMETRY, 32), (SwitchGeometry(4, 8, 16), 8), (SwitchGeometry(1, 4, 16), 1), (SwitchGeometry(8, 64, 16), 32)],
+)
+def test_world_size_is_limited_by_the_geometry(geometry: SwitchGeometry, limit: int) -> None:
+    registry = make_registry(geometry)
+    registry.create("most", limit, 1)
+    for world_size in (0, limit + 1):
+        with pytest.raises(InvalidRequestError, match=f"takes 1 to {limit} ranks"):
+            registry.create("more", world_size, 1)
+
+
+@settings(max_examples=300)
+@given(
+    world_size=st.integers(1, 32),
+    bits=st.sampled_from([0, 4, 5, 6, 8, 10, 16, 32]),
+    bound=st.integers(1, 40) | st.integers(0, 31).map(lambda shift: 2**shift) | st.integers(1, 2**32 - 1),
+)
+def test_a_job_is_made_exactly_when_its_sums_fit_its_lanes(world_size: int, bits: int, bound: int) -> None:
+    registry = make_registry()
+    if world_size * bound <= 2 ** ((bits or 32) - 1) - 1:
+        job = registry.create("train", world_size, lane_bits=bits, lane_bound=bound)
+        assert (job.lane_bits, job.lane_bound) == (bits, bound)
+    else:
+        with pytest.raises(InvalidRequestError, match=rf"^job train: {world_size} ranks .* can reach .*; use "):
+            registry.create("train", world_size, lane_bits=bits, lane_bound=bound)
+        assert (registry.jobs(), registry.slots.free) == ([], GEOMETRY.slots)
+
+
+def test_unknown_lane_widths_are_refused(registry: Registry) -> None:
+    for bits in (1, 3, 7, 31, 33):
+        with pytest.raises(InvalidRequestError, match=f"lanes are 4, 5, 6, 8, 10, 16 or 32 bits wide, not {bits}$"):
+            registry.create("train", 2, lane_bits=bits)
+    with pytest.raises(InvalidRequestError, match="use 1 or more, not 0"):
+        registry.create("train", 2, lane_bound=0)
+
+
+@pytest.mark.fault("slots are used up: SwitchFullError, with the numbers")
+def test_slots_are_refused_with_numbers(registry: Registry) -> None:
+    registry.create("a", 1, 1000)
+    assert registry.create("b", 1).slots.count == 24, "the default takes what is free"
+    with pytest.raises(SwitchFullError, match=r"no room for 1 slot: .*1024 slots 0 are free \(a 1000, b 24\)"):
+        registry.create("c", 1)
+    with pytest.raises(InvalidRequestError, match="1 to 1024 slots"):
+        registry.create("c", 1, 1025)
+    registry.remove("a")
+    assert registry.create("c", 1).slots.count == 128
+
+
+def test_at_most_255_jobs_and_a_freed_job_id_is_reused_last(registry: Registry) -> None:
+    first = registry.create("first", 1, 1)
+    registry.remove("first")
+    assert registry.create("second", 1, 1).id != first.id, "counters are kept by id"
+    ids = {registry.create(f"job{number}", 1, 1).id for number in range(254)}
+    assert len(ids) == 254
+    with pytest.raises(SwitchFullError, match="255 jobs"):
+        registry.create("one-more", 1, 1)
+
+
+class UsedUp(MemoryJobStore):
+    """JobStore with no epoch left."""
+
+    def draw_epoch(self, slots: SlotRange, in_use: Collection[int], switches: Collection[str] = ()) -> int:
+        raise EpochError("all epochs are used")
+
+
+def test_without_an_epoch_members_get_the_reason() -> None:
+    registry = Registry(GEOMETRY, UsedUp())
+    job = registry.create("train", 1)
+    member = registry.join("train", 0, 1, 0.0)
+    registry.hello(Hello(job.id, member.nonce, place(1)), 0.0)
+    with pytest.raises(MemberResetError, match="all epochs are used"):
+        registry.lease(member.nonce)
+
+
+def test_an_ephemeral_job_is_removed_after_the_timeout_without_members(registry: Registry) -> None:
+    registry.create("launch", 2, ephemeral=True)
+    registry.create("stays", 2)
+    members = form(registry, "launch", 2)
+    for member in members:
+        registry.watch_started(member.nonce)
+    registry.sweep(100.0)
+    for member in members:
+        registry.watch_ended(member.nonce, 100.0)
+    registry.sweep(101.0)
+    assert not registry.get("launch").members
+    registry.sweep(110.9)
+    registry.get("launch")
+    registry.sweep(111.0)
+    assert [job.name for job in registry.jobs()] == ["stays"]
+
+
+def test_members_that_rejoin_keep_an_ephemeral_job(registry: Registry) -> None:
+    registry.create("launch", 1, ephemeral=True)
+    (member,) = form(registry, "launch", 1)
+    registry.leave(member.nonce)
+    registry.sweep(5.0)
+    (member,) = form(registry, "launch", 1, now=14.0)
+    registry.sweep(15.0)
+    registry.leave(member.nonce)
+    registry.sweep(16.0)
+    registry.sweep(25.0)
+    assert registry.get("launch").empty_since == 16.0
+
+
+def test_an_ephemeral_job_that_was_never_joined_is_removed_after_five_minutes(registry: Registry) -> None:
+    registry.create("launch", 1, ephemeral=True)
+    registry.sweep(0.0)
+    registry.sweep(299.0)
+    registry.get("launch")
+    registry.sweep(300.0)
+    assert registry.jobs() == []
+
+
+def test_an_ephemeral_job_stays_until_its_removal_can_be_saved(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry.create("launch", 1, ephemeral=True)
+    (member,) = form(registry, "launch", 1)
+    registry.leave(member.nonce)
+    registry.sweep(0.0)
+
+    def fail(_: str) -> None:
+        raise StoreError("the disk is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(registry._store, "delete", fail)
+        registry.sweep(20.0)
+        registry.get("launch")
+    registry.sweep(21.0)
+    assert registry.jobs() == []

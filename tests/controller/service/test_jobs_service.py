@@ -1,0 +1,263 @@
+"""The whole controller over real gRPC on loopback, with the switch in memory and time that passes when told."""
+
+from __future__ import annotations
+
+import contextlib
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import grpc
+import pytest
+
+from p4reduce_contracts.jobs import jobs_pb2, jobs_pb2_grpc
+from p4reduce_contracts.jobs.client import (
+    ControllerUnreachableError,
+    InvalidRequestError,
+    JobClient,
+    JobExistsError,
+    JobServiceError,
+    Lease,
+    LeaseTimeoutError,
+    MemberResetError,
+    PlaceTakenError,
+    SwitchFullError,
+    UnknownJobError,
+)
+from p4reduce_contracts.jobs.errors import rounded
+from p4reduce_controller.config import Config
+from rigs.fake_switch_client import OWN_TABLES, Running, form, make_config, serving
+from rigs.limits import LIMIT_S
+
+
+def test_a_job_from_create_to_remove(running: Running, client: JobClient) -> None:
+    made = client.create_job("train", 2, slots=5)
+    assert (made.state, made.slots, made.epoch, made.members) == ("FORMING", 5, 0, ())
+    tickets, leases = form(running, client, "train", 2)
+    assert (tickets[0].switch_host, tickets[0].switch_port) == ("127.0.0.1", 21072)
+    assert leases[1] == Lease(
+        made.id,
+        "train",
+        1,
+        1,
+        2,
+        5,
+        4,
+        8,
+        2.0,
+        "127.0.0.1",
+        21072,
+        secret=leases[1].secret,
+        first_round=leases[0].first_round,
+    )
+    secrets = {lease.secret for lease in leases}
+    assert len(secrets) == 2 and 0 not in secrets and leases[0].first_round != 0
+    shown = client.get_job("train")
+    assert (shown.state, shown.epoch) == ("ACTIVE", 1)
+    assert not [secret for secret in secrets if str(secret) in f"{shown} {client.list_jobs()} {leases}"]
+    member = shown.members[1]
+    assert (member.host, member.port, member.ingress_port) == ("10.0.0.11", 4001, 2)
+    assert member.mac == "02:00:00:00:0a:01"
+    group = f"group {256 + made.id}"
+    assert running.client.tables() == OWN_TABLES | {"job_member": 3, "admit": 2, group: 1}
+    client.remove_job("train")
+    assert running.client.tables() == OWN_TABLES, "the answer came before the switch was clean"
+    assert client.heartbeat(tickets[0].nonce) == "job train was removed"
+    assert client.list_jobs().free_slots == 16
+
+
+def test_every_epoch_has_new_secrets(running: Running, client: JobClient) -> None:
+    client.create_job("train", 2)
+    tickets, first = form(running, client, "train", 2)
+    client.leave(tickets[0].nonce)
+    _, second = form(running, client, "train", 2)
+    assert len({lease.secret for lease in (*first, *second)}) == 4
+
+
+def test_the_job_and_every_lease_have_the_lanes(running: Running, client: JobClient) -> None:
+    plain = client.create_job("plain", 2, 4)
+    assert (plain.lane_bits, plain.lane_bound) == (0, 1)
+    made = client.create_job("train", 2, 4, lane_bits=10, lane_bound=255)
+    for job in (made, client.get_job("train"), client.list_jobs().jobs[1]):
+        assert (job.name, job.lane_bits, job.lane_bound) == ("train", 10, 255)
+    _, leases = form(running, client, "train", 2)
+    assert [(lease.lane_bits, lease.lane_bound) for lease in leases] == [(10, 255)] * 2
+    client.leave(form(running, client, "plain", 2)[0][0].nonce)
+    again = client.get_job("plain")
+    assert (again.lane_bits, again.lane_bound) == (0, 1)
+
+
+def test_a_request_without_lanes_means_any_width_and_signs(running: Running) -> None:
+    """As a client sends it that knows of no lanes."""
+    with grpc.insecure_channel(running.address) as channel:
+        request = jobs_pb2.CreateJobRequest(name="train", world_size=2)
+        job = jobs_pb2_grpc.JobsStub(channel).CreateJob(request, timeout=10.0)
+    assert (job.lane_bits, job.lane_bound) == (0, 1)
+
+
+@pytest.mark.fault("the controller is paused for longer than a member may be silent: members have their timeout anew")
+def test_members_stay_over_a_pause_of_the_controller(
+    running: Running, client: JobClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    client.create_job("train", 2)
+    tickets, _ = form(running, client, "train", 2)
+
+    def wake() -> None:
+        running.clock.now += 60.0
+        running.controller._awake_at -= 60.0
+        running.controller.sweep()
+
+    running.call(wake)
+    assert "controller was paused" in caplog.messages
+    assert [client.heartbeat(ticket.nonce) for ticket in tickets] == [None] * 2
+    running.pass_time(11.0)
+    assert client.heartbeat(tickets[0].nonce) is not None, "one that stays silent is dropped all the same"
+
+
+@pytest.mark.fault("a rank's HELLO never arrives: LeaseTimeoutError names the rank and where it was expected")
+def test_the_error_at_the_deadline_names_the_missing_ranks(running: Running, client: JobClient) -> None:
+    client.create_job("train", 4)
+    tickets = [client.join("train", rank, 4) for rank in (0, 1)]
+    running.hello(tickets[0].job_id, tickets[0].nonce, 0)
+    with pytest.raises(LeaseTimeoutError) as error:
+        client.wait_lease(tickets[0].nonce, 0.05)
+    assert str(error.value) == (
+        "job train was not complete within 0.05 s: ranks 2, 3 never joined; "
+        "the HELLO of rank 1 never arrived through the switch, expected at 127.0.0.1:21072 "
+        "(`p4reduce controller run --switch` sets it)"
+    )
+
+
+def test_seconds_in_messages_are_rounded(client: JobClient) -> None:
+    client.create_job("train", 2)
+    ticket = client.join("train", 0, 2)
+    with pytest.raises(LeaseTimeoutError, match=r"not complete within 0\.12 s: "):
+        client.wait_lease(ticket.nonce, 0.1234567)
+    assert [rounded(one) for one in (2.99191, 12.345, 100.0, 86400.0)] == ["3", "12.3", "100", "86400"]
+
+
+@pytest.mark.fault("very many waiting calls: other callers are served")
+def test_many_waiting_calls_do_not_delay_others(tmp_path: Path) -> None:
+    with serving(make_config(tmp_path, 8, 32, 64)) as running, JobClient(running.address) as client:
+        client.create_job("train", 32)
+        tickets = [client.join("train", rank, 32) for rank in range(32)]
+        with ThreadPoolExecutor(32) as pool:
+            waiting = [pool.submit(client.wait_lease, ticket.nonce, 20.0) for ticket in tickets]
+            registry = running.controller.registry
+            members = registry.get("train").members
+            running.wait_for_waiters(members, 32)
+            assert client.heartbeat(tickets[5].nonce) is None
+            for ticket in tickets:
+                running.hello(ticket.job_id, ticket.nonce, ticket.rank)
+            leases = [one.result(LIMIT_S) for one in waiting]
+        assert [lease.rank for lease in leases] == list(range(32))
+        assert {lease.epoch for lease in leases} == {1}
+        assert running.client.read_table("MainIngress.admission.admit")[31].params["full"] == 0xFFFFFFFF
+
+
+def test_a_worker_that_joins_again_ends_its_former_wait(running: Running, client: JobClient) -> None:
+    client.create_job("train", 2)
+    old = client.join("train", 0, 2)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(client.wait_lease, old.nonce, LIMIT_S)
+        running.wait_for_waiters(running.controller.registry.get("train").members, 1)
+        with pytest.raises(PlaceTakenError, match="rank 0 of job train is held by another worker"):
+            client.join("train", 0, 2)
+        client.join("train", 0, 2, former=old.nonce)
+        with pytest.raises(MemberResetError, match="rank 0 joined again"):
+            waiting.result(LIMIT_S)
+
+
+def test_an_unknown_nonce_gets_an_error_that_says_to_join_again(client: JobClient) -> None:
+    assert "restarted" in (client.heartbeat(12345) or "")
+    with pytest.raises(MemberResetError, match="join again"):
+        client.wait_lease(12345, 1.0)
+
+
+def test_waiting_calls_get_an_error_when_the_controller_stops(config: Config) -> None:
+    with contextlib.ExitStack() as stack, ThreadPoolExecutor(1) as pool:
+        running = stack.enter_context(serving(config))
+        client = stack.enter_context(JobClient(running.address))
+        client.create_job("train", 2)
+        ticket = client.join("train", 0, 2)
+        waiting = pool.submit(client.wait_lease, ticket.nonce, 1000.0)
+        running.wait_for_waiters(running.controller.registry.get("train").members, 1)
+        running.loop.call_soon_threadsafe(running.controller.stop)
+        with pytest.raises(ControllerUnreachableError, match="the controller was stopped"):
+            waiting.result(LIMIT_S)
+
+
+def test_stats_are_by_job_and_begin_with_the_job(running: Running, client: JobClient) -> None:
+    counters = running.client.counters
+    counters["MainIngress.contributions", 1] = (100, 5000)
+    job = client.create_job("train", 1, slots=8)
+    client.create_job("other", 1)
+    assert client.stats("train").jobs[0].contributions.packets == 0, "old counts are not the job's"
+    tickets, _ = form(running, client, "train", 1)
+    counters["MainIngress.contributions", job.id] = (107, 5700)
+    counters["MainIngress.results", job.id] = (3, 300)
+    counters["MainIngress.pendings", job.id] = (2, 20)
+    counters["MainIngress.drops", 8] = (4, 44)
+    stats = client.stats("train")
+    assert [one.name for one in stats.jobs] == ["train"]
+    line = stats.jobs[0]
+    assert (line.contributions.packets, line.contributions.bytes) == (7, 700)
+    assert (line.results.packets, line.pendings.bytes, line.duplicates.packets) == (3, 20, 0)
+    drops = {drop.reason: drop.count.packets for drop in stats.drops}
+    assert drops["STALE"] == 4
+    assert sum(drops.values()) == 4
+    assert len(client.stats().jobs) == 2
+    client.leave(tickets[0].nonce)
+    form(running, client, "train", 1)
+    assert client.stats("train").jobs[0].contributions.packets == 7, "a reset is not a new job"
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda c: c.get_job("x"), UnknownJobError, "known jobs: train"),
+        (lambda c: c.remove_job("x"), UnknownJobError, "no job 'x'"),
+        (lambda c: c.stats("x"), UnknownJobError, "no job 'x'"),
+        (lambda c: c.join("x", 0, 1), UnknownJobError, "no job 'x'"),
+        (lambda c: c.create_job("train", 2), JobExistsError, "already"),
+        (lambda c: c.create_job("a b", 2), InvalidRequestError, "cannot name a job"),
+        (lambda c: c.create_job("big", 9), InvalidRequestError, "takes 1 to 8 ranks"),
+        (lambda c: c.create_job("big", 2, 15), SwitchFullError, "2 are free"),
+        (lambda c: c.create_job("big", 2, 0), InvalidRequestError, "at least 1 slot"),
+        (lambda c: c.create_job("big", -1), InvalidRequestError, "world size must be a whole number"),
+        (lambda c: c.create_job("big", 8, lane_bits=4), InvalidRequestError, "holds 7; use lanes of at least 5 bits"),
+        (
+            lambda c: c.create_job("big", 2, lane_bits=7),
+            InvalidRequestError,
+            "4, 5, 6, 8, 10, 16 or 32 bits wide, not 7",
+        ),
+        (lambda c: c.create_job("big", 2, lane_bits=-1), InvalidRequestError, "lane bits must be a whole number"),
+        (lambda c: c.create_job("big", 2, lane_bound=0), InvalidRequestError, "lane bound .*: use 1 or more"),
+        (lambda c: c.create_job("big", 2, lane_bound=2**30), InvalidRequestError, r"use \|t\| <= 1073741823"),
+        (
+            lambda c: c.create_job("big", 2, lane_bound=2**32),
+            InvalidRequestError,
+            "a whole number from 0 to 4294967295",
+        ),
+        (lambda c: c.join("train", 0, 3), InvalidRequestError, "world size 2, not 3"),
+        (lambda c: c.join("train", 2, 2), InvalidRequestError, "ranks 0 to 1"),
+        (lambda c: c.join("train", -1, 2), InvalidRequestError, "rank must be a whole number"),
+        (lambda c: c.wait_lease(1, 1e9), InvalidRequestError, "timeout_s must be between"),
+    ],
+)
+def test_refusals_are_exceptions_of_the_client(client: JobClient, call: object, error: type, message: str) -> None:
+    client.create_job("train", 2, 14)
+    with pytest.raises(error, match=message):
+        call(client)  # type: ignore[operator]
+
+
+def test_the_error_without_a_server_says_what_to_do() -> None:
+    with JobClient("127.0.0.1:1") as client, pytest.raises(ControllerUnreachableError) as error:
+        client.list_jobs()
+    assert str(error.value) == "no controller at 127.0.0.1:1: start one with `p4reduce controller run`"
+
+
+def test_a_closed_client_is_an_error(running: Running) -> None:
+    client = JobClient(running.address)
+    client.close()
+    with pytest.raises(JobServiceError, match="closed"):
+        client.list_jobs()

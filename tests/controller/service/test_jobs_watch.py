@@ -1,0 +1,240 @@
+"""The watch: who lives while it is open, who is gone when it ends, and how soon the others hear of it."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import queue
+import signal
+import tempfile
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple, TextIO
+
+import pytest
+
+from p4reduce_contracts.jobs.client import JobClient, PlaceTakenError
+from p4reduce_controller.registry.registry import RECONNECT_S
+from rigs.fake_switch_client import Running, form
+from rigs.fork_server import Forked, program_server
+from rigs.limits import LIMIT_S
+from rigs.system import System
+
+Reasons = queue.SimpleQueue  # of the resets that a watch told
+
+
+def watched(running: Running, count: int) -> None:
+    """Return when `count` watches of job "train" are open."""
+    members = running.controller.registry.get("train").members
+    deadline = time.monotonic() + LIMIT_S
+    while sum(member.watching for member in members.values()) != count:
+        assert time.monotonic() < deadline
+        running.call(lambda: None)
+
+
+@pytest.fixture
+def second(running: Running) -> Iterator[JobClient]:
+    """The client of another process: a connection of its own."""
+    with JobClient(f"localhost:{running.address.rpartition(':')[2]}") as one:
+        yield one
+
+
+def test_a_reset_is_sent_at_once(running: Running, client: JobClient) -> None:
+    client.create_job("train", 2)
+    tickets, _ = form(running, client, "train", 2)
+    reasons: Reasons[str] = queue.SimpleQueue()
+    watch = client.watch(tickets[0].nonce, reasons.put)
+    watched(running, 1)
+    client.leave(tickets[1].nonce)
+    assert reasons.get(timeout=LIMIT_S) == "rank 1 left"
+    watch.close()
+
+
+def test_a_watch_of_a_void_lease_is_a_reset(client: JobClient) -> None:
+    reasons: Reasons[str] = queue.SimpleQueue()
+    watch = client.watch(12345, reasons.put)
+    assert "has no such member" in reasons.get(timeout=LIMIT_S)
+    watch.close()
+
+
+def test_a_member_stays_while_its_watch_is_open(running: Running, client: JobClient, second: JobClient) -> None:
+    client.create_job("train", 2)
+    tickets, _ = form(running, client, "train", 2)
+    watches = [client.watch(tickets[0].nonce, print), second.watch(tickets[1].nonce, print)]
+    watched(running, 2)
+    running.pass_time(1000.0)
+    assert client.get_job("train").state == "ACTIVE", "no heartbeat is needed"
+    with pytest.raises(
+        PlaceTakenError, match=r"rank 1 of job train is held by another worker at 10\.0\.0\.11:4001: end"
+    ):
+        client.join("train", 1, 2)
+    assert client.get_job("train").state == "ACTIVE"
+    for watch in watches:
+        watch.close()
+
+
+def test_a_member_whose_connection_ends_is_dropped_and_the_others_are_notified(
+    running: Running, client: JobClient, second: JobClient
+) -> None:
+    client.create_job("train", 2)
+    tickets, _ = form(running, client, "train", 2)
+    reasons: Reasons[str] = queue.SimpleQueue()
+    watch = client.watch(tickets[0].nonce, reasons.put)
+    second.watch(tickets[1].nonce, print)
+    watched(running, 2)
+    second.close()
+    watched(running, 1)
+    running.pass_time(0.9 * RECONNECT_S)
+    assert client.get_job("train").state == "ACTIVE", "it may connect again"
+    running.pass_time(0.1 * RECONNECT_S)
+    assert reasons.get(timeout=LIMIT_S) == "rank 1 is gone: its connection to the controller ended"
+    client.join("train", 1, 2)
+    watch.close()
+
+
+@pytest.mark.fault("a rank ends on a busy machine, after gRPC's threads: its process ends too")
+def test_a_closed_watch_leaves_no_call_for_the_end_of_the_interpreter(running: Running, client: JobClient) -> None:
+    client.create_job("train", 1)
+    tickets, _ = form(running, client, "train", 1)
+    gc.disable()
+    try:
+        watch = client.watch(tickets[0].nonce, print)
+        watched(running, 1)
+        with watch._lock:  # it is held until the call that the controller has seen is noted
+            assert watch._stream is not None
+            call = weakref.ref(watch._stream)
+        watch.close()
+        watch._thread.join(LIMIT_S)
+        assert call() is None
+    finally:
+        gc.enable()
+
+
+@pytest.mark.fault("a worker's connection to the controller breaks for less than 1 s: nothing")
+@pytest.mark.parametrize("sign", ["watch", "heartbeat"])
+def test_a_member_that_reconnects_is_not_dropped(
+    running: Running, client: JobClient, second: JobClient, sign: str
+) -> None:
+    client.create_job("train", 1)
+    tickets, _ = form(running, client, "train", 1)
+    second.watch(tickets[0].nonce, print)
+    watched(running, 1)
+    second.close()
+    watched(running, 0)
+    if sign == "watch":
+        watch = client.watch(tickets[0].nonce, print)
+        watched(running, 1)
+    else:
+        client.heartbeat(tickets[0].nonce)
+    running.pass_time(2 * RECONNECT_S)
+    assert client.get_job("train").state == "ACTIVE"
+    if sign == "watch":
+        watch.close()
+
+
+@pytest.mark.fault(
+    "SIGKILL of a rank that waits for the others: its rank is free 1 s later; restarted ranks form the job"
+)
+def test_a_waiting_rank_that_is_killed_is_dropped(running: Running, client: JobClient, second: JobClient) -> None:
+    client.create_job("train", 2)
+    ticket = second.join("train", 0, 2, "a restart 0")
+    call = second._stub.WaitLease.future(_wait(ticket.nonce), timeout=LIMIT_S)
+    running.wait_for_waiters(running.controller.registry.get("train").members, 1)
+    call.cancel()
+    running.wait_for_waiters(running.controller.registry.get("train").members, 0)
+    running.pass_time(RECONNECT_S)
+    client.join("train", 0, 2, "a restart 1")
+
+
+def _wait(nonce: int) -> object:
+    from p4reduce_contracts.jobs import jobs_pb2
+
+    return jobs_pb2.WaitLeaseRequest(nonce=nonce, timeout_s=LIMIT_S)
+
+
+RANK = """
+import ctypes, sys, time
+import p4reduce
+comm = p4reduce.join("train", rank=int(sys.argv[1]), world_size=2, controller=sys.argv[2])
+print("joined", flush=True)
+{}
+time.sleep(3600)
+"""
+SAY_WHY = """
+(heartbeat,) = sys.modules["p4reduce.join"]._heartbeats
+while heartbeat.failure() is None: time.sleep(0.01)
+print(heartbeat.failure(), flush=True)
+"""
+
+
+class Rank(NamedTuple):
+    """A process of a rank, and what it prints."""
+
+    process: Forked
+    output: TextIO
+
+
+Start = Callable[[int, str], Rank]
+
+
+@pytest.fixture
+def start(system: System, tmp_path: Path) -> Iterator[Start]:
+    """Starts a rank of job "train" in a process of its own, with what it does once it has joined."""
+    with contextlib.ExitStack() as stack:
+
+        def begin(rank: int, then: str) -> Rank:
+            script = Path(tempfile.mkdtemp(dir=tmp_path), "rank.py")
+            script.write_text(RANK.format(then), encoding="utf-8")
+            reading, writing = os.pipe()
+            output = stack.enter_context(open(reading))
+            arguments = (str(script), str(rank), system.controller.address("jobs on"))
+            with open(writing, "w") as to_output, script.with_suffix(".log").open("w") as errors:
+                process = program_server().spawn(to_output, errors, *arguments, environment=os.environ)
+            return Rank(stack.enter_context(process), output)
+
+        yield begin
+
+
+def line(rank: Rank) -> str:
+    return rank.output.readline().strip()
+
+
+@pytest.mark.fault('SIGKILL of a worker: JobResetError on the others, "rank 1 is gone"; a new launch forms at once')
+@pytest.mark.fault('SIGTERM of a worker: it leaves; JobResetError on the others, "rank 1 left"')
+def test_the_end_of_a_process_is_detected(system: System, start: Start) -> None:
+    """Members may be silent for 60 s here, so it is not the silence that is noticed."""
+    reasons = {
+        signal.SIGKILL: "rank 1 is gone: its connection to the controller ended",
+        signal.SIGTERM: "rank 1 left",
+    }
+    with JobClient(system.controller.address("jobs on")) as client:
+        for number, reason in reasons.items():
+            client.create_job("train", 2)
+            stays, ends = start(0, SAY_WHY), start(1, "")
+            assert (line(stays), line(ends)) == ("joined", "joined")
+            ends.process.send_signal(number)
+            assert reason in line(stays)
+            assert ends.process.wait(LIMIT_S) == -number
+            client.remove_job("train")
+
+
+@pytest.mark.fault(
+    "a worker holds the interpreter for longer than its heartbeat timeout: nothing: its connection answers pings "
+    "without the interpreter"
+)
+@pytest.mark.slow
+def test_a_member_that_holds_the_interpreter_is_not_dropped(system: System, start: Start) -> None:
+    """The controller's pings have four fifths of the timeout for an answer."""
+    system.controller.end()
+    system.start_controller(heartbeat_timeout_s=5)
+    with JobClient(system.controller.address("jobs on")) as client:
+        client.create_job("train", 2)
+        first = start(0, "")
+        second = start(1, "ctypes.PyDLL(None).sleep(7); print('released', flush=True)")
+        assert (line(first), line(second)) == ("joined", "joined")
+        assert line(second) == "released"
+        job = client.get_job("train")
+        assert (job.state, job.last_reset) == ("ACTIVE", None)

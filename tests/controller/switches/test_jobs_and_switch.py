@@ -1,0 +1,473 @@
+"""What the job service writes to the switch, and what it does when the switch refuses or goes away."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from msgspec import structs
+
+from p4reduce_contracts.jobs.client import (
+    JobClient,
+    LeaseTimeoutError,
+    MemberResetError,
+    SwitchAwayError,
+)
+from p4reduce_contracts.jobs.errors import StoreError
+from p4reduce_controller.config import Config, ForwardingConfig, PortConfig
+from p4reduce_controller.p4runtime.entries import DigestConfig, Entry, MulticastGroup, TableEntry
+from p4reduce_controller.registry.hello import Address
+from p4reduce_controller.registry.job import Grant, rank_children
+from p4reduce_controller.registry.slots import SlotRange
+from p4reduce_controller.service.process import ControllerError
+from p4reduce_controller.service.store import FILE
+from p4reduce_controller.switches import connection, reconciler
+from p4reduce_controller.switches import pipeline as pipelines
+from p4reduce_controller.switches.entry_writer import EntryWriter
+from p4reduce_controller.switches.mac_table import MacTable
+from p4reduce_runtime.p4runtime.errors import NotPrimaryError, SwitchUnreachableError
+from p4reduce_runtime.pipeline_folders import find
+from rigs.fake_switch_client import OWN_TABLES, FakeSwitchClient, Running, form, join_all, serving
+from rigs.limits import LIMIT_S
+
+
+def test_the_entries_of_an_active_job(running: Running, client: JobClient) -> None:
+    client.create_job("first", 1, slots=3)
+    made = client.create_job("train", 2, slots=5)
+    _, leases = form(running, client, "train", 2)
+    admit = running.client.read_table("MainIngress.admission.admit")[1]
+    assert admit.action == "MainIngress.admission.admit_rank"
+    assert admit.match == {
+        "ingress_port": 2, "ipv4_src": 0x0A00000B, "udp_src_port": 4001, "job": made.id, "secret": leases[1].secret
+    }  # fmt: skip
+    group = 256 + made.id
+    assert admit.params == {
+        "rank_bit": 2, "full": 3, "slot_base": 3, "slot_count": 5, "epoch": 1, "group": group, "to_parent": 0
+    }  # fmt: skip
+    member = running.client.read_table("MainEgress.address_reply.job_member")[2]
+    assert member.match == {"job": made.id, "rank": 1}
+    assert member.params == {
+        "dst_mac": 0x020000000A01, "dst_ip": 0x0A00000B, "dst_port": 4001,
+        "src_mac": 0x020000000001, "src_ip": 0x7F000001, "secret": leases[1].secret,
+    }  # fmt: skip
+    assert running.client.read_groups() == [MulticastGroup(group, ((1, 0), (2, 1)))]
+    [own_ip] = running.client.read_table("MainIngress.address.own_ip")
+    [own_mac] = running.client.read_table("MainIngress.address.own_mac")
+    assert (own_ip.match, own_mac.match) == ({"source_ip": 0x7F000001}, {"src_mac": 0x020000000001})
+
+
+def test_reply_entries_are_written_before_admission_entries(running: Running, client: JobClient) -> None:
+    client.create_job("train", 2)
+    running.client.log.clear()
+    form(running, client, "train", 2)
+    client.remove_job("train")
+    steps = [
+        (operation, entry.table.rpartition(".")[2] if isinstance(entry, TableEntry) else "group")
+        for operation, entry in running.client.log
+    ]
+    marked, inserts, deletes = steps[0], steps[1:6], steps[6:]
+    assert marked == ("modify", "job_member")
+    assert inserts == [("insert", name) for name in ("job_member", "job_member", "group", "admit", "admit")]
+    assert deletes == [("delete", name) for name in ("admit", "admit", "job_member", "job_member", "group")]
+
+
+@pytest.mark.fault(
+    'SIGKILL of the switch, then another one: reset, "the switch restarted"; the job forms again with another epoch'
+)
+def test_a_switch_restart_resets_active_jobs_and_jobs_form_again(running: Running, client: JobClient) -> None:
+    client.create_job("train", 2)
+    tickets, leases = form(running, client, "train", 2)
+    running.client.restart()
+    running.wait(lambda: running.client.connections == 2 and not running.controller.switches.unavailable_reason())
+    assert "the switch restarted" in (client.heartbeat(tickets[1].nonce) or "")
+    assert running.client.commits == 2
+    assert running.client.tables() == OWN_TABLES
+    _, again = form(running, client, "train", 2)
+    assert again[0].epoch == leases[0].epoch + 1
+
+
+def test_answers_name_a_switch_without_connection(running: Running, client: JobClient) -> None:
+    client.create_job("train", 1, slots=8)
+    ticket = client.join("train", 0, 1)
+    running.client.reachable = False
+    running.client.lose()
+    running.wait(lambda: bool(running.controller.switches.unavailable_reason()))
+    with pytest.raises(SwitchAwayError, match=r"no connection to its switch at 127\.0\.0\.1:9559"):
+        client.stats()
+    with pytest.raises(LeaseTimeoutError, match="no connection to its switch"):
+        client.wait_lease(ticket.nonce, 0.01)
+    client.create_job("other", 1)
+    client.remove_job("other")
+    running.client.reachable = True
+    running.wait(lambda: not running.controller.switches.unavailable_reason())
+    running.hello(ticket.job_id, ticket.nonce, 0)
+    assert client.wait_lease(ticket.nonce, 10.0).epoch == 1
+
+
+def changes(switch: FakeSwitchClient) -> list[tuple[str, Entry]]:
+    """What was written of entries and groups."""
+    return [(operation, entry) for operation, entry in switch.log if not isinstance(entry, DigestConfig)]
+
+
+def connected_again(running: Running, times: int = 2) -> None:
+    running.wait(lambda: running.client.connections == times and not running.controller.switches.unavailable_reason())
+
+
+@pytest.mark.fault("the connection to the switch breaks, its entries unchanged: nothing is reset")
+@pytest.mark.usefixtures("patient")
+def test_a_broken_stream_resets_no_job_when_the_switch_kept_its_entries(running: Running, client: JobClient) -> None:
+    client.create_job("train", 2)
+    tickets, leases = form(running, client, "train", 2)
+    before = dict(running.client.entries)
+    running.client.log.clear()
+    running.client.lose()
+    connected_again(running)
+    assert client.heartbeat(tickets[0].nonce) is None
+    assert client.get_job("train").epoch == leases[0].epoch
+    assert (running.client.entries, changes(running.client), running.client.commits) == (before, [], 1)
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jobs are not reset because a busy machine takes long to connect again."""
+    monkeypatch.setattr(reconciler, "_LOST_AFTER_S", 3600.0)
+
+
+@pytest.fixture
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jobs are reset as soon as the connection to the switch is lost, and the controller bids again after 0.01 s."""
+    monkeypatch.setattr(reconciler, "_LOST_AFTER_S", 0.0)
+    monkeypatch.setattr(connection, "LONGEST_PAUSE_S", 0.01)
+
+
+def is_refused(call: Callable[[], object], error: type[Exception], reason: str) -> bool:
+    """Whether the call is refused for this reason: now or later, as between two bids there is no connection."""
+    for _ in range(1000):
+        with pytest.raises(error) as refused:
+            call()
+        if reason in str(refused.value):
+            return True
+    return False
+
+
+@pytest.mark.fault(
+    "the largest election id for more than 1 s, nothing written: active jobs continue without a reset; "
+    "LeaseTimeoutError of a forming job names the cause; leases are granted again after its owner has left"
+)
+@pytest.mark.fault("stats asked for while another primary has the largest election id: SwitchAwayError names the cause")
+@pytest.mark.fault("another primary that changed nothing: no job ends")
+@pytest.mark.usefixtures("short_pauses")
+def test_jobs_continue_under_another_primary_with_the_largest_election_id(running: Running, client: JobClient) -> None:
+    switch = running.client
+    client.create_job("train", 1, 8)
+    client.create_job("forming", 1, 4)
+    tickets, leases = form(running, client, "train", 1)
+    switch.log.clear()
+    switch.other_primary = "another controller is primary with the largest election id"
+    assert switch.on_primary is not None
+    switch.on_primary(False)
+    running.wait(lambda: switch.connections > 5)
+    assert client.heartbeat(tickets[0].nonce) is None
+    waiting = client.join("forming", 0, 1)
+    reason = "the controller cannot change its switch at 127.0.0.1:9559: another controller is primary"
+    assert is_refused(lambda: client.wait_lease(waiting.nonce, 0.01), LeaseTimeoutError, reason)
+    assert is_refused(client.stats, SwitchAwayError, reason)
+    switch.other_primary = None
+    running.wait(lambda: not running.controller.switches.unavailable_reason())
+    assert (client.get_job("train").epoch, client.get_job("train").last_reset) == (leases[0].epoch, None)
+    assert changes(switch) == []
+    running.hello(waiting.job_id, waiting.nonce, 1)
+    assert client.wait_lease(waiting.nonce, 10.0).epoch == leases[0].epoch + 1
+
+
+@pytest.mark.fault(
+    "a controller is started while another primary has the largest election id: NotPrimaryError names the "
+    "cause; started later, it continues the jobs"
+)
+@pytest.mark.usefixtures("short_pauses")
+def test_a_controller_does_not_start_while_another_has_the_largest_possible_election_id(config: Config) -> None:
+    switch = FakeSwitchClient()
+    with serving(config, switch) as running, JobClient(running.address) as client:
+        client.create_job("train", 1)
+        form(running, client, "train", 1)
+    switch.other_primary = "another controller is primary with the largest election id"
+    with (
+        pytest.raises(NotPrimaryError, match="not primary for the switch at .* the largest election id"),
+        serving(config, switch),
+    ):
+        pass
+    switch.other_primary = None
+    with serving(config, switch) as running, JobClient(running.address) as client:
+        assert client.get_job("train").state == "ACTIVE"
+
+
+@pytest.mark.fault(
+    "the controller's state is put back from a copy with an active job: it clears the switch, sums are right"
+)
+@pytest.mark.fault("the controller's state put back from a copy while the switch runs on: the pipeline is set anew")
+@pytest.mark.parametrize("later", [1, 2])
+@pytest.mark.parametrize("active", [True, False])
+def test_state_put_back_from_a_copy_begins_another_era(config: Config, active: bool, later: int) -> None:
+    """The registers hold rounds of epochs that the copy does not know; the entries of those jobs may be gone."""
+    switch, state = FakeSwitchClient(), Path(config.controller.state_dir)
+    with serving(config, switch) as running, JobClient(running.address) as client:
+        client.create_job("a", 1, 4)
+        client.create_job("b", 1, 4)
+        if active:
+            form(running, client, "a", 1)
+    shutil.copytree(state, state.with_name("copy"))
+    with serving(config, switch) as running, JobClient(running.address) as client:
+        for _ in range(later):
+            (ticket,), _ = form(running, client, "b", 1)
+            client.leave(ticket.nonce)
+        running.wait(lambda: switch.tables().get("admit", 0) == active)
+        assert switch.commits == 1
+    shutil.rmtree(state)
+    state.with_name("copy").rename(state)
+    with serving(config, switch) as running, JobClient(running.address) as client:
+        assert (switch.commits, switch.tables()) == (2, OWN_TABLES)
+        assert client.get_job("a").last_reset == (reconciler.RESTARTED if active else None)
+        form(running, client, "b", 1)
+
+
+@pytest.mark.fault("another primary that stays and deletes an entry of a job: that job alone is reset")
+@pytest.mark.fault("an entry of a job deleted or changed: that job alone is reset")
+@pytest.mark.usefixtures("patient")
+@pytest.mark.parametrize("part", ["admit", "job_member", "group"])
+def test_of_two_jobs_the_one_with_a_missing_or_changed_entry_is_reset(
+    running: Running, client: JobClient, part: str
+) -> None:
+    tickets = {}
+    for name in ("whole", "hurt"):
+        client.create_job(name, 2, 4)
+        tickets[name], _ = form(running, client, name, 2)
+    names = [name for name in running.client.entries if part in name]
+    lost = running.client.entries.pop(names[-1])
+    if isinstance(lost, TableEntry):
+        running.client.entries[names[-1]] = replace(lost, params={**lost.params, next(iter(lost.params)): 77})
+    running.client.lose()
+    connected_again(running)
+    assert client.heartbeat(tickets["whole"][0].nonce) is None
+    assert "the switch restarted" in (client.heartbeat(tickets["hurt"][0].nonce) or "")
+    tables = running.client.tables()
+    groups = [name for name in tables if name.startswith("group")]
+    assert (tables["admit"], tables["job_member"], len(groups)) == (2, 3, 1), "nothing of the hurt job stays"
+    form(running, client, "hurt", 2)
+    assert running.client.tables()["admit"] == 4
+
+
+def test_a_switch_that_is_not_back_in_time_resets_the_jobs(running: Running, client: JobClient) -> None:
+    client.create_job("train", 1)
+    tickets, _ = form(running, client, "train", 1)
+    running.client.reachable = False
+    running.client.lose()
+    running.wait(lambda: not running.controller.registry.get("train").active)
+    assert client.heartbeat(tickets[0].nonce) == reconciler.RESTARTED
+    running.client.reachable = True
+    connected_again(running)
+    assert running.client.tables() == OWN_TABLES, "what the job left is gone"
+
+
+def test_entries_that_the_switch_refuses_reset_the_job_and_are_all_deleted(running: Running, client: JobClient) -> None:
+    def second_admission(operation: str, entry: Entry) -> bool:
+        is_admission = isinstance(entry, TableEntry) and "admit" in entry.table
+        return operation == "insert" and is_admission and len(running.client.read_table(entry.table)) == 1
+
+    client.create_job("train", 2)
+    running.client.refuse = second_admission
+    tickets = join_all(running, client, "train", 2)
+    with pytest.raises(MemberResetError, match="the switch refused the entries of job train: .*RESOURCE_EXHAUSTED"):
+        client.wait_lease(tickets[0].nonce, 10.0)
+    assert "'secret': 'hidden'" in client.get_job("train").last_reset, "the error names the entry, not what is secret"
+    assert running.client.tables() == OWN_TABLES
+    running.client.refuse = lambda operation, entry: False
+    form(running, client, "train", 2)
+
+
+def test_a_member_that_leaves_while_the_entries_are_written(running: Running, client: JobClient) -> None:
+    client.create_job("train", 2)
+    writing, go_on = threading.Event(), threading.Event()
+
+    def hold(operation: str, entry: Entry) -> None:
+        writing.set()
+        assert go_on.wait(LIMIT_S)
+
+    running.client.before_write = hold
+    tickets = join_all(running, client, "train", 2)
+    assert writing.wait(LIMIT_S)
+    client.leave(tickets[1].nonce)
+    running.client.before_write = lambda operation, entry: None
+    go_on.set()
+    with pytest.raises(LeaseTimeoutError, match="rank 1 never joined"):
+        client.wait_lease(tickets[0].nonce, 0.2)
+    running.wait(lambda: running.client.tables() == OWN_TABLES)
+    again = client.join("train", 1, 2)
+    running.hello(again.job_id, again.nonce, 1)
+    assert client.wait_lease(tickets[0].nonce, 10.0).epoch == 2
+
+
+def test_a_job_continues_over_a_restart_of_the_controller(config: Config) -> None:
+    switch = FakeSwitchClient()
+    with serving(config, switch) as running, JobClient(running.address) as client:
+        switch.counters["MainIngress.contributions", 1] = (100, 5000)
+        client.create_job("train", 2, lane_bits=8, lane_bound=3)
+        tickets, leases = form(running, client, "train", 2)
+        shown = client.get_job("train")
+        held = dict(switch.entries)
+    assert switch.entries == held, "the job needs no controller"
+    switch.log.clear()
+    switch.counters["MainIngress.contributions", 1] = (107, 5700)
+    with serving(config, switch) as running, JobClient(running.address) as client:
+        assert (switch.entries, changes(switch), switch.commits) == (held, [], 1)
+        assert client.heartbeat(tickets[0].nonce) is None
+        assert client.wait_lease(tickets[1].nonce, 10.0) == leases[1]
+        found = client.get_job("train")
+        assert [replace(one, silent_s=0.0) for one in found.members] == [
+            replace(one, silent_s=0.0) for one in shown.members
+        ]
+        assert (found.epoch, found.lane_bits, found.lane_bound) == (leases[0].epoch, 8, 3)
+        assert client.stats("train").jobs[0].contributions.packets == 7
+        running.pass_time(9.9)
+        assert client.heartbeat(tickets[0].nonce) is None, "members have time to be heard again"
+        running.pass_time(0.1)
+        assert client.heartbeat(tickets[0].nonce) == "rank 1 sent no heartbeat for 10 s"
+        _, again = form(running, client, "train", 2)
+        assert again[0].epoch == leases[0].epoch + 1
+
+
+@pytest.mark.fault('SIGKILL of controller and switch: reset, "the switch restarted"; the job forms again')
+def test_a_job_is_reset_when_controller_and_switch_start_again(config: Config) -> None:
+    switch = FakeSwitchClient()
+    with serving(config, switch) as running, JobClient(running.address) as client:
+        client.create_job("train", 2)
+        _, leases = form(running, client, "train", 2)
+    switch.pipeline = None
+    switch.entries.clear()
+    with serving(config, switch) as running, JobClient(running.address) as client:
+        assert client.get_job("train").last_reset == reconciler.RESTARTED
+        _, again = form(running, client, "train", 2)
+        assert again[0].epoch == leases[0].epoch + 1
+
+
+@pytest.mark.fault("the controller restarts without its state: it clears the switch; no old round returns")
+def test_a_controller_with_a_lost_store_sets_the_pipeline_again(config: Config) -> None:
+    """The registers may hold rounds of epochs that it would give out again."""
+    switch = FakeSwitchClient()
+    with serving(config, switch) as running, JobClient(running.address) as client:
+        client.create_job("train", 2)
+        form(running, client, "train", 2)
+    (Path(config.controller.state_dir) / FILE).unlink()
+    with serving(config, switch) as running, JobClient(running.address) as client:
+        assert switch.commits == 2
+        assert switch.tables() == OWN_TABLES
+        assert client.list_jobs().jobs == ()
+
+
+def test_the_registers_are_cleared_while_no_job_runs_long_before_epochs_repeat(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reconciler, "_ENOUGH_EPOCHS", 3)
+    with serving(config) as running, JobClient(running.address) as client:
+        client.create_job("train", 1)
+        for number in range(3):
+            tickets, leases = form(running, client, "train", 1)
+            assert (leases[0].epoch, running.client.commits) == (number + 1, 1)
+            client.leave(tickets[0].nonce)
+        running.wait(lambda: running.client.commits == 2)
+        _, leases = form(running, client, "train", 1)
+        assert leases[0].epoch == 4, "old numbers come last all the same"
+
+
+def test_few_epochs_left_while_jobs_run_is_a_warning(
+    config: Config, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(reconciler, "_ENOUGH_EPOCHS", 3)
+    with serving(config) as running, JobClient(running.address) as client:
+        client.create_job("always", 1, 4)
+        client.create_job("train", 1, 4)
+        form(running, client, "always", 1)
+        for _ in range(3):
+            tickets, _ = form(running, client, "train", 1)
+            client.leave(tickets[0].nonce)
+        running.call(lambda: None)
+        assert running.client.commits == 1
+    told = [record for record in caplog.records if record.getMessage() == "epochs run short"]
+    assert [record.__dict__["p4reduce_fields"]["used"] for record in told] == [3]
+
+
+def test_no_switch_is_a_clear_error_in_time(config: Config) -> None:
+    switch = FakeSwitchClient()
+    switch.reachable = False
+    message = r"no P4Runtime switch at .* for 0\.3 s: start one with"
+    with pytest.raises(SwitchUnreachableError, match=message), serving(config, switch):
+        pass
+
+
+def test_a_port_in_use_is_an_error_before_the_switch_is_written(config: Config, running: Running) -> None:
+    second = structs.replace(config, controller=structs.replace(config.controller, listen=running.address))
+    switch = FakeSwitchClient()
+    with pytest.raises(ControllerError, match="is another controller running"), serving(second, switch):
+        pass
+    assert switch.connections == 0
+
+
+def test_macs_are_static_or_learned(config: Config) -> None:
+    config = structs.replace(
+        config,
+        ports=(PortConfig(1, "02:00:00:00:00:11"),),
+        forwarding=ForwardingConfig(learn=True, flood=(1, 2)),
+    )
+    with serving(config) as running:
+        assert MulticastGroup(1, ((1, 1), (2, 1))) in running.client.read_groups()
+        assert running.client.on_digest is not None
+        running.client.on_digest("mac_learn_t", [(0x020000000022, 2), (0x020000000011, 2)])
+        running.wait(lambda: running.client.tables()["learned"] == 2)
+        ports = {
+            entry.match["dst_mac"]: entry.params["port"]
+            for entry in running.client.read_table("MainIngress.forwarding.mac_table")
+        }
+        assert ports == {0x020000000011: 1, 0x020000000022: 2}
+
+
+def test_a_disk_error_while_the_switch_restarts_does_not_end_the_controller(
+    running: Running, client: JobClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    client.create_job("train", 1)
+    store = running.controller._store
+    begin_era = store.begin_era
+
+    def full(switch: str) -> int:
+        monkeypatch.setattr(store, "begin_era", begin_era)  # there is room again at the next try
+        raise StoreError("no space is left on the disk")
+
+    monkeypatch.setattr(store, "begin_era", full)
+    running.client.restart()
+    connected_again(running, 3)
+    told = [record for record in caplog.records if record.getMessage() == "switch not reached"]
+    assert "no space is left on the disk" in told[0].__dict__["p4reduce_fields"]["cause"]
+    form(running, client, "train", 1)
+
+
+def test_groups_of_another_program_are_deleted_before_the_program_is_set() -> None:
+    """On BMv2 they outlive it: a group of the same number would keep its old replicas beside the new ones."""
+    client, config = FakeSwitchClient(), Config()
+    deleted: list[int] = []
+    for number, geometry in enumerate(("small", "default")):
+        pipeline = pipelines.read(find(geometry))
+        entry_writer = EntryWriter(
+            client, config.switches[0], pipeline, MacTable(config, config.switches[0], pipeline.names)
+        )
+        before = [entry.group_id for entry in client.read_groups()]
+        client.log.clear()
+        entry_writer.cold_start(1 + number)
+        deleted = [
+            entry.group_id for done, entry in client.log if done == "delete" and isinstance(entry, MulticastGroup)
+        ]
+        assert sorted(deleted) == sorted(before)
+        address = Address(ingress_port=1, mac=0x020000000A00, ip=0x0A00000A, udp_port=4000)
+        entry_writer.install(Grant(1, "job", 1, SlotRange(0, 4), rank_children((address,), (1,))), draws=1)
+    assert deleted, "the first program had groups"

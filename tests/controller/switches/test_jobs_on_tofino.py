@@ -1,0 +1,192 @@
+"""The controller on a Tofino's P4Info: entries that the TNA program's P4Runtime server takes, and jobs that sum.
+
+The switch is rigs/tna_switch.py: P4Runtime as the embedded switch serves it, the TNA program as P4 defines it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+import p4reduce
+from p4reduce_contracts import wire
+from p4reduce_contracts.jobs.client import JobClient
+from p4reduce_contracts.jobs.errors import InvalidRequestError
+from p4reduce_contracts.wire.geometry import Geometry
+from p4reduce_controller import config
+from p4reduce_controller.p4runtime.client import Client
+from p4reduce_controller.p4runtime.entries import MeterConfig, MeterEntry
+from p4reduce_controller.registry.hello import Address
+from p4reduce_controller.registry.job import Grant, rank_children
+from p4reduce_controller.registry.slots import SlotRange
+from p4reduce_controller.switches import pipeline as pipelines
+from p4reduce_controller.switches.entries.v1model import draws_mark
+from p4reduce_controller.switches.entry_writer import EntryWriter
+from p4reduce_controller.switches.mac_table import MacTable
+from p4reduce_controller.switches.program_names import TOFINO
+from p4reduce_runtime.p4.v1 import p4runtime_pb2 as p4r
+from rigs.fake_switch_client import Running, serving
+from rigs.limits import LIMIT_S
+from rigs.tna_switch import CHIPS, TnaSwitch, pipeline_folder, tna_switch
+from rigs.udp_workers import close, form, sum_one_round
+
+GEOMETRIES = {"tofino1-4x8": Geometry(4, 8), "tofino2-4x16": Geometry(4, 16)}
+
+
+@dataclass
+class Tofino:
+    """A switch with the TNA program, and a controller of it."""
+
+    geometry: Geometry
+    switch: TnaSwitch
+    controller: Running
+
+    @property
+    def address(self) -> str:
+        return self.controller.address
+
+    def entries(self, table: str) -> int:
+        """How many the switch holds."""
+        return len(list(self.switch.program.tables[table].entries()))
+
+
+@pytest.fixture(params=CHIPS)
+def running(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Tofino]:
+    with tna_switch(request.param) as switch:
+        text = (
+            f"[switch]\npipeline = '{pipeline_folder(tmp_path / 'pipeline', request.param)}'\n"
+            f"p4runtime = '{switch.p4runtime}'\nudp_port = {switch.udp_port}\nhellos_a_second = 1\nhello_burst = 20\n"
+            f"[controller]\nlisten = '127.0.0.1:0'\nstate_dir = '{tmp_path / 'state'}'\n"
+        )
+        with serving(config.parse(text), cast(Any, Client(switch.p4runtime, timeout_s=LIMIT_S))) as controller:
+            yield Tofino(GEOMETRIES[request.param], switch, controller)
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + LIMIT_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def drops(client: JobClient) -> dict[str, int]:
+    return {drop.reason: drop.count.packets for drop in client.stats().drops}
+
+
+def test_workers_all_reduce_through_the_tna_program(running: Tofino) -> None:
+    """Nothing says Tofino but the controller's pipeline; sums are those of 32-bit words, to the bit."""
+    values = [np.random.default_rng(rank).integers(-(2**31), 2**31, 500).astype(np.int32) for rank in range(3)]
+
+    def all_reduce(rank: int) -> list[int]:
+        with p4reduce.join("train", rank=rank, world_size=3, controller=running.address, timeout_s=LIMIT_S) as comm:
+            assert (comm.lease.geometry.columns, comm.lease.geometry.block_words) == (4, running.geometry.block_words)
+            return comm.all_reduce(values[rank], timeout_s=LIMIT_S).tolist()  # type: ignore[no-any-return]
+
+    with JobClient(running.address) as client, ThreadPoolExecutor(3) as pool:
+        client.create_job("train", 3, slots=4)
+        sums = list(pool.map(all_reduce, range(3)))
+    with np.errstate(over="ignore"):
+        wanted = (values[0] + values[1] + values[2]).tolist()
+    assert sums == [wanted] * 3
+
+
+def test_a_job_is_admitted_sums_and_is_refused_after_its_removal(running: Tofino) -> None:
+    with JobClient(running.address) as client:
+        with pytest.raises(InvalidRequestError, match="1 to 8 ranks a job"):
+            client.create_job("train", 9)
+        client.create_job("train", 3, slots=4)
+        workers = form(client, 3, running.geometry)
+        for number in range(4):
+            sum_one_round(workers, number)
+        workers[1].contribute(3, [1] * running.geometry.block_words)
+        assert workers[1].receive()[0] == wire.RESULT, "a duplicate is answered with what was summed"
+        of_job = client.stats("train").jobs[0]
+        counts = (of_job.contributions, of_job.duplicates, of_job.results, of_job.pendings)
+        assert [count.packets for count in counts] == [12, 1, 4, 0]
+        assert (running.entries(TOFINO.admit), running.entries(TOFINO.job_member)) == (6, 4)
+        assert sum(drops(client).values()) == 0
+
+        client.remove_job("train")
+        until(lambda: running.entries(TOFINO.admit) == 0)
+        workers[0].contribute(4, [1] * running.geometry.block_words)
+        until(lambda: drops(client)["NOT_ADMITTED"] == 1)
+        assert running.entries(TOFINO.job_member) == 1, "the number of epochs"
+        assert list(running.switch.program.replication.multicast_groups) == []
+        close(workers)
+
+
+def test_addresses_are_learned_from_the_digest(running: Tofino) -> None:
+    source, destination = 0x02000000AA01, 0x02000000AA02
+    for _ in range(2):
+        running.switch.receive(
+            300, destination.to_bytes(6, "big") + source.to_bytes(6, "big") + b"\x08\x01" + bytes(46)
+        )
+    until(lambda: running.entries(TOFINO.learned) == running.entries(TOFINO.mac_table) == 1)
+    (entry,) = running.switch.program.tables[TOFINO.mac_table].entries()
+    assert (entry.match, entry.params) == ((source,), (300,))
+
+
+def test_hellos_beyond_the_rate_are_dropped(running: Tofino) -> None:
+    with JobClient(running.address) as client:
+        client.create_job("train", 1)
+        (worker,) = form(client, 1, running.geometry)
+        for _ in range(60):
+            worker.hello()
+        until(lambda: drops(client)["RATE"] > 0)
+        sum_one_round([worker], 0)
+        assert drops(client)["RATE"] <= 60 - 19, "the burst is 20"
+        close([worker])
+
+
+def test_a_switchs_entries_are_kept_or_its_pipeline_is_set_anew(tmp_path: Path) -> None:
+    """What the controller reads of the switch it compares with its own, two admission entries a rank."""
+    pipeline = pipelines.read(pipeline_folder(tmp_path / "pipeline", "tofino1-4x8"))
+    grants = [grant(number) for number in range(2)]
+    with tna_switch("tofino1-4x8") as switch:
+
+        def entry_writer() -> EntryWriter:
+            settings, client = config.Config(), Client(switch.p4runtime, timeout_s=LIMIT_S)
+            client.connect()
+            return EntryWriter(
+                client, settings.switches[0], pipeline, MacTable(settings, settings.switches[0], pipeline.names)
+            )
+
+        first = entry_writer()
+        assert first.warm_restart(7, [], 0) is None, "it has no pipeline"
+        first.cold_start(7)
+        assert isinstance(first.client, Client)
+        schema = first.client.schema
+        cells = first.client.read(p4r.Entity(meter_entry={"meter_id": schema.meters[TOFINO.hello_rate].id}))
+        limit = MeterConfig(100, 200, 100, 200)
+        assert cells == [MeterEntry(TOFINO.hello_rate, port, limit) for port in range(512)]
+        assert first.client.read(p4r.Entity(digest_entry={"digest_id": schema.digests[TOFINO.mac_learn].id}))
+        for draws, given in enumerate(grants, 1):
+            first.install(given, draws)
+        first.learn([(0x020000000A00, 3)])
+        first.client.close()
+        second = entry_writer()
+        assert second.warm_restart(8, grants, 2) is None, "another era's"
+        assert second.warm_restart(7, grants, 1) is None, "an epoch was drawn that this controller does not know"
+        assert second.warm_restart(7, grants, 2) == {1, 2}
+        assert second.warm_restart(7, grants[1:], 3) == {2}
+        assert [entry.match["job"] for entry in second.client.read_table(TOFINO.admit)] == [2, 2]
+        assert [entry.match for entry in second.client.read_table(TOFINO.mac_table)] == [{"dst_mac": 0x020000000A00}]
+        second.remove(grants[1])
+        assert second.client.read_table(TOFINO.admit) == []
+        assert second.client.read_table(TOFINO.job_member) == [draws_mark(2, TOFINO)]
+        second.install(grants[0], 3)
+        second.cold_start(8)
+        assert second.client.read_table(TOFINO.admit) == second.client.read_groups() == []
+        second.client.close()
+
+
+def grant(number: int) -> Grant:
+    address = Address(ingress_port=1 + number, mac=0x020000000A00 + number, ip=0x0A00000A + number, udp_port=4000)
+    return Grant(1 + number, f"job{number}", 1 + number, SlotRange(4 * number, 4), rank_children((address,), (number,)))

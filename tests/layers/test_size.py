@@ -1,0 +1,43 @@
+"""How large the repository is: it stays small enough to be read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+NOT_IN_GIT = {".git", ".venv", "__pycache__", "out", "dist"}
+"""Folders as .gitignore has them; other hidden folders have no Python and no Markdown."""
+
+LIMITS = {"source": 51_450, "tests and tools": 48_100, "Markdown": 32_600}
+"""Lines of Python without generated files, the same, and words. CONTRIBUTING says how a change may grow them."""
+
+
+def files(folder: Path) -> Iterator[Path]:
+    """All files below that git does not ignore."""
+    for path in folder.iterdir():
+        if not path.is_dir():
+            yield path
+        elif path.name not in NOT_IN_GIT and not path.is_symlink():
+            yield from files(path)
+
+
+def sizes() -> dict[str, int]:
+    found = dict.fromkeys(LIMITS, 0)
+    for path in files(ROOT):
+        if path.suffix == ".md":
+            found["Markdown"] += len(path.read_text(encoding="utf-8").split())
+        elif path.suffix == ".py" and not path.stem.endswith(("_pb2", "_pb2_grpc")):
+            kind = "tests and tools" if path.relative_to(ROOT).parts[0] in ("tests", "tools") else "source"
+            found[kind] += path.read_text(encoding="utf-8").count("\n")
+    return found
+
+
+def test_the_repository_is_within_its_limits(capsys: pytest.CaptureFixture[str]) -> None:
+    found = sizes()
+    with capsys.disabled():
+        print("\n" + "\n".join(f"{kind}: {found[kind]:,} of at most {limit:,}" for kind, limit in LIMITS.items()))
+    assert all(found[kind] > 0 for kind in LIMITS)
+    assert {kind: size for kind, size in found.items() if size > LIMITS[kind]} == {}

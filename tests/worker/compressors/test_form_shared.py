@@ -1,0 +1,113 @@
+"""The form shared, of ScaleCom and AdaComp, against numpy: choices, leaders in turn, the low-pass filter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+
+from p4reduce.compressors import AdaComp, Compressor, Policy, ScaleCom
+from rigs.limits import LIMIT_S
+from rigs.ranks import SHAPES, by_the_book, gradients_of, over_switch, residue_of
+
+CHUNK = 25
+SPARSE = ("conv.weight", "fc.weight")
+Choice = Callable[[np.ndarray, np.ndarray], np.ndarray]
+
+
+def make(**options: float) -> ScaleCom:
+    return ScaleCom(Policy(conv=CHUNK, linear=CHUNK), **{"value_bits": 32, **options})
+
+
+def largest(values: np.ndarray, _given: np.ndarray, per_chunk: int) -> np.ndarray:
+    """The chosen elements, bool, chunk by chunk."""
+    chosen = np.zeros(len(values), bool)
+    for start in range(0, len(values), CHUNK):
+        order = np.argsort(-np.abs(values[start : start + CHUNK]))[:per_chunk]
+        chosen[start + order] = True
+    return chosen & (values != 0)
+
+
+def of_adacomp(values: np.ndarray, given: np.ndarray) -> np.ndarray:
+    """The choice of AdaComp with bins of CHUNK elements, which the form shared sums the values at."""
+    return by_the_book(values - given, given, CHUNK)[0] != 0
+
+
+METHODS: dict[str, tuple[Callable[[], Compressor], Choice, float]] = {
+    **{
+        f"scalecom, b {b}, {count} a chunk": (
+            partial(make, b=b, per_chunk=count, warmup_steps=warmup),
+            partial(largest, per_chunk=count),
+            b,
+        )
+        for b, count, warmup in ((1.0, 1, 0), (0.1, 1, 2), (0.1, 3, 0))
+    },
+    "adacomp, shared": (
+        lambda: AdaComp(Policy(conv=CHUNK, linear=CHUNK), "shared", value_bits=32),
+        of_adacomp,
+        1.0,
+    ),
+}
+"""How it is made, what a leader chooses of G and dW, and b."""
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("world_size", [1, 2, 5])
+def test_sums_and_residues_are_those_of_the_definition(method: str, world_size: int) -> None:
+    """Leaders take turns; steps of a warm-up count."""
+    maker, choose, b = METHODS[method]
+    compressors = [maker() for _ in range(world_size)]
+    memory = {name: np.zeros((world_size, int(np.prod(SHAPES[name])))) for name in SPARSE}
+    for step, found in enumerate(over_switch(compressors, gradients_of, 7)):
+        for name in SPARSE:
+            g = np.stack([gradients_of(rank, step)[name].flatten().double().numpy() for rank in range(world_size)])
+            sent, leader = g, step % world_size
+            if step >= compressors[0].warmup_steps:
+                p = memory[name] + g
+                sent = np.where(choose(p[leader], g[leader]), p, 0)
+                memory[name] = (1 - b) * memory[name] + b * (p - sent)
+                assert sent.any() and not sent.all()
+            for rank, (outcome, _) in enumerate(found):
+                mean = outcome.means[name]
+                assert torch.equal(mean, found[0][0].means[name])
+                np.testing.assert_allclose(mean.flatten().numpy(), sent.mean(axis=0), rtol=1e-5, atol=1e-6)
+                if step >= compressors[0].warmup_steps:
+                    kept = residue_of(compressors[rank], name).numpy()
+                    np.testing.assert_allclose(kept, memory[name][rank], rtol=1e-5, atol=1e-5)
+
+
+def test_a_partial_chunk_and_zeros_give_no_more_than_they_have() -> None:
+    values = torch.zeros(1, 60)
+    values[0, [3, 55]] = torch.tensor([2.0, -1.0])  # chunk 0, and chunk 2, which has ten elements
+    for per_chunk in (1, 3, 40):
+        found = list(over_switch([make(per_chunk=per_chunk)], lambda rank, step: {"w": values}, 1))
+        assert found[0][0][0].means["w"].nonzero()[:, 1].tolist() == [3, 55]
+
+
+def test_a_leader_with_a_zero_gradient_selects_nothing() -> None:
+    def source(rank: int, step: int) -> dict[str, torch.Tensor]:
+        gradient = gradients_of(rank, step)["fc.weight"]
+        return {"w": torch.zeros_like(gradient) if rank == 0 else gradient}
+
+    compressors = [make(b=1.0) for _ in range(2)]
+    means = [found[0][0].means["w"] for found in over_switch(compressors, source, 4)]
+    assert [bool(mean.any()) for mean in means] == [False, True, False, True]
+
+
+def test_a_selection_encoded_as_zeros_does_not_affect_the_next_leader() -> None:
+    """A choice of every chunk's first element is nothing but zeros, which do not travel; another rank leads the next
+    parameter, which has had a step less."""
+    old = torch.full((3000, 100), 0.01)
+    old[:, 0] = 1
+    new = torch.randn(30, 100, generator=torch.Generator().manual_seed(1))
+
+    def source(_rank: int, step: int) -> dict[str, torch.Tensor]:
+        return {"old": old, "new": new} if step else {"old": old}
+
+    found = list(over_switch([ScaleCom() for _ in range(2)], source, 2, timeout_s=LIMIT_S))[1]
+    for outcome, _ in found:
+        assert torch.count_nonzero(outcome.means["old"]) == 3000 and (outcome.means["old"][:, 0] > 0.9).all()
+        assert torch.count_nonzero(outcome.means["new"]) == 30

@@ -1,0 +1,225 @@
+"""A collective's data as blocks of words: the tensors that it consists of, and where the kernels find each of them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from p4reduce.errors import InvalidTensorError
+from p4reduce.protocol.state import FLOAT32, MOST_LANES, PartLayout
+from p4reduce_contracts.wire import MAX_BLOCKS
+from p4reduce_runtime import kernels
+from p4reduce_runtime.records import zeros
+
+Array = NDArray[Any]
+"""Elements of any type."""
+Words = Array
+"""32-bit words, shape [blocks, block_words]; big-endian when they are to be sent."""
+
+ANY_SUM = 1 << 31
+"""As the largest sum of a word: it may have any value."""
+
+UNTOUCHED = 255
+"""In the agreed exponents: no rank held this block, its sum is zero."""
+
+_ONES: Final = np.ones(256)
+
+
+@dataclass(frozen=True)
+class Part:
+    """One tensor, bound to the block size and the number of ranks of a lease.
+
+    Block b holds the elements from b // step · block_words · max(1, lanes) on; what lies beyond the last one is zero.
+    """
+
+    values: NDArray[np.uint32]
+    """The data as it lies in memory, flat and C-contiguous. 16-bit numbers lie there two by two."""
+    block_words: int
+    nonzero: NDArray[np.bool_]
+    """[blocks]: those that this rank holds; the others count as zero and are never encoded."""
+    exponents: NDArray[np.uint8]
+    """[blocks]: the exponent that each needs, 0 to 254; integers use 0."""
+    finish: Callable[[Part, NDArray[np.uint32], NDArray[np.uint8]], Any]
+    """Makes the result of this part, its sums, flat, and the exponents agreed for its blocks. Sums are words, zero in
+    blocks that no rank held; where there are `units`, numbers of its form, of the blocks in `kept` alone."""
+    step: int = 1
+    lanes: int = 0
+    """Numbers that a word holds, each `rint(number · scale)` in 32 / lanes bits; 0: the elements are the words."""
+    form: int = FLOAT32
+    """The format of the numbers in memory (state.py)."""
+    count: int = 0
+    """How many numbers there are."""
+    levels: int = 0
+    """Where a word holds several: the largest absolute value of what one becomes."""
+    scales: NDArray[np.float64] | None = None
+    """[256], by agreed exponent."""
+    units: NDArray[np.float64] | None = None
+    """[256], by agreed exponent: what a sum of integers is multiplied by to become a number of the result."""
+    make_room: Callable[[], Array] | None = None
+    """Where there are units: returns the memory that the result belongs in, flat and as long as `values`, with zeros in
+    all blocks that this rank does not hold. It may be that of `values`: a block is encoded before its sum comes back.
+    None: any new memory."""
+    span: tuple[int, int] | None = None
+    """Where there are units: the begin and end of the numbers whose sums are kept; None: all."""
+    largest_sum: int = ANY_SUM
+    """No summed word has a larger absolute value, read as a signed number: one that has was damaged."""
+
+    @property
+    def kept(self) -> tuple[int, int]:
+        """The span of blocks whose sums are kept where they become numbers."""
+        if self.span is None:
+            return 0, len(self.nonzero)
+        begin, end = self.span
+        per_block = self.block_words * self.lanes
+        return (begin // per_block, -(-end // per_block)) if begin < end else (0, 0)
+
+    def sent(self, exponents: NDArray[np.uint8], into: NDArray[np.uint32] | None = None) -> NDArray[np.uint32]:
+        """Return what this rank has sent, as numbers of its form: each block is encoded, and decoded.
+
+        They are written to `into`, of zeros and with room for whole blocks, where there is one.
+        """
+        from p4reduce.protocol import floats
+
+        layout = Layout(Blocks([self]))
+        sent = np.zeros(layout.sums_words, np.uint32) if into is None else into
+        touched = np.flatnonzero(exponents != UNTOUCHED)
+        assert self.scales is not None
+        scaled, words = self.scales[exponents[touched]], np.zeros((2, self.block_words), np.uint32)
+        table, spare = kernels.argument(layout.table), _spare(self.block_words)
+        floats.round_blocks(table, layout.elements, touched, scaled, 1.0 / scaled, self.block_words, words, spare, sent)
+        return sent
+
+
+class Blocks:
+    """One rank's data in a collective: its parts, one after the other in one space of blocks."""
+
+    def __init__(self, parts: Sequence[Part] = ()) -> None:
+        """Raises InvalidTensorError when the blocks are more than a key can number. Without parts no data is moved."""
+        self.parts = parts
+        self.starts = [0, *itertools.accumulate(len(part.nonzero) for part in parts)]
+        """The first block of each part, and the number of all."""
+        self.n_blocks = self.starts[-1]
+        if self.n_blocks > MAX_BLOCKS:
+            raise InvalidTensorError(
+                f"{self.n_blocks} blocks, more than the {MAX_BLOCKS} of a collective: split the tensor"
+            )
+        self.nonzero: NDArray[np.bool_] = _joined([part.nonzero for part in parts], np.bool_)
+        self.exponents: NDArray[np.uint8] = _joined([part.exponents for part in parts], np.uint8)
+
+    def encode(self, blocks: NDArray[np.int64], exponents: NDArray[np.uint8]) -> Words:
+        """Return the words of these blocks, with the exponents that the ranks agreed on; big-endian."""
+        from p4reduce.protocol import floats
+
+        layout, block_words = Layout(self), self.parts[0].block_words
+        words, weights = np.empty((len(blocks), block_words), np.uint32), np.zeros(block_words, np.uint32)
+        table, numbers, spare = kernels.argument(layout.table), blocks.astype(np.int64), _spare(block_words)
+        floats.encode_blocks(table, layout.elements, layout.scales, numbers, exponents, weights, spare, words)
+        return words.view(">u4")
+
+    def decode(self, sums: Words, exponents: NDArray[np.uint8]) -> list[Any]:
+        """Return the results of summed words, [n_blocks, block_words], and the exponents agreed on, [n_blocks].
+
+        The words are big-endian or in this machine's order, as their type says.
+        """
+        from p4reduce.protocol import floats
+
+        if not self.parts:
+            return []
+        layout = Layout(self)
+        room = np.zeros(layout.sums_words, np.uint32)
+        in_order = np.ascontiguousarray(sums.astype(sums.dtype.newbyteorder(">"), copy=False)).view(np.uint32)
+        table, touched = kernels.argument(layout.table), np.flatnonzero(exponents != UNTOUCHED)
+        spare = _spare(self.parts[0].block_words)
+        floats.decode_blocks(table, in_order, layout.units, touched, exponents, spare, room)
+        return layout.finish(room, exponents)
+
+
+class Layout:
+    """Where the kernels find the data of a collective, and where its sums belong: one array each, and a table.
+
+    `elements` is the data itself where there is one part, else a copy of all parts'; read-only.
+    """
+
+    def __init__(self, blocks: Blocks, *, keep_words: bool = False) -> None:
+        """`keep_words`: all sums stay words; else they are stored as numbers where a part has units."""
+        self.parts = parts = blocks.parts
+        self._starts = blocks.starts
+        data = [part.values for part in parts]
+        self.elements: NDArray[np.uint32] = data[0][:] if len(data) == 1 else _joined(data, np.uint32)
+        self.elements.flags.writeable = False
+        self.scales = _by_exponent([part.scales for part in parts])
+        self.units = _by_exponent([part.units for part in parts])
+        """[parts, 256], by exponent: what a number is multiplied by to become a word, and back."""
+        self.table = zeros(PartLayout, len(parts))
+        self.sums_ends: list[int] = []
+        self.words_per_block: list[int] = []
+        """Of each part: the words of `sums` up to the end of its own, and of one of its blocks."""
+        word_end = sums_begin = 0
+        for row, part in enumerate(parts):
+            begin, word_end = word_end, word_end + len(part.values)
+            end = word_end
+            if part.form != FLOAT32:
+                begin, end = 2 * begin, 2 * begin + part.count
+            decodes = part.units is not None and not keep_words
+            words, (first, last) = part.block_words, part.kept if decodes else (0, len(part.nonzero))
+            if decodes:
+                words = words * part.lanes // (1 if part.form == FLOAT32 else 2)
+            self.table[row] = (
+                *(self._starts[row], begin, end, part.step, part.lanes, part.form, part.levels, decodes),
+                *(part.largest_sum, sums_begin - first * words, first, last),
+            )
+            sums_begin += (last - first) * words
+            self.sums_ends.append(sums_begin)
+            self.words_per_block.append(words)
+
+    @property
+    def sums_words(self) -> int:
+        """How many words all sums take."""
+        return self.sums_ends[-1] if self.parts else 0
+
+    def make_room(self, dense: bool) -> NDArray[np.uint32]:
+        """Return memory for the sums, flat, zero where no sum comes; the last block may find less room than a block.
+
+        `dense`: this rank holds all blocks, so that a sum comes for each.
+        """
+        if len(self.parts) == 1 and self.table["decodes"][0]:
+            make_room = self.parts[0].make_room
+            if make_room is not None:
+                return make_room().view(np.uint32)
+        return (np.empty if dense else np.zeros)(self.sums_words, np.uint32)
+
+    def finish(self, sums: NDArray[np.uint32], exponents: NDArray[np.uint8]) -> list[Any]:
+        """Return the result of each part. `sums` is what `make_room` returned, where words are not kept."""
+        ends, starts = [0, *self.sums_ends], self._starts
+        return [
+            part.finish(part, sums[ends[row] : ends[row + 1]], exponents[starts[row] : starts[row + 1]])
+            for row, part in enumerate(self.parts)
+        ]
+
+
+def nonzero_blocks(words: NDArray[np.uint32], block_words: int) -> NDArray[np.bool_]:
+    """Return which blocks of words, the last perhaps shorter, are not all zero."""
+    whole = len(words) // block_words
+    found = np.asarray(words[: whole * block_words].reshape(whole, block_words).any(axis=1))
+    rest = words[whole * block_words :]
+    return np.append(found, rest.any()) if len(rest) else found
+
+
+def _joined(arrays: Sequence[Array], kind: type[np.generic]) -> Array:
+    """Return the arrays one after the other; of one, itself."""
+    return arrays[0] if len(arrays) == 1 else np.concatenate([*arrays, np.zeros(0, kind)])
+
+
+def _by_exponent(tables: Sequence[NDArray[np.float64] | None]) -> NDArray[np.float64]:
+    """Return the tables of all parts, [parts, 256]; of one that has none, ones."""
+    rows = [_ONES if table is None else table for table in tables]
+    return rows[0].reshape(1, 256) if len(rows) == 1 else np.array(rows).reshape(len(rows), 256)
+
+
+def _spare(block_words: int) -> NDArray[np.float32]:
+    return np.empty(MOST_LANES * block_words, np.float32)

@@ -1,0 +1,256 @@
+"""A network of ranks and switches as a heap of events with one virtual clock, from a seed.
+
+Its links lose, repeat, delay and reorder frames, and may have a rate.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from heapq import heappop, heappush
+from typing import Any, NamedTuple, Protocol
+
+from p4reduce.protocol.blocks import Blocks
+from p4reduce.protocol.call import Call
+from p4reduce.protocol.collective import Collective
+from p4reduce.protocol.rtt import RoundTrip
+from p4reduce.stats import CollectiveStats
+from p4reduce_contracts.jobs.lease import Lease
+from p4reduce_contracts.wire import MAX_GROWTH_BYTES
+from p4reduce_runtime.datagrams import ENCAP_BYTES
+
+
+class Place(NamedTuple):
+    """Where a frame arrives: at a port of a switch, or at a rank (then `switch` is -1)."""
+
+    switch: int
+    port: int = 0
+    rank: int = -1
+
+
+Link = tuple[int, int]
+"""From a switch to a switch; -1: all ranks."""
+
+
+class Switches(Protocol):
+    """Switches, and where their ports lead."""
+
+    def framed(self, rank: int, payload: bytes) -> tuple[Place, bytes]:
+        """Return what a rank sends as a frame, and where that arrives."""
+        ...
+
+    def arrive(self, place: Place, frame: bytes) -> list[tuple[Place, bytes]]:
+        """Return what leaves a switch because of a frame that arrives there, each with where it arrives next."""
+        ...
+
+    def payload(self, frame: bytes) -> bytes:
+        """Return the payload of a frame that a switch sent."""
+        ...
+
+
+class SwitchSide(Protocol):
+    """One switch with all ranks: the reference switch, or the executed pipeline behind an adapter."""
+
+    def process(self, rank: int, payload: bytes) -> list[tuple[int, bytes]]: ...
+
+
+class OneSwitch:
+    """A SwitchSide as Switches: frames are payloads."""
+
+    def __init__(self, switch: SwitchSide) -> None:
+        self._switch = switch
+
+    def framed(self, rank: int, payload: bytes) -> tuple[Place, bytes]:
+        """Return the payload, and the rank's port."""
+        return Place(0, rank), payload
+
+    def arrive(self, place: Place, frame: bytes) -> list[tuple[Place, bytes]]:
+        """Return what the switch answers."""
+        return [(Place(-1, rank=rank), answer) for rank, answer in self._switch.process(place.port, frame)]
+
+    def payload(self, frame: bytes) -> bytes:
+        """Return the frame."""
+        return frame
+
+
+@dataclass(frozen=True)
+class NetworkConditions:
+    """Probabilities of faults of each datagram, and delays in seconds."""
+
+    drop: float = 0.0
+    duplicate: float = 0.0
+    late: float = 0.0
+    """Probability of an extra delay of up to `late_s`, longer than many rounds."""
+    delay_s: float = 0.002
+    jitter: float = 1.0
+    """The part of the delay that varies between datagrams, which reorders them; 0: no reordering."""
+    late_s: float = 3.0
+    frame_s: float = 0.0
+    """Processing time of a frame at the sending rank, and at a switch for each in and out; frames queue."""
+    bits_per_s: float = 0.0
+    """Of each direction of each link, which keeps the order of frames; 0: no limit."""
+    burst_bytes: int = 65536
+    """What a direction that was idle sends at once."""
+    stall_after: int = 0
+    """After every so many frames a switch takes none in for `stall_s`; 0: never."""
+    stall_s: float = 0.0
+
+
+@dataclass
+class TokenBucket:
+    """One direction of a link with a rate (tc-tbf)."""
+
+    bytes_per_s: float
+    burst: int
+    tokens: float
+    free_at: float = 0.0
+
+    def leaves(self, now: float, size: int) -> float:
+        """Return when a frame of `size` bytes that comes now leaves."""
+        at = max(now, self.free_at)
+        self.tokens = min(self.burst, self.tokens + (at - self.free_at) * self.bytes_per_s)
+        if self.tokens < size:
+            at += (size - self.tokens) / self.bytes_per_s
+            self.tokens = size
+        self.tokens -= size
+        self.free_at = at
+        return at
+
+
+@dataclass
+class Member:
+    """One rank: the collectives it calls, one after the other, and their results (or which ranks refused, and why)."""
+
+    lease: Lease
+    calls: Sequence[tuple[Blocks, Call]]
+    rounds: list[int]
+    timeout_s: float = 300.0
+    window: int | None = None
+    round_trip: RoundTrip = field(default_factory=RoundTrip)
+    stats: CollectiveStats = field(default_factory=CollectiveStats)
+    make: Callable[..., Collective] = Collective
+    running: Collective | None = None
+    results: list[Any] = field(default_factory=list)
+    busy_until: float = 0.0
+
+
+@dataclass
+class _Busy:
+    """A switch: until when it is, and how many frames it has taken in."""
+
+    until: float = 0.0
+    taken: int = 0
+
+
+class World:
+    """Runs all members to the end; `log` keeps every payload a member sent, in order.
+
+    `frames` and `bytes` count what was put on each link, UDP payloads, before any loss.
+    """
+
+    def __init__(self, switches: Switches, members: Sequence[Member], conditions: NetworkConditions, seed: int) -> None:
+        self.switches = switches
+        self.members, self.conditions = members, conditions
+        self.random = random.Random(seed)
+        self.now = 0.0
+        self.log: list[tuple[int, bytes]] = []
+        self.frames: Counter[Link] = Counter()
+        self.bytes: Counter[Link] = Counter()
+        self.first_end = 0.0
+        """When the last member had finished its first collective."""
+        self._order = 0
+        self._busy: dict[int, _Busy] = {}
+        self._buckets: dict[tuple[int, int, Place], TokenBucket] = {}
+        self._flying: list[tuple[float, int, Callable[[], None]]] = []
+
+    def run(self, limit: int = 200_000) -> list[list[Any]]:
+        """The results of every member; an AssertionError if it takes more than `limit` events."""
+        for member in self.members:
+            self._at(self.random.random() * 0.05, partial(self._begin, member))
+        for _ in range(limit):
+            timers = [(m.running.next_timer, m) for m in self.members if m.running is not None]
+            due = min(((t, m.lease.rank, m) for t, m in timers if t is not None), default=None)
+            if not self._flying and due is None:
+                return [member.results for member in self.members]
+            if due is not None and (not self._flying or due[0] <= self._flying[0][0]):
+                self.now = max(self.now, due[0])  # a timer may be over when it is set
+                running = due[2].running
+                assert running is not None
+                self._up(due[2], running.on_timer(self.now))
+            else:
+                self.now, _, event = heappop(self._flying)
+                event()
+        raise AssertionError(f"no end after {limit} events and {self.now:.1f} virtual seconds")
+
+    def _begin(self, member: Member) -> None:
+        member.running = None
+        if len(member.results) < len(member.calls):
+            source, call = member.calls[len(member.results)]
+            member.running = member.make(
+                member.lease,
+                member.rounds,
+                source,
+                call,
+                member.timeout_s,
+                round_trip=member.round_trip,
+                window=member.window,
+                stats=member.stats,
+            )
+            self._up(member, member.running.start(self.now))
+
+    def _up(self, member: Member, payloads: list[bytes]) -> None:
+        rank = member.lease.rank
+        for payload in payloads:
+            self.log.append((rank, payload))
+            member.busy_until = max(self.now, member.busy_until) + self.conditions.frame_s
+            place, frame = self.switches.framed(rank, payload)
+            self._put((-1, rank), place, frame, payload, member.busy_until)
+        if member.running is not None and member.running.done:
+            member.results.append(member.running.refusals or member.running.result())
+            if len(member.results) == 1:
+                self.first_end = self.now
+            self._begin(member)
+
+    def _at_switch(self, place: Place, frame: bytes) -> None:
+        conditions, busy = self.conditions, self._busy.setdefault(place.switch, _Busy())
+        busy.taken += 1
+        stalls = conditions.stall_after and busy.taken % conditions.stall_after == 0
+        busy.until = max(self.now, busy.until) + conditions.frame_s + (conditions.stall_s if stalls else 0.0)
+        for to, sent in self.switches.arrive(place, frame):
+            assert len(sent) <= len(frame) + MAX_GROWTH_BYTES, "BMv2 would abort"
+            busy.until += conditions.frame_s
+            self._put((place.switch, -1), to, sent, self.switches.payload(sent), busy.until)
+
+    def _put(self, origin: tuple[int, int], to: Place, frame: bytes, payload: bytes, leaves: float) -> None:  # noqa: PLR0917
+        """Put a frame on the link from a switch or rank."""
+        link = origin[0], to.switch
+        self.frames[link] += 1
+        self.bytes[link] += len(payload)
+        if self.conditions.bits_per_s:
+            rate, burst = self.conditions.bits_per_s / 8, self.conditions.burst_bytes
+            bucket = self._buckets.setdefault((*origin, to), TokenBucket(rate, burst, burst))
+            leaves = bucket.leaves(max(self.now, leaves), len(payload) + ENCAP_BYTES)
+        if to.rank >= 0:
+            self._send(partial(self._down, self.members[to.rank], payload), leaves)
+        else:
+            self._send(partial(self._at_switch, to, frame), leaves)
+
+    def _down(self, member: Member, payload: bytes) -> None:
+        if member.running is not None:
+            self._up(member, member.running.receive(payload, self.now))
+
+    def _send(self, arrive: Callable[[], None], leaves: float = 0.0) -> None:
+        conditions, chance = self.conditions, self.random.random
+        if chance() < conditions.drop:
+            return
+        for _ in range(1 + (chance() < conditions.duplicate)):
+            late = conditions.late_s * chance() if chance() < conditions.late else 0.0
+            delay = 1.1 - conditions.jitter + conditions.jitter * self.random.expovariate(1.0)
+            self._at(max(self.now, leaves) + late + conditions.delay_s * delay, arrive)
+
+    def _at(self, time: float, event: Callable[[], None]) -> None:
+        self._order += 1
+        heappush(self._flying, (time, self._order, event))
