@@ -46,6 +46,16 @@ def is_interpreted(path: str) -> bool:
     return "\n@kernel(" not in (ROOT / path).read_text() and path.endswith(".py")
 
 
+def test_what_a_walk_names_of_the_switch_program_is_in_its_file() -> None:
+    """Machine code is not traced; `tests/p4src/truth_table.toml` has what it does to `level` and `seen`."""
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    section = page.partition("\n## Path of a frame through two racks\n")[2].partition("\n## ")[0]
+    steps = re.findall(r"^\d+\. \w+: `(p4src/\S+\.p4)`(.*?)(?=^\d|\n\n)", section, re.MULTILINE | re.DOTALL)
+    named = [(file, name) for file, text in steps for name in re.findall(r"`(\w+)`", text)]
+    assert len(named) >= 15
+    assert [(file, name) for file, name in named if not re.search(rf"\b{name}\b", (ROOT / file).read_text())] == []
+
+
 def traced(folder: Path, name: str) -> list[str]:
     return [str(RIGS / "entered_files.py"), str(folder / name)]
 
