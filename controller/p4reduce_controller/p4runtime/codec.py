@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import reduce
 from typing import Any
-
-from google.protobuf.internal.containers import RepeatedCompositeFieldContainer
 
 from p4reduce_controller.p4runtime.entries import (
     CounterEntry,
@@ -193,40 +191,37 @@ def _decode_counter(schema: Schema, cell: p4r.CounterEntry) -> CounterEntry:
     return CounterEntry(counter.name, cell.index.index, cell.data.packet_count, cell.data.byte_count)
 
 
-def _encode_config(config: MeterConfig, out: p4r.MeterConfig) -> None:
-    """SchemaError when a number is not one of a rate or burst."""
-    out.SetInParent()
-    for name, value in asdict(config).items():
-        try:
-            setattr(out, name, value)
-        except (TypeError, ValueError) as error:
-            raise SchemaError(f"{name} {value!r} of a meter is not a whole number of 64 bits with a sign") from error
-
-
-def _decode_config(config: p4r.MeterConfig) -> MeterConfig:
-    return MeterConfig(config.cir, config.cburst, config.pir, config.pburst)
-
-
 def _encode_meter(schema: Schema, entry: MeterEntry, out: p4r.MeterEntry) -> None:
     out.meter_id = schema.meters[entry.meter].id
     if entry.index is not None:
         out.index.index = entry.index
     if entry.config is not None:
-        _encode_config(entry.config, out.config)
+        out.config.SetInParent()
+        for name, value in asdict(entry.config).items():
+            try:
+                setattr(out.config, name, value)
+            except (TypeError, ValueError) as error:
+                raise SchemaError(
+                    f"{name} {value!r} of a meter is not a whole number of 64 bits with a sign"
+                ) from error
 
 
 def _decode_meter(schema: Schema, cell: p4r.MeterEntry) -> MeterEntry:
-    config = _decode_config(cell.config) if cell.HasField("config") else None
+    found = cell.config
+    config = MeterConfig(found.cir, found.cburst, found.pir, found.pburst) if cell.HasField("config") else None
     return MeterEntry(schema.meters.find(cell.meter_id).name, cell.index.index, config)
 
 
 def _encode_group(schema: Schema, group: MulticastGroup, out: p4r.MulticastGroupEntry) -> None:
     out.multicast_group_id = group.group_id
-    _encode_replicas(group.replicas, out.replicas)
+    for port, instance in group.replicas:
+        quirks.set_replica_port(out.replicas.add(instance=instance), port)
 
 
 def _decode_group(schema: Schema, group: p4r.MulticastGroupEntry) -> MulticastGroup:
-    return MulticastGroup(group.multicast_group_id, _decode_replicas(group.replicas))
+    """The replicas are sorted: the spec gives them no order."""
+    replicas = ((quirks.replica_port(replica), replica.instance) for replica in group.replicas)
+    return MulticastGroup(group.multicast_group_id, tuple(sorted(replicas)))
 
 
 def _encode_digest(schema: Schema, digest: DigestConfig, out: p4r.DigestEntry) -> None:
@@ -240,16 +235,6 @@ def _decode_digest(schema: Schema, digest: p4r.DigestEntry) -> DigestConfig:
     config = digest.config
     name = schema.digests.find(digest.digest_id).name
     return DigestConfig(name, config.max_timeout_ns, config.max_list_size, config.ack_timeout_ns)
-
-
-def _encode_replicas(replicas: tuple[tuple[int, int], ...], out: RepeatedCompositeFieldContainer[p4r.Replica]) -> None:
-    for port, instance in replicas:
-        quirks.set_replica_port(out.add(instance=instance), port)
-
-
-def _decode_replicas(replicas: Iterable[p4r.Replica]) -> tuple[tuple[int, int], ...]:
-    """(port, instance) pairs, sorted: the spec gives replicas no order."""
-    return tuple(sorted((quirks.replica_port(replica), replica.instance) for replica in replicas))
 
 
 _ENGINE = "packet_replication_engine_entry"

@@ -1,4 +1,7 @@
-"""Checks on each call of the job service before its request is parsed: the certificate, how many calls wait."""
+"""Checks on each call of the job service before its request is parsed: the certificate, how many calls wait.
+
+A JobServiceError, of these checks or of the call itself, is sent as a gRPC status.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +54,11 @@ class _RequestGuard:
         self, method: Callable[[Message, Context], Awaitable[Message]]
     ) -> Callable[[object, Context], Awaitable[Message]]:
         async def call(_: object, context: Context) -> Message:
-            return await method(await self._request(context), context)
+            request = await self._request(context)
+            try:
+                return await method(request, context)
+            except JobServiceError as error:
+                await self._abort(context, error)
 
         return call
 

@@ -8,13 +8,12 @@ everything that touches the registry runs on the one event loop, the registry ne
 from __future__ import annotations
 
 import asyncio
-import functools
 import logging
 import math
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import grpc
 import grpc.aio
@@ -22,7 +21,6 @@ import grpc.aio
 from p4reduce_contracts.jobs import jobs_pb2
 from p4reduce_contracts.jobs.answers import Count, WaitingSlot
 from p4reduce_contracts.jobs.errors import (
-    NAME_KEY,
     ControllerStoppedError,
     ForbiddenError,
     InvalidRequestError,
@@ -31,7 +29,6 @@ from p4reduce_contracts.jobs.errors import (
     SwitchAwayError,
     name_of,
     rounded,
-    status_code,
 )
 from p4reduce_contracts.jobs.lease import Level
 from p4reduce_controller.registry import tokens
@@ -46,8 +43,6 @@ _log = logging.getLogger(__name__)
 _LONGEST_WAIT_S = 86400.0
 
 Context = grpc.aio.ServicerContext[Any, Any]
-Q = TypeVar("Q")
-R = TypeVar("R")
 
 
 @dataclass(frozen=True)
@@ -76,25 +71,8 @@ class Terms:
         return next(iter(different))
 
 
-def _answers(
-    method: Callable[[JobsServicer, Q, Any], Awaitable[R]],
-) -> Callable[[JobsServicer, Q, Any], Awaitable[R]]:
-    """Send the exceptions of the job service as gRPC statuses."""
-
-    @functools.wraps(method)
-    async def call(self: JobsServicer, request: Q, context: Context) -> R:
-        try:
-            return await method(self, request, context)
-        except JobServiceError as error:
-            self.refused(method.__name__, error, context)
-            await context.abort(status_code(error), str(error), ((NAME_KEY, name_of(error)),))
-            raise  # abort has raised already
-
-    return call
-
-
 class JobsServicer:
-    """The methods of `service Jobs` in jobs.proto."""
+    """The methods of `service Jobs` in jobs.proto. They raise JobServiceErrors, which request_guard.py sends."""
 
     def __init__(
         self,
@@ -146,7 +124,6 @@ class JobsServicer:
         self._stopping = True
         self._notifier.notify()
 
-    @_answers
     async def CreateJob(self, request: jobs_pb2.CreateJobRequest, context: Context) -> jobs_pb2.Job:
         """Create a job. Over TLS, where callers may belong to other users, it is always private."""
         drawn = tokens.draw() if request.private or self._roles else None
@@ -165,20 +142,17 @@ class JobsServicer:
             reply.owner_token, reply.member_token = drawn.owner, drawn.member
         return reply
 
-    @_answers
     async def ListJobs(self, request: jobs_pb2.ListJobsRequest, context: Context) -> jobs_pb2.ListJobsReply:
         """All jobs."""
         slots = self._registry.slots
         jobs = [self._job(job, self._may_see(job, "", context)) for job in self._registry.jobs()]
         return jobs_pb2.ListJobsReply(jobs=jobs, slots=slots.slots, free_slots=slots.free)
 
-    @_answers
     async def GetJob(self, request: jobs_pb2.GetJobRequest, context: Context) -> jobs_pb2.Job:
         """One job."""
         job = self._registry.get(request.name)
         return self._job(job, self._may_see(job, request.token, context))
 
-    @_answers
     async def RemoveJob(self, request: jobs_pb2.RemoveJobRequest, context: Context) -> jobs_pb2.RemoveJobReply:
         """Remove a job; answers when the switch has none of its entries."""
         job = self._registry.get(request.name)
@@ -189,7 +163,6 @@ class JobsServicer:
         await self._switches.wait_synced()
         return jobs_pb2.RemoveJobReply()
 
-    @_answers
     async def Join(self, request: jobs_pb2.JoinRequest, context: Context) -> jobs_pb2.JoinTicket:
         """Join a job as one rank."""
         job = self._registry.get(request.job)
@@ -220,7 +193,6 @@ class JobsServicer:
             hello_interval_s=self._terms.hello_interval_s,
         )
 
-    @_answers
     async def WaitLease(self, request: jobs_pb2.WaitLeaseRequest, context: Context) -> jobs_pb2.Lease:
         """Wait for the lease until the caller's deadline; a call that is cancelled ends the wait."""
         timeout_s = request.timeout_s
@@ -241,7 +213,6 @@ class JobsServicer:
             self._connection_ended(lambda: self._registry.wait_ended(request.nonce, self._clock(), disconnected))
             self._notifier.notify()
 
-    @_answers
     async def Heartbeat(self, request: jobs_pb2.HeartbeatRequest, context: Context) -> jobs_pb2.HeartbeatReply:
         """Record a heartbeat."""
         reason = self._registry.heartbeat(request.nonce, self._clock(), _slot_wait(request))
@@ -268,14 +239,12 @@ class JobsServicer:
             note()
             asyncio.get_running_loop().call_later(RECONNECT_S, self._sweep)
 
-    @_answers
     async def Leave(self, request: jobs_pb2.LeaveRequest, context: Context) -> jobs_pb2.LeaveReply:
         """Drop a member at its own request."""
         self._registry.leave(request.nonce)
         self._notifier.notify()
         return jobs_pb2.LeaveReply()
 
-    @_answers
     async def Stats(self, request: jobs_pb2.StatsRequest, context: Context) -> jobs_pb2.StatsReply:
         """The counters of the switches that answer."""
         jobs = [self._registry.get(request.job)] if request.job else self._registry.jobs()
@@ -300,7 +269,6 @@ class JobsServicer:
             reply.away.add(switch=switch, problem=str(error))
         return reply
 
-    @_answers
     async def ListSwitches(self, request: jobs_pb2.ListSwitchesRequest, context: Context) -> jobs_pb2.ListSwitchesReply:
         """All switches."""
         jobs, links = self._registry.jobs(), self._registry.links

@@ -64,10 +64,17 @@ def read(folder: Path) -> Pipeline:
         p4info = parse_p4info((folder / P4INFO).read_text(encoding="utf-8"))
         match p4info.pkg_info.arch:
             case "v1model":
-                program = (folder / PROGRAM).read_bytes()
-                return _v1model(sizes, p4info, program)
+                _check_version(p4info, V1MODEL, "make p4")
+                admission = partial(v1model.admission, names=V1MODEL)
+                return Pipeline(sizes, p4info, (folder / PROGRAM).read_bytes(), V1MODEL, admission, MAX_CHILDREN)
             case "tna" | "t2na":
-                return _tofino(folder, sizes, p4info)
+                registers = tofino.Registers.of(p4info)
+                _check_version(p4info, TOFINO, "make p4-tofino")
+                if registers.slots != sizes.slots:
+                    raise ValueError(f"its program has {registers.slots} slots, and its sizes say {sizes.slots}")
+                admission = partial(tofino.admission, names=TOFINO, registers=registers)
+                most = min(MAX_CHILDREN, registers.max_children)
+                return Pipeline(sizes, p4info, stratum.device_config(folder), TOFINO, admission, most)
             case other:
                 raise PipelineNotFoundError(
                     f"cannot use the pipeline in {folder}: its P4Info is of the architecture {other!r}, and this "
@@ -75,13 +82,6 @@ def read(folder: Path) -> Pipeline:
                 )
     except (OSError, ValueError) as error:
         raise PipelineNotFoundError(f"cannot use the pipeline in {folder}: {error}") from None
-
-
-def _v1model(sizes: SwitchGeometry, p4info: p4i.P4Info, program: bytes) -> Pipeline:
-    """Raise ValueError for a program of an earlier version."""
-    _check_version(p4info, V1MODEL, "make p4")
-    admission = partial(v1model.admission, names=V1MODEL)
-    return Pipeline(sizes, p4info, program, V1MODEL, admission, MAX_CHILDREN)
 
 
 def _check_version(p4info: p4i.P4Info, names: P4Names, build: str) -> None:
@@ -92,19 +92,3 @@ def _check_version(p4info: p4i.P4Info, names: P4Names, build: str) -> None:
             f"its action {names.admit_rank} has no parameter {TO_PARENT}, so it is of an earlier version; compile "
             f"p4src with `{build}`"
         )
-
-
-def _tofino(folder: Path, sizes: SwitchGeometry, p4info: p4i.P4Info) -> Pipeline:
-    """Raise ValueError where P4Info does not say what entries need, OSError where the switch's files are missing."""
-    registers = tofino.Registers.of(p4info)
-    _check_version(p4info, TOFINO, "make p4-tofino")
-    if registers.slots != sizes.slots:
-        raise ValueError(f"its program has {registers.slots} slots, and its sizes say {sizes.slots}")
-    return Pipeline(
-        sizes,
-        p4info,
-        stratum.device_config(folder),
-        TOFINO,
-        partial(tofino.admission, names=TOFINO, registers=registers),
-        min(MAX_CHILDREN, registers.max_children),
-    )
