@@ -98,7 +98,7 @@ class Controller:
         entity = p4r.Entity()
         entity.direct_counter_entry.table_entry.table_id = table_id
         cells = {}
-        for response in self.client._connection.call("Read", p4r.ReadRequest(device_id=1, entities=[entity])):
+        for response in self.client.call("Read", p4r.ReadRequest(device_id=1, entities=[entity])):
             for found in response.entities:
                 key = codec.decode(self.client.schema, p4r.Entity(table_entry=found.direct_counter_entry.table_entry))
                 assert isinstance(key, TableEntry)

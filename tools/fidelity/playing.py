@@ -14,7 +14,7 @@ from google.rpc import status_pb2
 from conformance.bmv2 import Bmv2Error, Bmv2Target
 from conformance.embedded import EmbeddedTarget
 from fidelity.generated import GeneratedTest, Outputs
-from p4reduce_controller.p4runtime.connection import Connection
+from p4reduce_controller.p4runtime.client import Client
 from p4reduce_runtime.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_runtime.p4runtime.errors import P4RuntimeError
 from p4reduce_runtime.p4runtime.schema import parse_p4info
@@ -70,7 +70,7 @@ class Player:
     def __init__(self, name: str) -> None:
         self.name = name
         self._target: Bmv2Target | EmbeddedTarget | None = None
-        self._connection: Connection | None = None
+        self._connection: Client | None = None
 
     def __enter__(self) -> Player:
         return self
@@ -118,7 +118,7 @@ class Player:
         self._delete_replication(connection, test.entities[:inserted])
         return outcome, False
 
-    def _delete_replication(self, connection: Connection, entities: Sequence[Any]) -> None:
+    def _delete_replication(self, connection: Client, entities: Sequence[Any]) -> None:
         """Delete the clone sessions and multicast groups among a test's entities; end a switch that does not."""
         replication = [entity for entity in entities if entity.HasField("packet_replication_engine_entry")]
         try:
@@ -128,25 +128,16 @@ class Player:
         if deleted < len(replication):
             self.close()
 
-    def _started(self) -> tuple[Bmv2Target | EmbeddedTarget, Connection]:
+    def _started(self) -> tuple[Bmv2Target | EmbeddedTarget, Client]:
         if self._target is None or self._connection is None:
             self._target = Bmv2Target() if self.name == BMV2 else EmbeddedTarget()
             self._target.__enter__()
-            self._connection = Connection(
-                self._target.address,
-                1,
-                (0, 1),
-                DEADLINE_S,
-                security=None,
-                on_message=lambda _message: None,
-                on_primary=lambda _primary: None,
-                on_lost=lambda _reason: None,
-            )
-            self._connection.open(require_primary=True)
+            self._connection = Client(self._target.address, timeout_s=DEADLINE_S)
+            self._connection.connect()
         return self._target, self._connection
 
 
-def _set_pipeline(connection: Connection, built: Built) -> Outcome | None:
+def _set_pipeline(connection: Client, built: Built) -> Outcome | None:
     request = p4r.SetForwardingPipelineConfigRequest()
     request.action = request.VERIFY_AND_COMMIT
     request.config.p4info.CopyFrom(parse_p4info(built.p4info))
@@ -154,7 +145,7 @@ def _set_pipeline(connection: Connection, built: Built) -> Outcome | None:
     return _called(connection, "SetForwardingPipelineConfig", request)
 
 
-def _write(connection: Connection, operation: int, entities: Sequence[Any]) -> tuple[int, Outcome | None]:
+def _write(connection: Client, operation: int, entities: Sequence[Any]) -> tuple[int, Outcome | None]:
     """Insert or delete entities up to the first that is refused; return how many were not, and the refusal.
 
     One entry a request: the reason of a refusal is then the request's own.
@@ -169,7 +160,7 @@ def _write(connection: Connection, operation: int, entities: Sequence[Any]) -> t
     return len(entities), None
 
 
-def _called(connection: Connection, name: str, request: Any) -> Outcome | None:
+def _called(connection: Client, name: str, request: Any) -> Outcome | None:
     """The outcome of a request that the switch does not grant; None when it does."""
     try:
         connection.call(name, connection.addressed(request), PIPELINE_S)

@@ -12,28 +12,50 @@ import queue
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, TypeVar
 
 import grpc
+from google.protobuf.message import Message
 
 from p4reduce_controller.p4runtime import codec, failures
-from p4reduce_controller.p4runtime.connection import Connection
 from p4reduce_controller.p4runtime.entries import (
     CounterEntry,
     Entry,
     MulticastGroup,
     TableEntry,
 )
+from p4reduce_controller.p4runtime.stream import Stream, first_id, id_above
 from p4reduce_runtime.p4.config.v1 import p4info_pb2 as p4i
 from p4reduce_runtime.p4.v1 import p4runtime_pb2 as p4r
+from p4reduce_runtime.p4.v1 import p4runtime_pb2_grpc
 from p4reduce_runtime.p4runtime import bytestrings, quirks
-from p4reduce_runtime.p4runtime.errors import P4RuntimeError, PipelineError, ReadError, SchemaError
+from p4reduce_runtime.p4runtime.errors import (
+    NotPrimaryError,
+    P4RuntimeError,
+    PipelineError,
+    ReadError,
+    SchemaError,
+    SwitchUnreachableError,
+    SwitchWithoutTlsError,
+)
 from p4reduce_runtime.p4runtime.schema import Schema
-from p4reduce_runtime.security import Security
+from p4reduce_runtime.security import SWITCH, Security, answers_without_tls, dial
+from p4reduce_runtime.streams import received
 
 Operation = Literal["insert", "modify", "delete"]
+Request = TypeVar("Request", p4r.WriteRequest, p4r.SetForwardingPipelineConfigRequest)
 
 _log = logging.getLogger(__name__)
+_BIDS = 3  # for another controller may outbid at the same time
+_CHANNEL_OPTIONS = [
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.use_local_subchannel_pool", 1),  # a new connection does not inherit the backoff of the old one
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+    ("grpc.max_send_message_length", -1),
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_metadata_size", 1 << 20),  # the error details of a large batch come as metadata
+]
 _TYPES: dict[str, int] = {name: getattr(p4r.Update, name.upper()) for name in ("insert", "modify", "delete")}
 
 
@@ -56,7 +78,7 @@ class Client:
     Callbacks (set them before `connect`) run one at a time on a thread of their own, so they may call the client:
       on_packet_in(payload, metadata)   metadata by P4Info name
       on_digest(name, messages)         acknowledged when it returns; fields in P4Info order
-      on_lost(reason)                   the stream ended; `reconnect` starts a new one
+      on_lost(reason)                   the stream ended; after `close`, `connect` starts a new one
       on_primary(is_primary)            the switch made this controller primary, or another one
     """
 
@@ -78,18 +100,18 @@ class Client:
         With None for it, each `connect` takes one that is larger than any other controller's.
         Without `security` the connection has no TLS.
         """
+        self.address = address
+        self.device_id = device_id
+        self.election_id = election_id or first_id()
+        self.timeout_s = timeout_s
+        self._outbids = election_id is None
+        self._security = security
         self._dispatcher = Dispatcher()
         self._schema: Schema | None = None
-        self._connection = Connection(
-            address,
-            device_id,
-            election_id,
-            timeout_s,
-            security=security,
-            on_message=self._received,
-            on_primary=lambda primary: self._dispatcher.put(lambda: self.on_primary and self.on_primary(primary)),
-            on_lost=lambda reason: self._dispatcher.put(lambda: self.on_lost and self.on_lost(reason)),
-        )
+        self._lock = threading.RLock()
+        self._channel: grpc.Channel | None = None
+        self._rpc: p4runtime_pb2_grpc.P4RuntimeStub | None = None
+        self._stream: Stream | None = None
 
     # ---- connection
 
@@ -100,12 +122,27 @@ class Client:
         `require_primary` is false: a backup may read).
         """
         self._dispatcher.start()
-        self._connection.open(require_primary=require_primary)
+        with self._lock:
+            if self._channel is not None:
+                raise P4RuntimeError("already connected; close() this connection first")
+            if self._security is not None and answers_without_tls(self.address, self._security):
+                raise SwitchWithoutTlsError(
+                    f"the switch at {self.address} answers without TLS: start it with --tls-ca, --tls-certificate and "
+                    "--tls-key, or set plain_p4runtime = true under [security] if it is on this machine"
+                )
+            if self._outbids:
+                self.election_id = first_id()
+            self._channel = channel = dial(self.address, self._security, role=SWITCH, options=_CHANNEL_OPTIONS)
+            try:
+                self._arbitrate(channel, require_primary)
+            except BaseException:
+                self._disconnect()
+                raise
 
     def close(self) -> None:
         """Ends the stream and the connection; callbacks that are waiting still run. May be called again."""
-        self._connection.close()
-        self._dispatcher.stop(self._connection.timeout_s)
+        self._disconnect()
+        self._dispatcher.stop(self.timeout_s)
 
     def __enter__(self) -> Client:
         self.connect()
@@ -115,18 +152,58 @@ class Client:
         self.close()
 
     @property
-    def address(self) -> str:
-        """Where the switch is: "host:port"."""
-        return self._connection.address
-
-    @property
     def is_primary(self) -> bool:
         """Whether the stream is up and this controller is primary."""
-        return self._connection.is_primary
+        stream = self._stream
+        return stream is not None and stream.is_primary
 
     def why_not_primary(self) -> str | None:
         """Why this controller is not primary, by the switch's last arbitration message; None if it is."""
-        return self._connection.why_not_primary()
+        stream = self._stream
+        if stream is None:
+            return str(self._not_connected())
+        return None if stream.is_primary else stream.why_not_primary()
+
+    def _arbitrate(self, channel: grpc.Channel, require_primary: bool) -> None:
+        self._rpc = p4runtime_pb2_grpc.P4RuntimeStub(channel)
+        self._stream = stream = Stream(
+            self._rpc.StreamChannel,
+            self.device_id,
+            self.election_id,
+            on_message=self._received,
+            on_primary=lambda primary: self._dispatcher.put(lambda: self.on_primary and self.on_primary(primary)),
+            on_end=self._ended,
+        )
+        try:
+            stream.arbitrate(self.timeout_s)
+            for _ in range(_BIDS if self._outbids else 0):
+                if stream.is_primary or stream.cannot_be_outbid:
+                    break
+                self.election_id = id_above(stream.largest)
+                stream.arbitrate(self.timeout_s, self.election_id)
+        except TimeoutError:
+            raise SwitchUnreachableError(
+                f"no P4Runtime server answers at {self.address} within {self.timeout_s} s; is the switch running"
+                + ("?" if self._security is None else ", with TLS and a certificate of the same authority?")
+            ) from None
+        if require_primary and not stream.is_primary:
+            raise NotPrimaryError(
+                f"not primary for the switch at {self.address} with election id {self.election_id}: "
+                f"{stream.why_not_primary()}"
+            )
+
+    def _ended(self, stream: Stream, reason: P4RuntimeError) -> None:
+        if self._stream is stream and stream.arbitrated:  # before that, `connect` reports the reason
+            self._dispatcher.put(lambda: self.on_lost and self.on_lost(reason))
+
+    def _disconnect(self) -> None:
+        with self._lock:
+            stream, self._stream = self._stream, None
+            if stream is not None:
+                stream.close(self.timeout_s)
+            if self._channel is not None:
+                self._channel.close()
+            self._channel = self._rpc = None
 
     @property
     def schema(self) -> Schema:
@@ -135,28 +212,49 @@ class Client:
             raise PipelineError("no program is known yet; call set_pipeline or get_pipeline first")
         return self._schema
 
+    def call(self, name: str, request: Message, least_s: float = 0.0) -> Any:
+        """One RPC under the deadline, or `least_s` where that is longer: its answer, or for Read all its answers.
+
+        Lets grpc errors through.
+        """
+        if self._rpc is None:
+            raise self._not_connected()
+        rpc = getattr(self._rpc, name)
+        timeout_s = max(self.timeout_s, least_s)
+        answer = rpc(request, timeout=timeout_s)
+        return list(received(answer)) if name == "Read" else answer
+
+    def addressed(self, request: Request) -> Request:
+        """`request` with the device id and the election id filled in."""
+        request.device_id = self.device_id
+        request.election_id.high, request.election_id.low = self.election_id
+        return request
+
+    def _not_connected(self) -> SwitchUnreachableError:
+        return SwitchUnreachableError(f"not connected to {self.address}; call connect()")
+
     # ---- program
 
     def set_pipeline(self, p4info: p4i.P4Info | str, device_config: bytes, *, cookie: int | None = None) -> None:
         """Gives the switch a program (P4Info message or text, BMv2 JSON); it starts empty. PipelineError if refused."""
         schema = Schema.from_p4info(p4info)
-        request = self._connection.addressed(p4r.SetForwardingPipelineConfigRequest())
+        request = self.addressed(p4r.SetForwardingPipelineConfigRequest())
         request.action = request.VERIFY_AND_COMMIT
         request.config.p4info.CopyFrom(schema.p4info)
         request.config.p4_device_config = device_config
         if cookie is not None:
             request.config.cookie.cookie = cookie
         try:
-            self._connection.call("SetForwardingPipelineConfig", request, PIPELINE_S)
+            self.call("SetForwardingPipelineConfig", request, PIPELINE_S)
         except grpc.RpcError as error:
             raise failures.of_pipeline(error, self.address) from error
         self._schema = schema
 
     def get_pipeline(self) -> Pipeline | None:
         """The switch's program, or None when it has none. Sets `schema`."""
-        request = p4r.GetForwardingPipelineConfigRequest(device_id=self._connection.device_id)
+        request = p4r.GetForwardingPipelineConfigRequest(device_id=self.device_id)
         try:
-            config = self._connection.call("GetForwardingPipelineConfig", request).config
+            config = self.call("GetForwardingPipelineConfig", request).config
         except grpc.RpcError as error:
             if error.code() is grpc.StatusCode.FAILED_PRECONDITION:
                 return None
@@ -170,7 +268,7 @@ class Client:
     def capabilities(self) -> str:
         """The switch's version of P4Runtime, for example "1.3.0"."""
         try:
-            return str(self._connection.call("Capabilities", p4r.CapabilitiesRequest()).p4runtime_api_version)
+            return str(self.call("Capabilities", p4r.CapabilitiesRequest()).p4runtime_api_version)
         except grpc.RpcError as error:
             raise failures.of_read(error, self.address) from error
 
@@ -193,11 +291,11 @@ class Client:
         batch: Sequence[tuple[Operation, Entry | p4r.Entity]] = list(updates)
         if not batch:
             return
-        request = self._connection.addressed(p4r.WriteRequest())
+        request = self.addressed(p4r.WriteRequest())
         for operation, entry in batch:
             request.updates.add(type=_TYPES[operation]).entity.CopyFrom(codec.encode(self.schema, entry))
         try:
-            self._connection.call("Write", request)
+            self.call("Write", request)
         except grpc.RpcError as error:
             raise failures.of_write(error, batch, self.address) from error
 
@@ -205,9 +303,9 @@ class Client:
 
     def read(self, *entities: p4r.Entity) -> list[Entry]:
         """Reads P4Runtime entities (with their wildcards) in one request."""
-        request = p4r.ReadRequest(device_id=self._connection.device_id, entities=entities)
+        request = p4r.ReadRequest(device_id=self.device_id, entities=entities)
         try:
-            responses = self._connection.call("Read", request)
+            responses = self.call("Read", request)
         except grpc.RpcError as error:
             raise failures.of_read(error, self.address) from error
         try:
@@ -252,7 +350,14 @@ class Client:
             except ValueError as error:
                 raise SchemaError(f"packet-out {field.name}: {error}") from error
             request.packet.metadata.add(metadata_id=field.id, value=value)
-        self._connection.send(request)
+        self._send(request)
+
+    def _send(self, request: p4r.StreamMessageRequest) -> None:
+        """Queues a message on the stream; SwitchUnreachableError when there is none."""
+        stream = self._stream
+        if stream is None:
+            raise self._not_connected()
+        stream.send(request)
 
     def _received(self, message: p4r.StreamMessageResponse) -> None:
         """Runs on the stream's thread: hands packets and digests to the dispatcher."""
@@ -281,7 +386,7 @@ class Client:
             self.on_digest(info.name, [codec.decode_data(data) for data in digest.data])
         request = p4r.StreamMessageRequest()
         request.digest_ack.digest_id, request.digest_ack.list_id = digest.digest_id, digest.list_id
-        self._connection.send(request)
+        self._send(request)
 
 
 class Dispatcher:

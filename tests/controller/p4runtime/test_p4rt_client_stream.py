@@ -90,7 +90,7 @@ def test_a_callback_may_use_the_client(client: Client, switch: Served, events: A
 
 def test_the_end_of_the_switch_calls_on_lost(client: Client, switch: Served, events: Any) -> None:
     client.on_lost = events.put
-    client._connection.timeout_s = 0.2
+    client.timeout_s = 0.2
     switch.server.stop()
     assert isinstance(events.get(timeout=LIMIT_S), SwitchUnreachableError)
     with pytest.raises(SwitchUnreachableError):
@@ -98,7 +98,7 @@ def test_the_end_of_the_switch_calls_on_lost(client: Client, switch: Served, eve
 
 
 def test_ended_calls_are_left_to_no_garbage_collection(client: Client, events: Any) -> None:
-    connection: Any = client._connection
+    connection: Any = client
     read, stream, calls = connection._rpc.Read, connection._stream, []
 
     def recorded(*arguments: Any, **options: Any) -> Any:

@@ -170,7 +170,7 @@ def test_a_larger_election_id_takes_over(address: str) -> None:
 def test_a_client_that_raises_its_election_id_becomes_primary(address: str) -> None:
     with Client(address, election_id=(0, 2**63)) as other:
         with Client(address, election_id=None) as ours:
-            assert (ours.is_primary, ours._connection.election_id) == (True, (0, 2**63 + 1))
+            assert (ours.is_primary, ours.election_id) == (True, (0, 2**63 + 1))
             with Client(address, election_id=None) as second:
                 assert second.is_primary
             _reconnect(ours)
@@ -197,12 +197,12 @@ def test_a_lost_switch_is_reported_and_found_again(address: str, request: pytest
     lost: queue.SimpleQueue[P4RuntimeError] = queue.SimpleQueue()
     with Client(address) as one:
         one.on_lost = lost.put
-        stream: Any = one._connection._stream
+        stream: Any = one._stream
         stream._call.cancel()
         assert isinstance(lost.get(timeout=LIMIT_S), SwitchUnreachableError)
         assert not one.is_primary
         with pytest.raises(SwitchUnreachableError):
-            one._connection.send(None)
+            one._send(None)
         _until(lambda: _reconnect(one))
         one.set_pipeline(P4INFO, DEVICE_CONFIG)
         assert lost.empty()
