@@ -12,8 +12,7 @@ from p4reduce_contracts.cli import main
 from p4reduce_contracts.jobs.answers import Count, DropStats, JobInfo, JobList, JobStats, MemberInfo, Stats
 from p4reduce_contracts.jobs.client import JobClient
 from p4reduce_controller.cli.top import Look, screen
-from p4reduce_controller.switches.program_names import V1MODEL
-from rigs.fake_switch_client import Running, form
+from rigs.fake_switch_client import Running
 
 
 def top(running: Running) -> Result:
@@ -66,17 +65,6 @@ def test_the_drops_of_a_switch_that_was_away_have_no_rate_yet() -> None:
     assert cells(text, "epoch") == ["epoch", "leaf2", "-", "900"]
 
 
-def test_the_option_once_prints_one_table(running: Running) -> None:
-    with JobClient(running.address) as client:
-        job = client.create_job("train", 1, 4)
-        form(running, client, "train", 1)
-    running.client.counters[V1MODEL.job_counters["results"], job.id] = (5, 500)
-    result = top(running)
-    assert result.exit_code == 0, result.output
-    assert cells(result.output, "train")[:5] == ["train", "ACTIVE", "1 of 1", "0.0", "0.0"]
-    assert result.output.count("slots free") == 1
-
-
 def test_a_switch_without_connection_is_shown(running: Running) -> None:
     with JobClient(running.address) as client:
         client.create_job("train", 1)
@@ -85,9 +73,3 @@ def test_a_switch_without_connection_is_shown(running: Running) -> None:
     assert result.exit_code == 0, result.output
     assert cells(result.output, "train")[3:8] == ["-"] * 5
     assert "did not answer" in result.output
-
-
-def test_no_controller_is_an_error_in_one_line() -> None:
-    result = CliRunner().invoke(main, ["top", "--once", "--controller", "127.0.0.1:1"])
-    assert (result.exit_code, result.stderr.count("\n")) == (1, 1)
-    assert "no controller at 127.0.0.1:1" in result.stderr

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import astuple
 from pathlib import Path
 
 import pytest
@@ -171,15 +170,6 @@ def test_the_controller_starts_without_a_switch_and_takes_it_later(
         switch.reachable = False
     with pytest.raises(SwitchUnreachableError), serving(config, *clients):
         pass
-
-
-def test_switches_are_listed_with_their_links_ranks_and_jobs(running: Running, client: JobClient) -> None:
-    client.create_job("train", 4)
-    form_at(running, client, "train", AT)
-    root, leaf1, leaf2 = client.list_switches()
-    assert astuple(root) == ("root", "127.0.0.1:10000", "127.0.0.1", 21072, None, None, 0, 0, None, 0, 1)
-    assert astuple(leaf2) == ("leaf2", "127.0.0.1:10002", "127.0.0.1", 21072, None, "root", UPLINK, 102, None, 2, 1)
-    assert leaf1.parent_port == 101
 
 
 def test_workers_name_their_switch_where_the_addresses_differ(config: Config) -> None:

@@ -29,7 +29,7 @@ from p4reduce_controller.switches import connection, reconciler
 from p4reduce_controller.switches import pipeline as pipelines
 from p4reduce_controller.switches.entry_writer import EntryWriter
 from p4reduce_controller.switches.mac_table import MacTable
-from p4reduce_runtime.p4runtime.errors import NotPrimaryError, SwitchUnreachableError
+from p4reduce_runtime.p4runtime.errors import NotPrimaryError
 from p4reduce_runtime.pipeline_folders import find
 from rigs.fake_switch_client import OWN_TABLES, FakeSwitchClient, Running, form, join_all, serving
 from rigs.limits import LIMIT_S
@@ -260,18 +260,6 @@ def test_of_two_jobs_the_one_with_a_missing_or_changed_entry_is_reset(
     assert running.client.tables()["admit"] == 4
 
 
-def test_a_switch_that_is_not_back_in_time_resets_the_jobs(running: Running, client: JobClient) -> None:
-    client.create_job("train", 1)
-    tickets, _ = form(running, client, "train", 1)
-    running.client.reachable = False
-    running.client.lose()
-    running.wait(lambda: not running.controller.registry.get("train").active)
-    assert client.heartbeat(tickets[0].nonce) == reconciler.RESTARTED
-    running.client.reachable = True
-    connected_again(running)
-    assert running.client.tables() == OWN_TABLES, "what the job left is gone"
-
-
 def test_entries_that_the_switch_refuses_reset_the_job_and_are_all_deleted(running: Running, client: JobClient) -> None:
     def second_admission(operation: str, entry: Entry) -> bool:
         is_admission = isinstance(entry, TableEntry) and "admit" in entry.table
@@ -397,14 +385,6 @@ def test_few_epochs_left_while_jobs_run_is_a_warning(
         assert running.client.commits == 1
     told = [record for record in caplog.records if record.getMessage() == "epochs run short"]
     assert [record.__dict__["p4reduce_fields"]["used"] for record in told] == [3]
-
-
-def test_no_switch_is_a_clear_error_in_time(config: Config) -> None:
-    switch = FakeSwitchClient()
-    switch.reachable = False
-    message = r"no P4Runtime switch at .* for 0\.3 s: start one with"
-    with pytest.raises(SwitchUnreachableError, match=message), serving(config, switch):
-        pass
 
 
 def test_a_port_in_use_is_an_error_before_the_switch_is_written(config: Config, running: Running) -> None:
