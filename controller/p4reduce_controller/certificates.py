@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from p4reduce_runtime import security
+from p4reduce_runtime.settings import ConfigError
 
 CA_CERTIFICATE, CA_KEY = "ca.pem", "ca.key"
 _SLACK = datetime.timedelta(minutes=5)  # of the clocks
@@ -22,7 +23,7 @@ _SLACK = datetime.timedelta(minutes=5)  # of the clocks
 Pair = tuple[x509.Certificate, ec.EllipticCurvePrivateKey]
 
 
-class CertificatesError(Exception):
+class CertificatesError(ConfigError):
     """Certificates cannot be made; the message says what to do."""
 
 

@@ -6,8 +6,6 @@ from pathlib import Path
 
 import click
 
-from p4reduce_runtime.terminal import one_line
-
 _folder = click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
 _days = click.option(
     "--days", type=click.IntRange(1, 36500), default=365, show_default=True, help="How long they are valid."
@@ -24,13 +22,9 @@ def certs() -> None:
 @_days
 def init(folder: Path, days: int) -> None:
     """Make an authority in DIR, and certificates for the controller, the switch and a worker."""
-    from p4reduce_controller.certificates import CertificatesError, make_all
+    from p4reduce_controller.certificates import make_all
 
-    try:
-        files = make_all(folder, days)
-    except CertificatesError as error:
-        raise click.ClickException(one_line(error)) from error
-    _tell(files)
+    _tell(make_all(folder, days))
     click.echo("keep ca.key secret: it can sign certificates; see docs/security.md")
 
 
@@ -40,13 +34,9 @@ def init(folder: Path, days: int) -> None:
 @_days
 def add(folder: Path, name: str, days: int) -> None:
     """Make another worker's certificate, NAME, by the authority in DIR."""
-    from p4reduce_controller.certificates import CertificatesError, add_worker
+    from p4reduce_controller.certificates import add_worker
 
-    try:
-        files = add_worker(folder, name, days)
-    except CertificatesError as error:
-        raise click.ClickException(one_line(error)) from error
-    _tell(files)
+    _tell(add_worker(folder, name, days))
 
 
 def _tell(files: list[Path]) -> None:

@@ -44,16 +44,6 @@ _MAX_CALLS_OF_CONNECTION = 1024  # clients of one process share a connection, an
 _SCRAPE_LIMIT_S = 4.0  # longer than the switch is waited for
 
 
-def _halves(election_id: int | str) -> tuple[int, int] | None:
-    """The high and the low 64 bits of an election id; None for "auto"."""
-    return None if isinstance(election_id, str) else (election_id >> 64, election_id & (1 << 64) - 1)
-
-
-def _roles(security: Security | None) -> frozenset[str]:
-    """The roles that the job service answers; without TLS roles are not checked."""
-    return frozenset() if security is None else frozenset({CONTROLLER, WORKER})
-
-
 def _server_options(heartbeat_timeout_s: float) -> list[tuple[str, int]]:
     """Options of the job service. Its pings end the connection of a host that is silent for about that long."""
     ping_ms = max(100, round(heartbeat_timeout_s * 1000 / 5))
@@ -125,9 +115,8 @@ class Controller:
         )
         addresses = {switch.name: (str(switch.address), switch.udp_port) for switch in config.switches}
         terms = Terms(addresses, settings.hello_interval_s, settings.heartbeat_interval_s)
-        self._servicer = JobsServicer(
-            self.registry, self.switches, terms, clock, self.notifier, self.sweep, _roles(self._security)
-        )
+        roles = frozenset[str]() if self._security is None else frozenset({CONTROLLER, WORKER})
+        self._servicer = JobsServicer(self.registry, self.switches, terms, clock, self.notifier, self.sweep, roles)
         self._metrics = ControllerMetrics(self.registry, self.switches, self._servicer.refusals, clock)
         self._metrics_server: MetricsServer | None = None
         self._server: grpc.aio.Server | None = None
@@ -136,10 +125,11 @@ class Controller:
         self._awake_at = float("inf")
 
     def _client(self, switch: SwitchConfig) -> SwitchClient:
+        number = switch.election_id
         return Client(
             switch.p4runtime,
             switch.device_id,
-            election_id=_halves(switch.election_id),
+            election_id=None if isinstance(number, str) else (number >> 64, number & (1 << 64) - 1),
             timeout_s=min(_CALL_LIMIT_S, switch.connect_timeout_s),
             security=self._p4runtime_security(switch.p4runtime),
         )

@@ -266,6 +266,15 @@ def _shortened(text: str) -> str:
 
 _COMPANIONS = ("-wal", "-shm", "-journal")
 _SHOWN = 40
+
+
+def _whole(table: str, column: str, least: int, most: int) -> tuple[str, str, str, str]:
+    """The row of `_VALUES` for a column of whole numbers."""
+    holds = f"typeof({column}) = 'integer' AND {column} BETWEEN {least} AND {most}"
+    return table, column, holds, f"a whole number from {least} to {most}"
+
+
+_TEXTS = (("jobs", "name"), ("jobs", "job"), ("eras", "switch"), ("epochs", "switch"))
 _VALUES = (  # of each column: what holds for its values, in SQL and in words
     (
         "eras",
@@ -273,28 +282,10 @@ _VALUES = (  # of each column: what holds for its values, in SQL and in words
         "typeof(era) = 'text' AND length(era) = 16 AND era NOT GLOB '*[^0-9a-f]*' AND era GLOB '*[^0]*'",
         "16 hexadecimal digits, not all 0",
     ),
-    (
-        "facts",
-        "last_epoch",
-        f"typeof(last_epoch) = 'integer' AND last_epoch BETWEEN 0 AND {LAST_EPOCH}",
-        f"a whole number from 0 to {LAST_EPOCH}",
-    ),
-    ("jobs", "name", "typeof(name) = 'text'", "text"),
-    ("jobs", "job", "typeof(job) = 'text'", "text"),
-    ("eras", "switch", "typeof(switch) = 'text'", "text"),
-    ("epochs", "switch", "typeof(switch) = 'text'", "text"),
-    (
-        "epochs",
-        "epoch",
-        f"typeof(epoch) = 'integer' AND epoch BETWEEN 1 AND {LAST_EPOCH}",
-        f"a whole number from 1 to {LAST_EPOCH}",
-    ),
-    (
-        "epochs",
-        "first_slot",
-        f"typeof(first_slot) = 'integer' AND first_slot BETWEEN 0 AND {MAX_SLOTS - 1}",
-        f"a whole number from 0 to {MAX_SLOTS - 1}",
-    ),
+    *((table, column, f"typeof({column}) = 'text'", "text") for table, column in _TEXTS),
+    _whole("facts", "last_epoch", 0, LAST_EPOCH),
+    _whole("epochs", "epoch", 1, LAST_EPOCH),
+    _whole("epochs", "first_slot", 0, MAX_SLOTS - 1),
     (
         "epochs",
         "end_slot",
