@@ -18,12 +18,6 @@ from p4reduce_switch.queues import queues_pb2
 ROOT = Path(__file__).parents[2]
 
 
-def test_messages_are_equal_after_serialization() -> None:
-    request = p4r.WriteRequest(device_id=7)
-    request.updates.add(type=p4r.Update.INSERT).entity.table_entry.table_id = 3
-    assert p4r.WriteRequest.FromString(request.SerializeToString()) == request
-
-
 @pytest.mark.parametrize(
     ("root", "module"),
     [

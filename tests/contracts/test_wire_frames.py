@@ -86,12 +86,6 @@ def test_present_beyond_the_columns_is_a_length_fault() -> None:
     assert caught.value.reason == "LENGTH"
 
 
-@pytest.mark.parametrize("payload", [b"", b"\0" * 15, good()[:-1], good()[:40]])
-def test_short_datagrams_are_refused(payload: bytes) -> None:
-    with pytest.raises(FrameError):
-        unpack(SMALL, payload)
-
-
 def test_pack_refuses_frames_that_do_not_add_up() -> None:
     frame = Frame(wire.RESULT, 1, 1, 2, 3, 4, 5, 6, 7, (KEY_NONE,) * 4, bytes(32))
     for wrong in (frame._replace(keys=()), frame._replace(present=3), frame._replace(present=16)):

@@ -107,6 +107,14 @@ def form(registry: Registry, name: str, at: list[str]) -> list[Member]:
     return members
 
 
+@pytest.fixture
+def registry() -> Registry:
+    """Of two racks, whose links are found."""
+    made = make_registry()
+    find_links(made)
+    return made
+
+
 # ---- placement
 
 
@@ -157,9 +165,7 @@ def test_32_racks_of_32_ranks_fit() -> None:
 # ---- grants
 
 
-def test_the_grants_of_two_racks() -> None:
-    registry = make_registry()
-    find_links(registry)
+def test_the_grants_of_two_racks(registry: Registry) -> None:
     registry.create("train", 4)
     join(registry, "train", ["leaf1", "leaf1", "leaf2", "leaf2"])
     root, leaf1, leaf2 = registry.get("train").grants.values()
@@ -179,9 +185,7 @@ def test_the_grants_of_two_racks() -> None:
     assert len(set(secrets)) == 6
 
 
-def test_a_job_is_active_when_every_switch_of_its_tree_has_its_entries() -> None:
-    registry = make_registry()
-    find_links(registry)
+def test_a_job_is_active_when_every_switch_of_its_tree_has_its_entries(registry: Registry) -> None:
     job = registry.create("train", 2)
     a, b = join(registry, "train", ["leaf1", "root"])
     assert [*registry.grants("root"), *registry.grants("leaf1")] == [job.id, job.id]
@@ -200,9 +204,7 @@ def test_a_job_is_active_when_every_switch_of_its_tree_has_its_entries() -> None
     "one switch of a tree refuses a job's entries: the job is reset: each rank that waits for its lease gets "
     "MemberResetError with the switch's refusal, and all switches' entries of the job are deleted"
 )
-def test_entries_that_one_switch_refuses_are_taken_back_from_all() -> None:
-    registry = make_registry()
-    find_links(registry)
+def test_entries_that_one_switch_refuses_are_taken_back_from_all(registry: Registry) -> None:
     job = registry.create("train", 2)
     a, _ = join(registry, "train", ["leaf1", "root"])
     registry.installed(job.grants["root"], 0.0)
@@ -297,9 +299,7 @@ def test_a_hello_with_an_unknown_nonce_is_no_link() -> None:
     assert not registry.hello(Hello(0, 1 << 60, place(1)), 0.0, "root")
 
 
-def test_a_link_that_leads_elsewhere_later_resets_the_jobs_that_use_it() -> None:
-    registry = make_registry()
-    find_links(registry)
+def test_a_link_that_leads_elsewhere_later_resets_the_jobs_that_use_it(registry: Registry) -> None:
     for name, at in (("tree", ["leaf1", "root"]), ("flat", ["leaf1"])):
         registry.create(name, len(at), 4)
         form(registry, name, at)
@@ -313,10 +313,8 @@ def test_a_link_that_leads_elsewhere_later_resets_the_jobs_that_use_it() -> None
     assert registry.get("flat").active
 
 
-def test_a_link_that_is_at_another_port_of_the_parent_is_looked_for_anew() -> None:
+def test_a_link_that_is_at_another_port_of_the_parent_is_looked_for_anew(registry: Registry) -> None:
     """A parent with UDP peers may have given the port of a switch without jobs to another peer."""
-    registry = make_registry()
-    find_links(registry)
     for name, at in (("tree", ["leaf1", "root"]), ("other", ["leaf2", "root"])):
         registry.create(name, len(at), 4)
         form(registry, name, at)
@@ -340,10 +338,8 @@ def test_a_link_that_is_at_another_port_of_the_parent_is_looked_for_anew() -> No
     "`p4reduce_controller_link_up` report which HELLOs do not arrive; ACTIVE jobs are not reset"
 )
 def test_a_link_whose_hellos_do_not_arrive_any_more_is_reported_and_gets_no_new_job(
-    caplog: pytest.LogCaptureFixture,
+    registry: Registry, caplog: pytest.LogCaptureFixture
 ) -> None:
-    registry = make_registry()
-    find_links(registry)
     registry.create("train", 2, 4)
     form(registry, "train", ["leaf1", "root"])
     for _ in range(SILENT_AFTER - 1):
@@ -372,9 +368,9 @@ def test_a_link_whose_hellos_do_not_arrive_any_more_is_reported_and_gets_no_new_
     assert registry.get("train").active, "it is the same link as before"
 
 
-def test_a_link_that_carries_frames_up_and_none_down_is_silent(caplog: pytest.LogCaptureFixture) -> None:
-    registry = make_registry()
-    find_links(registry)
+def test_a_link_that_carries_frames_up_and_none_down_is_silent(
+    registry: Registry, caplog: pytest.LogCaptureFixture
+) -> None:
     registry.create("train", 2, 4)
     form(registry, "train", ["leaf1", "root"])
     for _ in range(SILENT_AFTER):
@@ -424,10 +420,8 @@ def test_first_hellos_of_a_link_are_sent_once_when_its_switch_is_there_and_when_
     assert first_ports(registry) == {"leaf1": [UPLINK]}
 
 
-def test_copies_of_a_hello_that_come_by_two_ports_cause_no_further_ones_at_once() -> None:
+def test_copies_of_a_hello_that_come_by_two_ports_cause_no_further_ones_at_once(registry: Registry) -> None:
     """Each would be copied as well."""
-    registry = make_registry()
-    find_links(registry)
     first_ports(registry)
     send_link_hello(registry, "leaf1", "root", 103)
     assert registry.links.link("leaf1") is None
@@ -436,9 +430,7 @@ def test_copies_of_a_hello_that_come_by_two_ports_cause_no_further_ones_at_once(
     assert registry.links.link("leaf1") is not None
 
 
-def test_hellos_that_arrive_at_a_switch_of_another_primary_are_not_missed() -> None:
-    registry = make_registry()
-    find_links(registry)
+def test_hellos_that_arrive_at_a_switch_of_another_primary_are_not_missed(registry: Registry) -> None:
     registry.links.primary("root", is_primary=False)
     for _ in range(SILENT_AFTER):
         registry.link_hellos_sent("leaf1")
@@ -453,9 +445,7 @@ def test_hellos_that_arrive_at_a_switch_of_another_primary_are_not_missed() -> N
     assert "is silent" in registry.links.problem("leaf1")
 
 
-def test_a_cable_that_was_moved_to_another_switch_is_named() -> None:
-    registry = make_registry()
-    find_links(registry)
+def test_a_cable_that_was_moved_to_another_switch_is_named(registry: Registry) -> None:
     for _ in range(SILENT_AFTER):
         send_link_hello(registry, "leaf1", "leaf2", 7)
         registry.link_hellos_sent("leaf1")
@@ -471,9 +461,7 @@ def test_a_cable_that_was_moved_to_another_switch_is_named() -> None:
 
 
 @pytest.mark.fault("one switch of a tree restarts: the jobs whose tree has it are reset; others go on")
-def test_a_lost_switch_resets_just_the_jobs_whose_tree_has_it() -> None:
-    registry = make_registry()
-    find_links(registry)
+def test_a_lost_switch_resets_just_the_jobs_whose_tree_has_it(registry: Registry) -> None:
     for name, at in (("both", ["leaf1", "leaf2"]), ("one", ["leaf1", "leaf1"]), ("two", ["leaf2"]), ("top", ["root"])):
         registry.create(name, len(at), 4)
         members = form(registry, name, at)
@@ -487,9 +475,7 @@ def test_a_lost_switch_resets_just_the_jobs_whose_tree_has_it() -> None:
     assert registry.get("two").active
 
 
-def test_a_lost_switch_takes_the_hellos_of_forming_ranks_there() -> None:
-    registry = make_registry()
-    find_links(registry)
+def test_a_lost_switch_takes_the_hellos_of_forming_ranks_there(registry: Registry) -> None:
     job = registry.create("train", 3)
     members = join(registry, "train", ["leaf1", "leaf2", "leaf2"])
     taken_back = dict(job.grants)
@@ -506,9 +492,7 @@ def test_a_lost_switch_takes_the_hellos_of_forming_ranks_there() -> None:
     assert job.grants["leaf1"].epoch != taken_back["leaf1"].epoch
 
 
-def test_a_forming_job_at_other_switches_is_left_alone() -> None:
-    registry = make_registry()
-    find_links(registry)
+def test_a_forming_job_at_other_switches_is_left_alone(registry: Registry) -> None:
     job = registry.create("train", 1)
     join(registry, "train", ["leaf2"])
     registry.count_from(job.grants["leaf2"], {"results": Count(1, 2)})
@@ -516,9 +500,7 @@ def test_a_forming_job_at_other_switches_is_left_alone() -> None:
     assert list(job.grants) == list(job.counted_from) == ["leaf2"]
 
 
-def test_counts_begin_anew_only_at_the_lost_switch() -> None:
-    registry = make_registry()
-    find_links(registry)
+def test_counts_begin_anew_only_at_the_lost_switch(registry: Registry) -> None:
     job = registry.create("train", 2)
     join(registry, "train", ["leaf1", "root"])
     for grant in job.grants.values():
@@ -571,9 +553,7 @@ def broken(job: Job, old: str, new: str) -> str:
         ('"parent": {"switch": "root"', '"parent": {"switch": "other"', "child leaf1 of job.grants.root. is not below"),
     ],
 )
-def test_grants_that_are_no_tree_are_refused(old: str, new: str, message: str) -> None:
-    registry = make_registry()
-    find_links(registry)
+def test_grants_that_are_no_tree_are_refused(registry: Registry, old: str, new: str, message: str) -> None:
     job = registry.create("train", 3)
     form(registry, "train", ["leaf1", "root", "leaf1"])
     with pytest.raises(ValueError, match=message):

@@ -15,7 +15,6 @@ import pytest
 from msgspec.structs import replace
 
 import p4reduce
-from p4reduce.errors import JoinError
 from p4reduce_contracts.jobs.client import ControllerUnreachableError, ForbiddenError, JobClient
 from p4reduce_controller.config import Config, SecurityConfig
 from p4reduce_controller.service.process import Controller
@@ -164,8 +163,6 @@ def test_switch_controller_and_workers_over_tls(bench: Bench, tmp_path: Path, mo
         raise
     try:
         address = controller.address("jobs on")
-        with pytest.raises(JoinError, match="does the controller use TLS"):
-            p4reduce.join("train", rank=0, world_size=1, controller=address, timeout_s=2.0)
         for name, value in bench.environment("worker").items():
             monkeypatch.setenv(name, value)
         made = subprocess.run(
@@ -175,8 +172,6 @@ def test_switch_controller_and_workers_over_tls(bench: Bench, tmp_path: Path, mo
             timeout=LIMIT_S,
         )
         assert made.returncode == 0, made.stderr
-        with pytest.raises(JoinError, match="job train is private: to join it takes its token"):
-            p4reduce.join("train", rank=0, world_size=1, controller=address)
         (member,) = re.findall(r"members' token, to join it: (\S+)", made.stdout)
         monkeypatch.setenv("P4REDUCE_TOKEN", member)
         with p4reduce.join("train", rank=0, world_size=1, controller=address) as comm:
@@ -187,9 +182,6 @@ def test_switch_controller_and_workers_over_tls(bench: Bench, tmp_path: Path, mo
         files = bench.of("worker")
         with p4reduce.join("train", rank=0, world_size=1, controller=address, security=files, token=member) as comm:
             comm.barrier()
-        monkeypatch.setenv("P4REDUCE_CA", "/nowhere")
-        with pytest.raises(JoinError, match="belong together"):
-            p4reduce.join("train", rank=0, world_size=1, controller=address)
     finally:
         for process in (controller, switch):
             process.end(signal.SIGKILL)
