@@ -5,24 +5,21 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 
 import msgspec
 import pytest
 
 from p4reduce_contracts.artifacts import SwitchGeometry
 from p4reduce_contracts.jobs.answers import Count
-from p4reduce_contracts.jobs.errors import EpochError, MemberResetError
+from p4reduce_contracts.jobs.errors import MemberResetError
 from p4reduce_contracts.jobs.lease import Level
 from p4reduce_controller.config import Config, SwitchConfig
 from p4reduce_controller.registry.hello import Address, Hello, parse_hello
-from p4reduce_controller.registry.job import LAST_EPOCH, Job, Member
+from p4reduce_controller.registry.job import Job, Member
 from p4reduce_controller.registry.links import SILENT_AFTER, Links
 from p4reduce_controller.registry.registry import Cause, Registry
-from p4reduce_controller.registry.slots import SlotRange
 from p4reduce_controller.registry.tree import PlacementError, Tree, TreeSwitch
 from p4reduce_controller.service import saved
-from p4reduce_controller.service.store import Store
 from rigs.fake_switch_client import RACKS, UPLINK, with_tree
 from rigs.memory_job_store import MemoryJobStore
 
@@ -37,7 +34,7 @@ def make_tree(parents: Mapping[str, str] = RACKS, max_children: int = 32) -> Tre
     return Tree(TreeSwitch(switch, max_children) for switch in switches(parents))
 
 
-def make_registry(parents: Mapping[str, str] = RACKS, store: MemoryJobStore | Store | None = None) -> Registry:
+def make_registry(parents: Mapping[str, str] = RACKS, store: MemoryJobStore | None = None) -> Registry:
     numbers, tree = itertools.count(1000), make_tree(parents)
     draw = lambda: next(numbers)  # noqa: E731
     return Registry(GEOMETRY, store or MemoryJobStore(), 10.0, draw, draw, tree=tree, links=Links(tree, draw))
@@ -558,41 +555,3 @@ def test_grants_that_are_no_tree_are_refused(registry: Registry, old: str, new: 
     form(registry, "train", ["leaf1", "root", "leaf1"])
     with pytest.raises(ValueError, match=message):
         saved.from_text(broken(job, old, new))
-
-
-@pytest.mark.fault("state put back from a copy while the switches of two racks run on: those ahead of it begin an era")
-def test_eras_and_epochs_are_those_of_a_switch(tmp_path: Path) -> None:
-    store = Store(tmp_path)
-    store.open()
-    try:
-        eras = [store.era("a"), store.era("b")]
-        assert len({0, *eras}) == 3
-        assert [store.era("a"), store.era("b")] == eras
-        slots = SlotRange(0, 4)
-        assert [store.draw_epoch(slots, (), ["a", "b"]), store.draw_epoch(slots, (), ["b"])] == [1, 2]
-        assert (store.count_draws("a"), store.count_draws("b")) == (1, 2)
-        assert store.begin_era("b") != eras[1]
-        assert (store.count_epochs("a"), store.count_epochs("b")) == (1, 0)
-        assert store.era("a") == eras[0]
-    finally:
-        store.close()
-
-
-def test_an_epoch_is_new_to_every_switch_of_the_tree(tmp_path: Path) -> None:
-    store = Store(tmp_path)
-    store.open()
-    try:
-        with store._written() as db:
-            rows = [("a", epoch, 0, 4) for epoch in range(1, 10)] + [("b", 10, 0, 4)]
-            db.executemany("INSERT INTO epochs VALUES (?, ?, ?, ?)", rows)
-            db.execute("UPDATE facts SET last_epoch = ?", (LAST_EPOCH,))
-        slots = SlotRange(3, 2)
-        assert store.draw_epoch(slots, (), ["a", "b"]) == 11
-        with store._written() as db:
-            rows = [("b", epoch, 0, 4) for epoch in range(1, LAST_EPOCH + 1)]
-            db.executemany("INSERT INTO epochs VALUES (?, ?, ?, ?)", rows)
-        assert store.draw_epoch(slots, (), ["a"]) == 12
-        with pytest.raises(EpochError, match="used all 65535 epochs"):
-            store.draw_epoch(slots, (), ["a", "b"])
-    finally:
-        store.close()

@@ -141,6 +141,34 @@ def test_a_slot_never_has_the_same_epoch_twice(tmp_path_factory: pytest.TempPath
     store.close()
 
 
+@pytest.mark.fault("state put back from a copy while the switches of two racks run on: those ahead of it begin an era")
+def test_eras_and_epochs_are_those_of_a_switch(store: Store) -> None:
+    eras = [store.era("a"), store.era("b")]
+    assert len({0, *eras}) == 3
+    assert [store.era("a"), store.era("b")] == eras
+    slots = SlotRange(0, 4)
+    assert [store.draw_epoch(slots, (), ["a", "b"]), store.draw_epoch(slots, (), ["b"])] == [1, 2]
+    assert (store.count_draws("a"), store.count_draws("b")) == (1, 2)
+    assert store.begin_era("b") != eras[1]
+    assert (store.count_epochs("a"), store.count_epochs("b")) == (1, 0)
+    assert store.era("a") == eras[0]
+
+
+def test_an_epoch_is_new_to_every_switch_of_the_tree(store: Store) -> None:
+    with store._written() as db:
+        rows = [("a", epoch, 0, 4) for epoch in range(1, 10)] + [("b", 10, 0, 4)]
+        db.executemany("INSERT INTO epochs VALUES (?, ?, ?, ?)", rows)
+        db.execute("UPDATE facts SET last_epoch = ?", (LAST_EPOCH,))
+    slots = SlotRange(3, 2)
+    assert store.draw_epoch(slots, (), ["a", "b"]) == 11
+    with store._written() as db:
+        rows = [("b", epoch, 0, 4) for epoch in range(1, LAST_EPOCH + 1)]
+        db.executemany("INSERT INTO epochs VALUES (?, ?, ?, ?)", rows)
+    assert store.draw_epoch(slots, (), ["a"]) == 12
+    with pytest.raises(EpochError, match="used all 65535 epochs"):
+        store.draw_epoch(slots, (), ["a", "b"])
+
+
 @pytest.mark.fault("two controllers on one state folder: the second ends with an error")
 def test_the_file_is_locked_and_private(store: Store) -> None:
     with pytest.raises(StoreError, match="another controller is using it; stop that one, or set state_dir"):
@@ -346,14 +374,6 @@ def test_jobs_for_which_the_pipeline_has_no_room_are_dropped(caplog: pytest.LogC
     assert told[0]["cause"].startswith("world size too large")
     assert told[1]["cause"].startswith("slots 10 to 49 are not all free")
     assert list(store.texts) == ["fits"]
-
-
-def test_a_saved_job_without_its_id_is_an_error() -> None:
-    store = MemoryJobStore()
-    registry = Registry(SwitchGeometry(4, 8, 16), store, 10.0)
-    registry.create("train", 2)
-    with pytest.raises(ValueError, match="job: Object missing required field `id`"):
-        saved.from_text(store.texts["train"].replace('"id"', '"nobody"'))
 
 
 @pytest.mark.fault("an invalid saved job: StoreError that names the position")
