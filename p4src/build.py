@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +29,9 @@ GEOMETRIES = {
 }
 
 
-def sources() -> dict[str, str]:
-    """SHA-256 of every P4 source, by its path below p4src."""
-    files = sorted([*P4SRC.glob("shared/*.p4"), *P4SRC.glob("v1model/*.p4")])
+def sources(folder: str = TARGET) -> dict[str, str]:
+    """SHA-256 of every P4 source of a target, by its path below p4src."""
+    files = sorted([*P4SRC.glob("shared/*.p4"), *P4SRC.glob(f"{folder}/*.p4")])
     return {str(file.relative_to(P4SRC)): digest(file) for file in files}
 
 
@@ -88,6 +89,18 @@ def compiler_version() -> str:
     return found[1]
 
 
+def write_manifest(name: str, compiler: str, folder: str, of: Iterable[Path]) -> None:
+    """Write which sources in `folder`, and which `compiler`, the files in the folders `of` came from."""
+    artifacts = sorted(file for each in of for file in each.iterdir())
+    manifest = {
+        compiler: f"p4c-bm2-ss {compiler_version()}",
+        "sources": sources(folder),
+        "artifacts": {str(file.relative_to(P4SRC)): digest(file) for file in artifacts},
+    }
+    (ARTIFACTS / name).write_text(json.dumps(manifest, indent=2) + "\n")
+    print(f"{len(artifacts)} artifacts written to {ARTIFACTS}")
+
+
 def main() -> int:
     if shutil.which("p4c-bm2-ss") is None:
         print(
@@ -97,14 +110,7 @@ def main() -> int:
         return 1
     for name in GEOMETRIES:
         compile_geometry(name, ARTIFACTS / TARGET / name)
-    artifacts = sorted(file for name in GEOMETRIES for file in (ARTIFACTS / TARGET / name).iterdir())
-    manifest = {
-        "compiler": f"p4c-bm2-ss {compiler_version()}",
-        "sources": sources(),
-        "artifacts": {str(file.relative_to(P4SRC)): digest(file) for file in artifacts},
-    }
-    (ARTIFACTS / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n")
-    print(f"{len(artifacts)} artifacts written to {ARTIFACTS}")
+    write_manifest("manifest.json", "compiler", TARGET, [ARTIFACTS / TARGET / name for name in GEOMETRIES])
     return 0
 
 

@@ -31,6 +31,7 @@ import build
 import tofino_report
 
 P4SRC = Path(__file__).resolve().parent
+SOURCES = "tna"
 MANIFEST = "manifest-tofino.json"
 PROGRAM = "front_end.json"
 REPORT = "report.json"
@@ -49,12 +50,6 @@ BINARY = {"Add": "+", "BOr": "|", "Equ": "==", "Neq": "!=", "LAnd": "and", "LOr"
 
 class UnknownNodeError(Exception):
     """The program uses a part of the language that front_end.json has no word for."""
-
-
-def sources() -> dict[str, str]:
-    """SHA-256 of every P4 source, by its path below p4src."""
-    files = sorted([*P4SRC.glob("shared/*.p4"), *P4SRC.glob("tna/*.p4")])
-    return {str(file.relative_to(P4SRC)): build.digest(file) for file in files}
 
 
 def defines(name: str) -> list[str]:
@@ -115,7 +110,7 @@ def core_include() -> Path:
 
 def sources_digest() -> str:
     """One SHA-256 over all sources: a report is of these."""
-    return hashlib.sha256(json.dumps(sources(), sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(build.sources(SOURCES), sort_keys=True).encode()).hexdigest()
 
 
 def read_program(name: str, include: str) -> Node:
@@ -339,15 +334,7 @@ def main() -> int:
             print(
                 f"{name}: p4c-barefoot or bfas is not on PATH, so P4Info and report stay as they are", file=sys.stderr
             )
-    files = sorted(file for name in CHIPS for file in (P4SRC / "artifacts" / name).iterdir())
-    artifacts = {str(file.relative_to(P4SRC)): build.digest(file) for file in files}
-    manifest = {
-        "front_end": f"p4c-bm2-ss {build.compiler_version()}",
-        "sources": sources(),
-        "artifacts": artifacts,
-    }
-    (P4SRC / "artifacts" / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n")
-    print(f"{len(artifacts)} artifacts written to {P4SRC / 'artifacts'}")
+    build.write_manifest(MANIFEST, "front_end", SOURCES, [build.ARTIFACTS / name for name in CHIPS])
     return 0
 
 
