@@ -22,7 +22,7 @@ from p4reduce_controller.service.metrics import ControllerMetrics
 from p4reduce_controller.service.servicer import JobsServicer, Terms
 from p4reduce_controller.service.store import Store
 from p4reduce_controller.switches import pipeline as pipelines
-from p4reduce_controller.switches.entry_writer import EntryWriter, SwitchClient
+from p4reduce_controller.switches.entry_writer import EntryWriter
 from p4reduce_controller.switches.mac_table import MacTable
 from p4reduce_controller.switches.pipeline import Pipeline
 from p4reduce_controller.switches.reconciler import Notifier, Switches, SwitchReconciler
@@ -84,7 +84,7 @@ class Controller:
     def __init__(
         self,
         config: Config,
-        clients: Mapping[str, SwitchClient] | None = None,
+        clients: Mapping[str, Client] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`clients` are of the switches by name, by default P4Runtime's."""
@@ -124,7 +124,7 @@ class Controller:
         self._sweep_interval_s = settings.heartbeat_interval_s / 2
         self._awake_at = float("inf")
 
-    def _client(self, switch: SwitchConfig) -> SwitchClient:
+    def _client(self, switch: SwitchConfig) -> Client:
         number = switch.election_id
         return Client(
             switch.p4runtime,
@@ -134,7 +134,7 @@ class Controller:
             security=self._p4runtime_security(switch.p4runtime),
         )
 
-    def _reconciler(self, switch: SwitchConfig, pipeline: Pipeline, client: SwitchClient) -> SwitchReconciler:
+    def _reconciler(self, switch: SwitchConfig, pipeline: Pipeline, client: Client) -> SwitchReconciler:
         return SwitchReconciler(
             entry_writer=EntryWriter(client, switch, pipeline, MacTable(self.config, switch, pipeline.names)),
             registry=self.registry,

@@ -6,16 +6,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
 
 from p4reduce_contracts.jobs.answers import Count
 from p4reduce_contracts.wire import DROP_REASONS, MAX_JOBS
 from p4reduce_controller.config import SwitchConfig
-from p4reduce_controller.p4runtime.client import Operation
+from p4reduce_controller.p4runtime.client import Client, Operation
 from p4reduce_controller.p4runtime.entries import (
-    CounterEntry,
     DigestConfig,
     Entry,
     MeterConfig,
@@ -29,8 +27,7 @@ from p4reduce_controller.switches.mac_table import MacTable
 from p4reduce_controller.switches.pipeline import Pipeline
 from p4reduce_controller.switches.program_names import FLOOD_GROUP
 from p4reduce_runtime.logs import event
-from p4reduce_runtime.p4.config.v1 import p4info_pb2 as p4i
-from p4reduce_runtime.p4runtime.errors import P4RuntimeError, ReadError, WriteError
+from p4reduce_runtime.p4runtime.errors import ReadError, WriteError
 
 _log = logging.getLogger(__name__)
 
@@ -43,33 +40,10 @@ _OUR_GROUPS = (
 )
 
 
-class SwitchClient(Protocol):
-    """The part of p4runtime.client.Client that is used here and by the reconciler; see there."""
-
-    on_packet_in: Callable[[bytes, dict[str, int]], None] | None
-    on_digest: Callable[[str, list[tuple[int, ...]]], None] | None
-    on_lost: Callable[[P4RuntimeError], None] | None
-    on_primary: Callable[[bool], None] | None
-
-    def connect(self, *, require_primary: bool = True) -> None: ...
-    def why_not_primary(self) -> str | None: ...
-    def close(self) -> None: ...
-    def get_pipeline(self) -> Any: ...
-    def set_pipeline(self, p4info: p4i.P4Info, device_config: bytes, *, cookie: int | None = None) -> None: ...
-    def insert(self, *entries: Entry) -> None: ...
-    def delete(self, *entries: Entry) -> None: ...
-    def write(self, updates: Iterable[tuple[Operation, Entry]]) -> None: ...
-    def read_table(self, name: str) -> list[TableEntry]: ...
-    def read_counter(self, name: str, index: int | None = None) -> list[CounterEntry]: ...
-    def read_groups(self) -> list[MulticastGroup]: ...
-    def capabilities(self) -> str: ...
-    def packet_out(self, payload: bytes, egress_port: int) -> None: ...
-
-
 class EntryWriter:
     """The controller's writes to one switch."""
 
-    def __init__(self, client: SwitchClient, switch: SwitchConfig, pipeline: Pipeline, mac_table: MacTable) -> None:
+    def __init__(self, client: Client, switch: SwitchConfig, pipeline: Pipeline, mac_table: MacTable) -> None:
         self.client = client
         self._switch = switch
         self._pipeline = pipeline

@@ -22,7 +22,7 @@ from p4reduce_controller.registry.hello import parse_hello
 from p4reduce_controller.registry.job import LAST_EPOCH, Grant, Job
 from p4reduce_controller.registry.registry import Registry
 from p4reduce_controller.switches.connection import State, SwitchConnection
-from p4reduce_controller.switches.entry_writer import EntryWriter, SwitchClient
+from p4reduce_controller.switches.entry_writer import EntryWriter
 from p4reduce_runtime.logs import event
 from p4reduce_runtime.p4runtime.errors import (
     NotPrimaryError,
@@ -282,7 +282,7 @@ class SwitchReconciler:
 
     def _listen(self, loop: asyncio.AbstractEventLoop) -> None:
         """Bring the client's callbacks, which come on its own threads, to the event loop."""
-        client: SwitchClient = self._entry_writer.client
+        client = self._entry_writer.client
         client.on_packet_in = lambda payload, metadata: _post(loop, self._packet_in, payload, metadata)
         client.on_digest = lambda name, values: _post(loop, self._digest, values)
         number = self.connection.number

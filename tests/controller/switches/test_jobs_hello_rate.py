@@ -16,7 +16,7 @@ from p4reduce_controller.config import Config
 from p4reduce_controller.p4runtime.client import Client
 from p4reduce_controller.p4runtime.entries import MeterConfig, MeterEntry
 from p4reduce_controller.switches import pipeline as pipelines
-from p4reduce_controller.switches.entry_writer import EntryWriter, SwitchClient
+from p4reduce_controller.switches.entry_writer import EntryWriter
 from p4reduce_controller.switches.mac_table import MacTable
 from p4reduce_controller.switches.program_names import V1MODEL
 from p4reduce_runtime.p4.v1 import p4runtime_pb2 as p4r
@@ -29,7 +29,7 @@ RATE = next(index for index, reason in DROP_REASONS.items() if reason == "RATE")
 SLOW = MeterConfig(1, 5, 1, 5)
 
 
-def entry_writer(client: SwitchClient, limit: MeterConfig) -> EntryWriter:
+def entry_writer(client: Client, limit: MeterConfig) -> EntryWriter:
     config = Config()
     switch = replace(
         config.switches[0], address=str(IPv4Address(SWITCH_IP)), hellos_a_second=limit.cir, hello_burst=limit.cburst
@@ -40,7 +40,7 @@ def entry_writer(client: SwitchClient, limit: MeterConfig) -> EntryWriter:
     return made
 
 
-def check_limits(connect: Callable[[], SwitchClient], limits: Callable[[SwitchClient], list[MeterEntry]]) -> None:
+def check_limits(connect: Callable[[], Client], limits: Callable[[Client], list[MeterEntry]]) -> None:
     """A fresh switch gets the rates of the configuration, a switch that is taken over those of the new one."""
     for rates in (SLOW, MeterConfig(100, 200, 100, 200)):
         made = entry_writer(connect(), rates)
@@ -55,7 +55,7 @@ def check_limits(connect: Callable[[], SwitchClient], limits: Callable[[SwitchCl
 def test_every_port_has_a_rate_from_the_first_and_after_reconciliation() -> None:
     switch = FakeSwitchClient()
 
-    def limits(_: SwitchClient) -> list[MeterEntry]:
+    def limits(_: Client) -> list[MeterEntry]:
         return [entry for _, entry in switch.log if isinstance(entry, MeterEntry)][-512:]
 
     check_limits(lambda: switch, limits)
@@ -68,8 +68,7 @@ def test_every_port_has_a_rate_on_bmv2() -> None:
         check_limits(lambda: Client(bmv2.address, timeout_s=LIMIT_S), read_limits)
 
 
-def read_limits(client: SwitchClient) -> list[MeterEntry]:
-    assert isinstance(client, Client)
+def read_limits(client: Client) -> list[MeterEntry]:
     cells = client.read(p4r.Entity(meter_entry={"meter_id": client.schema.meters[V1MODEL.hello_rate].id}))
     return [cell for cell in cells if isinstance(cell, MeterEntry)]
 
