@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
-from types import TracebackType
 from typing import Any, TypeVar
 
 import grpc
@@ -120,9 +119,7 @@ class JobClient:
     def __enter__(self) -> JobClient:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
     def create_job(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from typing import Final, Protocol
+from typing import Any, Final
 
 import grpc
 
@@ -21,24 +21,16 @@ _AGAIN_S: Final = 0.2
 _CLOSE_S: Final = 1.0
 
 
-class _Stream(Protocol):
-    """An open call, with the events that it receives."""
-
-    def __iter__(self) -> Iterator[jobs_pb2.WatchEvent]: ...
-
-    def cancel(self) -> object: ...
-
-
 class Watch:
     """Keeps the call open from a thread of its own, and opens it again when it breaks, until a reset or `close`."""
 
-    def __init__(self, call: Callable[[], _Stream], on_reset: Callable[[str], None]) -> None:
+    def __init__(self, call: Callable[[], Any], on_reset: Callable[[str], None]) -> None:
         """`call` opens the stream of events; `on_reset` is called once with the reason, from the thread."""
         self._call = call
         self._on_reset = on_reset
         self._lock = threading.Lock()
         self._closed = threading.Event()
-        self._stream: _Stream | None = None
+        self._stream: Any = None
         self._thread = threading.Thread(target=self._run, name="p4reduce-watch", daemon=True)
         self._thread.start()
 
