@@ -26,7 +26,7 @@ from p4reduce_switch.program import DigestHandler, Meter, ProgramError, Replicat
 from p4reduce_switch.program.ir import program as ir
 from p4reduce_switch.program.ir.build import constant
 from p4reduce_switch.program.memory import TableWord
-from p4reduce_switch.program.state.matches import Match
+from p4reduce_switch.program.state.rows import Match
 from p4reduce_switch.program.state.stateful import GREEN, RED, YELLOW
 from p4reduce_switch.switch import Switch
 from rigs.limits import LIMIT_S

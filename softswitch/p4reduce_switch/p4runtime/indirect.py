@@ -5,7 +5,7 @@ BMv2's P4Runtime server has no registers and no value sets. The meters of this s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -30,25 +30,23 @@ class BoundCounter:
     def write(self, operation: p4r.Update.Type, request: p4r.CounterEntry) -> None:
         """Set one cell, or all when the index is left out."""
         check_modify(operation, "counter")
-        indices = _indices(request, f"counter {self.info.name}", self.counter.size)
+        indices = _indices(request, self.counter)
         if request.HasField("data"):
             for index in indices:
                 self.counter.write(index, request.data.packet_count, request.data.byte_count)
 
-    def read(self, query: p4r.CounterEntry) -> list[p4r.Entity]:
-        """Return one cell, or all."""
-        return [self._entity(index) for index in _indices(query, f"counter {self.info.name}", self.counter.size)]
-
-    def _entity(self, index: int) -> p4r.Entity:
-        entity = p4r.Entity()
-        out = entity.counter_entry
-        out.counter_id, out.index.index = self.info.id, index
-        packets, octets = self.counter.read(index)
-        if self.info.packets:
-            out.data.packet_count = packets
-        if self.info.bytes:
-            out.data.byte_count = octets
-        return entity
+    def read(self, query: p4r.CounterEntry) -> Iterator[p4r.Entity]:
+        """Yield one cell, or all."""
+        for index in _indices(query, self.counter):
+            entity = p4r.Entity()
+            out = entity.counter_entry
+            out.counter_id, out.index.index = self.info.id, index
+            packets, octets = self.counter.read(index)
+            if self.info.packets:
+                out.data.packet_count = packets
+            if self.info.bytes:
+                out.data.byte_count = octets
+            yield entity
 
 
 @dataclass(frozen=True)
@@ -62,22 +60,20 @@ class BoundMeter:
         """Set the rates of one cell, or of all when the index is left out."""
         check_modify(operation, "meter")
         check_no_color_counts(request, "counter_data")
-        indices = _indices(request, f"meter {self.info.name}", self.meter.size)
+        indices = _indices(request, self.meter)
         rates = decode_rates(request.config) if request.HasField("config") else None
         for index in indices:
             self.meter.configure(index, rates)
 
-    def read(self, query: p4r.MeterEntry) -> list[p4r.Entity]:
-        """Return the rates of one cell, or of all."""
+    def read(self, query: p4r.MeterEntry) -> Iterator[p4r.Entity]:
+        """Yield the rates of one cell, or of all."""
         check_no_color_counts(query, "counter_data")
-        return [self._entity(index) for index in _indices(query, f"meter {self.info.name}", self.meter.size)]
-
-    def _entity(self, index: int) -> p4r.Entity:
-        entity = p4r.Entity()
-        out = entity.meter_entry
-        out.meter_id, out.index.index = self.info.id, index
-        encode_rates(self.meter.read(index), out.config)
-        return entity
+        for index in _indices(query, self.meter):
+            entity = p4r.Entity()
+            out = entity.meter_entry
+            out.meter_id, out.index.index = self.info.id, index
+            encode_rates(self.meter.read(index), out.config)
+            yield entity
 
 
 @dataclass(frozen=True)
@@ -91,17 +87,17 @@ class BoundRegister:
         """Set one cell, or all when the index is left out."""
         self._check_readable()
         check_modify(operation, "register")
-        indices = _indices(request, f"register {self.info.name}", self.register.size)
+        indices = _indices(request, self.register)
         value = self._decode(request.data)
         for index in indices:
             self.register.write(index, value)
 
-    def read(self, query: p4r.RegisterEntry) -> list[p4r.Entity]:
-        """Return one cell, or all; none for a wildcard when P4Runtime cannot represent them."""
+    def read(self, query: p4r.RegisterEntry) -> Iterator[p4r.Entity]:
+        """Yield one cell, or all; none for a wildcard when P4Runtime cannot represent them."""
         if not query.register_id and not self.info.kind:
-            return []
+            return
         self._check_readable()
-        return [self._entity(index) for index in _indices(query, f"register {self.info.name}", self.register.size)]
+        yield from map(self._entity, _indices(query, self.register))
 
     def _check_readable(self) -> None:
         if not self.info.kind:
@@ -227,13 +223,15 @@ def check_no_color_counts(request: Message, field: str) -> None:
         raise RequestError(Code.UNIMPLEMENTED, "the meters of this switch do not count by colour")
 
 
-def _indices(request: p4r.CounterEntry | p4r.MeterEntry | p4r.RegisterEntry, name: str, size: int) -> Sequence[int]:
-    """Return the cells of an array of `size` that a request names: one, or all when the index is left out."""
+def _indices(
+    request: p4r.CounterEntry | p4r.MeterEntry | p4r.RegisterEntry, array: Counter | Meter | Register
+) -> Sequence[int]:
+    """Return the cells of an array that a request names: one, or all when the index is left out."""
     if not request.HasField("index"):
-        return range(size)
+        return range(array.size)
     index = request.index.index
     if index < 0:
         invalid_argument("an index is not negative")
-    if index >= size:
-        raise RequestError(Code.OUT_OF_RANGE, f"{name} has {size} cells, no {index}")
+    if index >= array.size:
+        raise RequestError(Code.OUT_OF_RANGE, f"{array.kind} {array.name} has {array.size} cells, no {index}")
     return [index]

@@ -188,34 +188,26 @@ class Server:
 
     def Write(self, request: p4r.WriteRequest, context: Context) -> p4r.WriteResponse:
         """Apply all updates in order; one that fails does not stop the others."""
-        try:
+        with self._refusing("Write", context), self._lock:
             self._check_target(request)
-            with self._lock:
-                self._arbitration.check_primary(request)
-                entities = self._entities()
-                if request.atomicity != p4r.WriteRequest.CONTINUE_ON_ERROR:
-                    raise RequestError(Code.UNIMPLEMENTED, "only CONTINUE_ON_ERROR batches are supported")
-                results = [entities.write(update) for update in request.updates]
-        except RequestError as error:
-            self._count_refusal("Write", error)
-            abort(context, error)
-        if any(result is not None for result in results):
-            for result in results:
-                if result is not None:
-                    self._count_refusal("Write", result)
+            self._arbitration.check_primary(request)
+            entities = self._entities()
+            if request.atomicity != p4r.WriteRequest.CONTINUE_ON_ERROR:
+                raise RequestError(Code.UNIMPLEMENTED, "only CONTINUE_ON_ERROR batches are supported")
+            results = [entities.write(update) for update in request.updates]
+        refused = [result for result in results if result is not None]
+        for result in refused:
+            self._count_refusal("Write", result)
+        if refused:
             abort_write(context, results)
         return p4r.WriteResponse()
 
     def Read(self, request: p4r.ReadRequest, context: Context) -> Iterator[p4r.ReadResponse]:
         """Return the entities that the request selects, in one consistent state."""
-        try:
+        with self._refusing("Read", context), self._lock:
             self._check_device(request)
-            with self._lock:
-                entities = self._entities()
-                found = [entity for query in request.entities for entity in entities.read(query)]
-        except RequestError as error:
-            self._count_refusal("Read", error)
-            abort(context, error)
+            entities = self._entities()
+            found = [entity for query in request.entities for entity in entities.read(query)]
         for start in range(0, max(1, len(found)), READ_CHUNK):
             yield p4r.ReadResponse(entities=found[start : start + READ_CHUNK])
 
@@ -223,7 +215,7 @@ class Server:
         self, request: p4r.SetForwardingPipelineConfigRequest, context: Context
     ) -> p4r.SetForwardingPipelineConfigResponse:
         """Verify, save or commit a program."""
-        try:
+        with self._refusing("SetForwardingPipelineConfig", context):
             self._check_target(request)
             with self._lock:
                 self._arbitration.check_primary(request)
@@ -231,22 +223,15 @@ class Server:
                 self._commit_saved(request)
             else:
                 self._set_config(request, context.time_remaining())
-        except RequestError as error:
-            self._count_refusal("SetForwardingPipelineConfig", error)
-            abort(context, error)
         return p4r.SetForwardingPipelineConfigResponse()
 
     def GetForwardingPipelineConfig(
         self, request: p4r.GetForwardingPipelineConfigRequest, context: Context
     ) -> p4r.GetForwardingPipelineConfigResponse:
         """Return the program that reads and writes refer to."""
-        try:
+        with self._refusing("GetForwardingPipelineConfig", context), self._lock:
             self._check_device(request)
-            with self._lock:
-                config = self._entities().pipeline.config
-        except RequestError as error:
-            self._count_refusal("GetForwardingPipelineConfig", error)
-            abort(context, error)
+            config = self._entities().pipeline.config
         response = p4r.GetForwardingPipelineConfigResponse()
         if request.response_type in (request.ALL, request.P4INFO_AND_COOKIE):
             response.config.p4info.CopyFrom(config.p4info)
@@ -281,6 +266,15 @@ class Server:
     def _primary_peer(self) -> str:
         primary = self._arbitration.primary
         return "" if primary is None else primary.peer
+
+    @contextmanager
+    def _refusing(self, call: str, context: Context) -> Iterator[None]:
+        """Count a RequestError, and end the call with it."""
+        try:
+            yield
+        except RequestError as error:
+            self._count_refusal(call, error)
+            abort(context, error)
 
     def _count_refusal(self, call: str, error: RequestError) -> None:
         """Count a refused call or update, and log it: rate-limited for each call and reason."""

@@ -276,16 +276,14 @@ class BoundTable:
         if request.HasField("data"):
             self.table.write_counter(*key, request.data.packet_count, request.data.byte_count)
 
-    def read_counters(self, query: p4r.DirectCounterEntry) -> list[p4r.Entity]:
-        """Return the direct counter of one entry, or those of all."""
-        found = []
+    def read_counters(self, query: p4r.DirectCounterEntry) -> Iterator[p4r.Entity]:
+        """Yield the direct counter of one entry, or those of all."""
         for entry in self._direct_entries(query.table_entry, "direct counter"):
             entity = p4r.Entity()
             out = entity.direct_counter_entry
             self._encode_key(entry, out.table_entry)
             out.data.packet_count, out.data.byte_count = entry.packets, entry.bytes
-            found.append(entity)
-        return found
+            yield entity
 
     def write_meter(self, operation: p4r.Update.Type, request: p4r.DirectMeterEntry) -> None:
         """Set the rates of the direct meter of one entry."""
@@ -294,17 +292,15 @@ class BoundTable:
         key = self._direct_key(request.table_entry, "direct meter")
         self.table.configure_meter(*key, decode_rates(request.config) if request.HasField("config") else None)
 
-    def read_meters(self, query: p4r.DirectMeterEntry) -> list[p4r.Entity]:
-        """Return the rates of the direct meter of one entry, or of all."""
+    def read_meters(self, query: p4r.DirectMeterEntry) -> Iterator[p4r.Entity]:
+        """Yield the rates of the direct meter of one entry, or of all."""
         check_no_color_counts(query, "counter_data")
-        found = []
         for entry in self._direct_entries(query.table_entry, "direct meter"):
             entity = p4r.Entity()
             out = entity.direct_meter_entry
             self._encode_key(entry, out.table_entry)
             encode_rates(self.table.read_meter(entry.match, entry.priority), out.config)
-            found.append(entity)
-        return found
+            yield entity
 
     def _direct_key(self, request: p4r.TableEntry, resource: str) -> EntryKey:
         """Return the key of the one entry that a request's table entry names; NOT_FOUND when there is none."""

@@ -8,9 +8,19 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+import numpy as np
+from numpy.typing import NDArray
+
 from p4reduce_switch.program.ir.externs import Counter, Register
 from p4reduce_switch.program.ir.program import Action, Program, Table, ValueSet
 from p4reduce_switch.program.layout import Kind, kind_of
+
+Words = NDArray[np.int64]
+
+
+def address(array: NDArray[np.generic]) -> int:
+    """Return the address of an array's elements."""
+    return int(array.ctypes.data)
 
 
 class Word(IntEnum):

@@ -15,7 +15,6 @@ from p4reduce_switch.program import packet
 from p4reduce_switch.program.errors import ExecutionError
 from p4reduce_switch.program.ir.features import Features
 from p4reduce_switch.program.ir.program import Program
-from p4reduce_switch.program.packet import MAX_PORT
 from p4reduce_switch.program.queues import EgressQueues
 from p4reduce_switch.program.record import Record
 from p4reduce_switch.program.state.replication import CloneSession, Replica, Replication
@@ -78,8 +77,6 @@ class TrafficManager:
 
     def process(self, port: int, frame: bytes) -> Frames:
         """Run one frame that arrived at `port`; return all frames to send, in order: none with queues, see `depart`."""
-        if not 0 <= port <= MAX_PORT:
-            raise ValueError(f"port {port} is outside 0..{MAX_PORT}")
         fields = self._new_packet(port, len(frame), NORMAL)
         if self._queues is not None:
             self._arrive(self._queues, fields, frame)

@@ -208,7 +208,7 @@ def copy(operation: int, kind: int, kept: int, rid: int, *, payload: bytes = PAY
 def copying(load: Callable[[str], Program]) -> Program:
     loaded = load("copies")
     loaded.replication.clone_sessions = {6: CloneSession((Replica(3, 0),), truncate_len=10)}
-    loaded.replication.multicast_groups = {2: [Replica(7, 1), Replica(6, 2), Replica(7, 3)]}
+    loaded.replication.multicast_groups[2] = [Replica(7, 1), Replica(6, 2), Replica(7, 3)]
     return loaded
 
 

@@ -3,7 +3,7 @@
 | file | what |
 | --- | --- |
 | `places.py` | headers, stacks, unions, and references to them and their fields |
-| `data.py`, `expressions.py`, `build.py`, `intervals.py` | integer expressions, conditions, builders, intervals |
+| `expressions.py`, `build.py`, `intervals.py` | integer expressions, conditions, builders, intervals |
 | `externs.py` | counters, registers, meters, hashes |
 | `statements.py` | instructions of actions, operations of parser states |
 | `program.py` | tables, actions, control and parser graphs, digests: the whole program |

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from p4reduce_switch.program.ir.data import Data
 from p4reduce_switch.program.ir.expressions import (
     Binary,
     Choose,
@@ -19,7 +18,7 @@ from p4reduce_switch.program.ir.expressions import (
     Truth,
     Validity,
 )
-from p4reduce_switch.program.ir.intervals import BIT, UNKNOWN, Interval, Op, combined, fold
+from p4reduce_switch.program.ir.intervals import BIT, UNKNOWN, Data, Interval, Op, combined, fold
 from p4reduce_switch.program.ir.places import FieldRef, HeaderRef, Stack
 
 _NEUTRAL_ZERO = (Op.ADD, Op.SUBTRACT, Op.OR, Op.XOR, Op.SHIFT_LEFT, Op.SHIFT_RIGHT)

@@ -14,9 +14,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from p4reduce_switch.program.ir.data import Data
 from p4reduce_switch.program.ir.externs import Calculation, Register
-from p4reduce_switch.program.ir.intervals import Op
+from p4reduce_switch.program.ir.intervals import Data, Op
 from p4reduce_switch.program.ir.places import FieldRef, HeaderRef, Stack, UnionRef
 
 

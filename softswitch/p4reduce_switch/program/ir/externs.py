@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum, StrEnum
 
-from p4reduce_switch.program.ir.data import Data
+from p4reduce_switch.program.ir.intervals import Data
 from p4reduce_switch.program.ir.places import FieldRef, Header
 
 

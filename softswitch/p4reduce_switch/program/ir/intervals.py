@@ -1,4 +1,4 @@
-"""Interval analysis: the width of each value, and where truncation has no effect.
+"""Interval analysis: the width of each value, and where truncation has no effect. Every expression is a `Data`.
 
 BMv2 computes with integers of unlimited precision, and truncates a value when it is stored in a field.
 """
@@ -145,3 +145,20 @@ def _combined(op: Op, a: Interval, b: Interval) -> Interval:
         case Op.SHIFT_LEFT if a.low >= 0 and b.low >= 0 and b.high <= WIDEST_SHIFT:
             return Interval(a.low << b.low, a.high << b.high)
     return UNKNOWN
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Data:
+    """An integer expression."""
+
+    interval: Interval
+
+    @property
+    def width(self) -> int | None:
+        """Bits that represent every value; None: unknown (varbit fields, and expressions of them)."""
+        return self.interval.width
+
+    @property
+    def signed(self) -> bool:
+        """Whether the value may be negative."""
+        return self.interval.signed

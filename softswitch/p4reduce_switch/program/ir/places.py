@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from p4reduce_switch.program.ir.data import Data
+from p4reduce_switch.program.ir.intervals import Data
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 
-from p4reduce_switch.program.ir.data import Data
 from p4reduce_switch.program.ir.expressions import Condition
 from p4reduce_switch.program.ir.externs import ActionProfile, Calculation, Counter, DirectMeter, Meter, Register
+from p4reduce_switch.program.ir.intervals import Data
 from p4reduce_switch.program.ir.places import FieldRef, Header
 from p4reduce_switch.program.ir.statements import Instruction, ParserOperation
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from p4reduce_switch.program.ir.data import Data
 from p4reduce_switch.program.ir.expressions import Condition
 from p4reduce_switch.program.ir.externs import Counter, Meter, Register
+from p4reduce_switch.program.ir.intervals import Data
 from p4reduce_switch.program.ir.places import FieldRef, HeaderRef, HeaderStack, Stack, UnionRef, UnionStack
 
 

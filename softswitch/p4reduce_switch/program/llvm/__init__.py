@@ -7,11 +7,11 @@
 | statements and actions | `statements.py`, `actions.py` |
 | expressions | `expressions.py`, `bit_width.py`, `numbers.py`, `helpers.py` |
 | parser and deparser | `parser.py`, `deparser.py` |
-| tables and conditions | `control.py`, `lookup.py`, `../state/indexes.py` |
+| tables and conditions | `control.py`, `lookup.py`, `../state/rows.py` |
 | parser value sets | `value_sets.py` |
 | checksums and hashes | `checksums.py` |
 | fields of a packet | `../layout.py`, `packet_state.py`, `references.py` |
 | state shared by Python and machine code | `host_state.py`, `../memory.py`, `../state/`, `host_abi.py` |
-| access to it from machine code | `codegen_context.py`, `failures.py` |
+| access to it from machine code | `codegen_context.py`, `host_abi.py` |
 | LLVM and the cache of object files | `emitter.py`, `emitters.py`, `target.py`, `build.py` |
 """

@@ -7,7 +7,7 @@ from p4reduce_switch.program.ir.program import Action
 from p4reduce_switch.program.ir.statements import Jump, JumpUnless
 from p4reduce_switch.program.llvm.emitter import I64, Value
 from p4reduce_switch.program.llvm.expressions import Scope
-from p4reduce_switch.program.llvm.failures import Failure
+from p4reduce_switch.program.llvm.host_abi import Failure
 from p4reduce_switch.program.llvm.packet_state import Cell
 from p4reduce_switch.program.llvm.statements import Statements
 from p4reduce_switch.program.memory import argument_kinds

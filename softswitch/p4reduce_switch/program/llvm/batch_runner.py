@@ -12,9 +12,8 @@ from p4reduce_switch.program.batch import EVENT, FULL, Batch, Frame
 from p4reduce_switch.program.llvm.batch_code import RUN_BATCH
 from p4reduce_switch.program.llvm.host_state import HostState
 from p4reduce_switch.program.llvm.target import Loaded
-from p4reduce_switch.program.memory import Word
+from p4reduce_switch.program.memory import Word, address
 from p4reduce_switch.program.state.stateful import microseconds
-from p4reduce_switch.program.state.words import address
 from p4reduce_switch.program.traffic import Frames
 
 MAX_FRAME = (1 << 16) + 1024

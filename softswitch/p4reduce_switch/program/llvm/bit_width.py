@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from p4reduce_switch.program.errors import UnsupportedConstructError
-from p4reduce_switch.program.ir.data import Data
 from p4reduce_switch.program.ir.expressions import Binary, Choose, Complement, FieldValue
-from p4reduce_switch.program.ir.intervals import WIDEST_SHIFT, Op
+from p4reduce_switch.program.ir.intervals import WIDEST_SHIFT, Data, Op
 from p4reduce_switch.program.layout import kinds_of
 
 WIDEST = 1 << 15

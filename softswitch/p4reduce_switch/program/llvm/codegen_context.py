@@ -10,8 +10,7 @@ from p4reduce_switch.program import packet
 from p4reduce_switch.program.ir.externs import Calculation, Counter, Register
 from p4reduce_switch.program.ir.program import Program
 from p4reduce_switch.program.llvm.emitter import I64, Emitter, Value
-from p4reduce_switch.program.llvm.failures import Failure
-from p4reduce_switch.program.llvm.host_abi import HostAbi
+from p4reduce_switch.program.llvm.host_abi import Failure, HostAbi
 from p4reduce_switch.program.llvm.numbers import Number, Numbers
 from p4reduce_switch.program.llvm.packet_state import Cell, PacketState
 from p4reduce_switch.program.memory import Call, StateOffsets, Word, register_kind

@@ -12,14 +12,13 @@ from typing import Protocol
 
 from p4reduce_switch.program.errors import UnsupportedConstructError
 from p4reduce_switch.program.ir import expressions as ir
-from p4reduce_switch.program.ir.data import Data
 from p4reduce_switch.program.ir.externs import Calculation, Register
 from p4reduce_switch.program.ir.features import walk
-from p4reduce_switch.program.ir.intervals import WIDEST_SHIFT, Op
+from p4reduce_switch.program.ir.intervals import WIDEST_SHIFT, Data, Op
 from p4reduce_switch.program.ir.places import HeaderElement, UnionElement, UnionRef
 from p4reduce_switch.program.llvm.bit_width import BitWidths
 from p4reduce_switch.program.llvm.emitter import I1, I64, Emitter, Value
-from p4reduce_switch.program.llvm.failures import Failure
+from p4reduce_switch.program.llvm.host_abi import Failure
 from p4reduce_switch.program.llvm.numbers import NATIVE, Number, Numbers, size_for
 from p4reduce_switch.program.llvm.packet_state import Cell, PacketState
 from p4reduce_switch.program.llvm.references import References

@@ -4,13 +4,41 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 
+from p4reduce_switch.program.errors import ExecutionError
 from p4reduce_switch.program.ir.features import walk
 from p4reduce_switch.program.ir.program import Program
 from p4reduce_switch.program.ir.statements import Log
 from p4reduce_switch.program.layout import Layout
 from p4reduce_switch.program.llvm.bit_width import BitWidths
 from p4reduce_switch.program.llvm.numbers import size_for
+
+
+class Failure(IntEnum):
+    """Undefined behaviour of P4."""
+
+    INDEX = 1
+    DIVISION = 2
+    ASSERT = 3
+    ENDLESS_PARSER = 4
+    ENDLESS_ACTION = 5
+    CALL = 6
+    """Python raised an error while machine code called it."""
+
+
+def error_of(failure: Failure, value: int, limit: int) -> ExecutionError:
+    """Return the ExecutionError of a failure."""
+    match failure:
+        case Failure.INDEX:
+            return ExecutionError(f"header stack index {value} is outside 0..{limit}")
+        case Failure.DIVISION:
+            return ExecutionError(f"division by {value}: P4 defines it for positive divisors only")
+        case Failure.ASSERT:
+            return ExecutionError("an assert or assume of the program failed")
+        case Failure.ENDLESS_PARSER:
+            return ExecutionError("the parser does not end")
+    return ExecutionError("a loop in an action does not end")
 
 
 @dataclass(frozen=True, slots=True)

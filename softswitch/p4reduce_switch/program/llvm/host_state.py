@@ -11,15 +11,13 @@ import numpy as np
 from p4reduce_switch.program.ir.program import Program
 from p4reduce_switch.program.layout import Layout
 from p4reduce_switch.program.llvm.checksums import bytes_of
-from p4reduce_switch.program.llvm.failures import Failure, error_of
-from p4reduce_switch.program.llvm.host_abi import HostAbi, unpack_values
-from p4reduce_switch.program.memory import Call, StateOffsets, TableWord, ValueSetWord, Word
+from p4reduce_switch.program.llvm.host_abi import Failure, HostAbi, error_of, unpack_values
+from p4reduce_switch.program.memory import Call, StateOffsets, TableWord, ValueSetWord, Word, Words, address
 from p4reduce_switch.program.state.profiles import ActionProfile
 from p4reduce_switch.program.state.replication import Replication
 from p4reduce_switch.program.state.stateful import Counter, Meter, Register, microseconds
 from p4reduce_switch.program.state.tables import Table
 from p4reduce_switch.program.state.value_sets import ValueSet
-from p4reduce_switch.program.state.words import Words, address
 from p4reduce_switch.program.traffic import DigestHandler
 
 CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 4)

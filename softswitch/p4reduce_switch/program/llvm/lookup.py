@@ -7,7 +7,7 @@ from p4reduce_switch.program.llvm.codegen_context import CodegenContext
 from p4reduce_switch.program.llvm.emitter import I32, I64, Value
 from p4reduce_switch.program.llvm.expressions import Expressions
 from p4reduce_switch.program.memory import RowLayout, TableWord
-from p4reduce_switch.program.state.indexes import MULTIPLIER
+from p4reduce_switch.program.state.rows import MULTIPLIER
 
 
 class Lookups:

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from p4reduce_switch.program import packet
 from p4reduce_switch.program.ir import program as ir_program
 from p4reduce_switch.program.ir import statements as ir
-from p4reduce_switch.program.ir.data import Data
 from p4reduce_switch.program.ir.flow import loop_heads, order
+from p4reduce_switch.program.ir.intervals import Data
 from p4reduce_switch.program.ir.places import HeaderElement, HeaderRef, Member, Stack
 from p4reduce_switch.program.ir.program import Parser, ParserErrors, SetCase, State
 from p4reduce_switch.program.llvm.codegen_context import CodegenContext
 from p4reduce_switch.program.llvm.emitter import I64, Emitter, Value
 from p4reduce_switch.program.llvm.expressions import Scope
-from p4reduce_switch.program.llvm.failures import Failure
+from p4reduce_switch.program.llvm.host_abi import Failure
 from p4reduce_switch.program.llvm.numbers import Number, size_for
 from p4reduce_switch.program.llvm.packet_state import Cell
 from p4reduce_switch.program.llvm.references import HeaderCells

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from p4reduce_switch.program.ir.data import Data
+from p4reduce_switch.program.ir.intervals import Data
 from p4reduce_switch.program.ir.places import (
     End,
     FieldRef,

@@ -13,11 +13,10 @@ from p4reduce_switch.program.layout import Layout
 from p4reduce_switch.program.llvm.host_state import HostState
 from p4reduce_switch.program.llvm.stages_code import STAGES
 from p4reduce_switch.program.llvm.target import Loaded
-from p4reduce_switch.program.memory import Word
+from p4reduce_switch.program.memory import Word, address
 from p4reduce_switch.program.queues import EgressQueues
 from p4reduce_switch.program.record import Record, Shape
 from p4reduce_switch.program.state.stateful import microseconds
-from p4reduce_switch.program.state.words import address
 from p4reduce_switch.program.traffic import DigestHandler, Frames, Stages, TrafficManager
 
 STAGE = ctypes.CFUNCTYPE(

@@ -12,7 +12,7 @@ from p4reduce_switch.program.ir.places import HeaderStack, UnionStack
 from p4reduce_switch.program.llvm.codegen_context import CodegenContext
 from p4reduce_switch.program.llvm.emitter import Value
 from p4reduce_switch.program.llvm.expressions import Expressions
-from p4reduce_switch.program.llvm.failures import Failure
+from p4reduce_switch.program.llvm.host_abi import Failure
 from p4reduce_switch.program.llvm.packet_state import Cell
 from p4reduce_switch.program.llvm.references import HeaderCells
 from p4reduce_switch.program.memory import Call, Word

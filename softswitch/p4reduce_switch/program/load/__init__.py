@@ -2,11 +2,11 @@
 
 | file | what |
 | --- | --- |
-| `reader.py`, `limits.py` | typed access to the JSON, with the path of an invalid value; limits of a program |
+| `reader.py` | typed access to the JSON, with the path of an invalid value; limits of a program |
 | `layout.py` | slots of headers, and of the standard metadata |
-| `expressions.py`, `statements.py`, `actions.py` | expressions, primitives, actions |
+| `expressions.py`, `statements.py` | expressions, primitives, actions |
 | `parser.py`, `control.py` | parser and control graphs |
-| `externs.py`, `checksums.py` | counters, registers, meters, hashes, digests, field lists |
+| `externs.py` | counters, registers, meters, hashes, checksums, action profiles, digests, field lists |
 """
 
 from __future__ import annotations
@@ -16,15 +16,20 @@ from typing import Any
 from p4reduce_switch.program.errors import InvalidProgramError, UnsupportedConstructError
 from p4reduce_switch.program.ir.places import Header
 from p4reduce_switch.program.ir.program import ParserErrors, Program, TargetOptions
-from p4reduce_switch.program.load.actions import load_actions
-from p4reduce_switch.program.load.checksums import load_action_profiles, load_calculations, load_checksums
 from p4reduce_switch.program.load.control import Known, load_control
 from p4reduce_switch.program.load.expressions import Expressions
-from p4reduce_switch.program.load.externs import load_digests, load_externs, load_field_lists
+from p4reduce_switch.program.load.externs import (
+    load_action_profiles,
+    load_calculations,
+    load_checksums,
+    load_digests,
+    load_externs,
+    load_field_lists,
+)
 from p4reduce_switch.program.load.layout import Layout, check_bytes, standard_metadata
 from p4reduce_switch.program.load.parser import load_parser
 from p4reduce_switch.program.load.reader import Place, parse
-from p4reduce_switch.program.load.statements import Statements
+from p4reduce_switch.program.load.statements import Statements, load_actions
 
 CORE_ERRORS = (
     "NoError",

@@ -27,8 +27,7 @@ from p4reduce_switch.program.ir.program import (
 from p4reduce_switch.program.load.expressions import Expressions
 from p4reduce_switch.program.load.externs import Externs
 from p4reduce_switch.program.load.layout import VALID, Layout, find, put
-from p4reduce_switch.program.load.limits import MAX_BITS, MAX_NODES, MAX_PRIORITY, MAX_TABLE_SIZE
-from p4reduce_switch.program.load.reader import Place, shorten
+from p4reduce_switch.program.load.reader import MAX_BITS, MAX_NODES, MAX_PRIORITY, MAX_TABLE_SIZE, Place, shorten
 
 
 @dataclass(frozen=True)

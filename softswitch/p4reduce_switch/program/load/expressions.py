@@ -8,9 +8,8 @@ from typing import Any, TypeVar
 from p4reduce_switch.program.errors import UnsupportedConstructError
 from p4reduce_switch.program.ir import build
 from p4reduce_switch.program.ir import expressions as ir
-from p4reduce_switch.program.ir.data import Data
 from p4reduce_switch.program.ir.externs import Register
-from p4reduce_switch.program.ir.intervals import Interval, Op
+from p4reduce_switch.program.ir.intervals import Data, Interval, Op
 from p4reduce_switch.program.ir.places import (
     End,
     FieldRef,
@@ -28,8 +27,7 @@ from p4reduce_switch.program.ir.places import (
     union_of,
 )
 from p4reduce_switch.program.load.layout import VALID, Layout, field_of, find
-from p4reduce_switch.program.load.limits import MAX_BITS, MAX_NESTING
-from p4reduce_switch.program.load.reader import Place, shorten
+from p4reduce_switch.program.load.reader import MAX_BITS, MAX_NESTING, Place, shorten
 
 ARITHMETIC = {op.value: op for op in Op}
 COMPARISON = {relation.value: relation for relation in ir.Relation}

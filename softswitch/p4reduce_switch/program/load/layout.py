@@ -9,8 +9,7 @@ from typing import TypeVar
 from p4reduce_switch.program.errors import InvalidProgramError, UnsupportedConstructError
 from p4reduce_switch.program.ir.places import FieldRef, FieldType, Header, HeaderStack, HeaderType, Union, UnionStack
 from p4reduce_switch.program.ir.program import StandardMetadata, TargetOptions
-from p4reduce_switch.program.load.limits import MAX_BITS, MAX_HEADER_BITS, MAX_SLOTS
-from p4reduce_switch.program.load.reader import Place, shorten
+from p4reduce_switch.program.load.reader import MAX_BITS, MAX_HEADER_BITS, MAX_SLOTS, Place, shorten
 from p4reduce_switch.program.packet import FIRST_FREE
 
 VALID = "$valid$"

@@ -7,15 +7,13 @@ from collections.abc import Sequence
 from p4reduce_switch.program.errors import UnsupportedConstructError
 from p4reduce_switch.program.ir import build
 from p4reduce_switch.program.ir import statements as ir
-from p4reduce_switch.program.ir.data import Data
 from p4reduce_switch.program.ir.expressions import FieldValue, Lookahead, Validity
-from p4reduce_switch.program.ir.intervals import Interval
+from p4reduce_switch.program.ir.intervals import Data, Interval
 from p4reduce_switch.program.ir.places import End, FieldRef, HeaderElement, HeaderRef, Stack, UnionElement, member
 from p4reduce_switch.program.ir.program import Case, Parser, SetCase, State, ValueSet
 from p4reduce_switch.program.load.expressions import Expressions, member_index
 from p4reduce_switch.program.load.layout import VALID, Layout, check_bytes, find, put
-from p4reduce_switch.program.load.limits import MAX_BITS, MAX_HEADER_BITS, MAX_NODES
-from p4reduce_switch.program.load.reader import Place, shorten
+from p4reduce_switch.program.load.reader import MAX_BITS, MAX_HEADER_BITS, MAX_NODES, Place, shorten
 from p4reduce_switch.program.load.statements import Statements
 
 BITS_OF_SHIFT = 8  # P4_14's shift counts bytes

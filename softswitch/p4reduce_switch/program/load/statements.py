@@ -1,4 +1,4 @@
-"""Loads primitives of the JSON into statements of the IR, one method for each."""
+"""Loads actions: primitives of the JSON become statements of the IR, and some of them jump to others."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from collections.abc import Callable
 from p4reduce_switch.program.errors import UnsupportedConstructError
 from p4reduce_switch.program.ir import build
 from p4reduce_switch.program.ir import statements as ir
-from p4reduce_switch.program.ir.data import Data
 from p4reduce_switch.program.ir.expressions import Hash
-from p4reduce_switch.program.ir.intervals import Interval
+from p4reduce_switch.program.ir.intervals import Data, Interval
 from p4reduce_switch.program.ir.places import FieldRef, HeaderRef, HeaderStack, Stack, union_of
+from p4reduce_switch.program.ir.program import Action
+from p4reduce_switch.program.ir.statements import Instruction, Jump, JumpUnless
 from p4reduce_switch.program.load.expressions import Expressions, unwrapped
 from p4reduce_switch.program.load.externs import Externs
-from p4reduce_switch.program.load.layout import Layout, find
-from p4reduce_switch.program.load.reader import Place, shorten
+from p4reduce_switch.program.load.layout import Layout, find, put_id
+from p4reduce_switch.program.load.reader import MAX_BITS, MAX_NODES, Place, shorten
 
 LIST_BITS, SESSION_BITS, LENGTH_BITS, OFFSET_BITS = 16, 15, 32, 64
 
@@ -96,12 +97,6 @@ class Statements:
 
     # ---- validity
 
-    def _add_header(self, target: Place) -> list[ir.Statement]:
-        return [ir.AddHeader(self.expressions.header(target))]
-
-    def _remove_header(self, target: Place) -> list[ir.Statement]:
-        return [ir.RemoveHeader(self.expressions.header(target))]
-
     def _amount(self, stack: Stack, count: Place) -> int:
         number = self.expressions.data(count).interval.constant
         if number is None:
@@ -110,13 +105,9 @@ class Statements:
             count.fail("the amount is negative")
         return min(number, stack.size)
 
-    def _push(self, target: Place, count: Place) -> list[ir.Statement]:
+    def _shift(self, kind: type[ir.PushFront | ir.PopFront], target: Place, count: Place) -> list[ir.Statement]:
         stack = self.expressions.stack(target)
-        return [ir.PushFront(stack, self._amount(stack, count))]
-
-    def _pop(self, target: Place, count: Place) -> list[ir.Statement]:
-        stack = self.expressions.stack(target)
-        return [ir.PopFront(stack, self._amount(stack, count))]
+        return [kind(stack, self._amount(stack, count))]
 
     # ---- packet operations
 
@@ -136,29 +127,11 @@ class Statements:
                 found.append(self._store(field, build.constant(value)))
         return found
 
-    def _exit(self) -> list[ir.Statement]:
-        return [ir.Exit()]
-
-    def _nothing(self) -> list[ir.Statement]:
-        return []
-
     def _number(self, place: Place, bits: int) -> Data:
         return build.cut(self.expressions.data(place), bits, False)
 
     def _clone(self, session: Place, field_list: Place) -> list[ir.Statement]:
         return [ir.Clone(self._number(session, SESSION_BITS), self._number(field_list, LIST_BITS))]
-
-    def _resubmit(self, field_list: Place) -> list[ir.Statement]:
-        return [ir.Resubmit(self._number(field_list, LIST_BITS))]
-
-    def _recirculate(self, field_list: Place) -> list[ir.Statement]:
-        return [ir.Recirculate(self._number(field_list, LIST_BITS))]
-
-    def _digest(self, _receiver: Place, digest: Place) -> list[ir.Statement]:
-        return [ir.SendDigest(self._number(digest, LIST_BITS))]
-
-    def _truncate(self, length: Place) -> list[ir.Statement]:
-        return [ir.Truncate(self._number(length, LENGTH_BITS))]
 
     # ---- externs
 
@@ -202,9 +175,6 @@ class Statements:
 
     # ---- checks and messages
 
-    def _assert(self, condition: Place) -> list[ir.Statement]:
-        return [ir.Assert(self.expressions.condition(condition))]
-
     def _log(self, text: Place, values: Place) -> list[ir.Statement]:
         # p4c writes an object for a message without values, which BMv2 reads as an empty list.
         given = [] if values["value"].is_empty_object else values["value"].elements()
@@ -228,27 +198,84 @@ _LOADERS: dict[str, tuple[int | None, Callable[..., list[ir.Statement]]]] = {
     "assign_union": (2, Statements._copy_union),
     "assign_header_stack": (2, Statements._copy_stack),
     "assign_union_stack": (2, Statements._copy_stack),
-    "add_header": (1, Statements._add_header),
-    "remove_header": (1, Statements._remove_header),
-    "push": (2, Statements._push),
-    "pop": (2, Statements._pop),
+    "add_header": (1, lambda self, target: [ir.AddHeader(self.expressions.header(target))]),
+    "remove_header": (1, lambda self, target: [ir.RemoveHeader(self.expressions.header(target))]),
+    "push": (2, lambda self, stack, count: self._shift(ir.PushFront, stack, count)),
+    "pop": (2, lambda self, stack, count: self._shift(ir.PopFront, stack, count)),
     "mark_to_drop": (None, Statements._mark_to_drop),
     "drop": (None, Statements._mark_to_drop),
-    "exit": (0, Statements._exit),
-    "no_op": (0, Statements._nothing),
+    "exit": (0, lambda self: [ir.Exit()]),
+    "no_op": (0, lambda self: []),
     "clone_ingress_pkt_to_egress": (2, Statements._clone),
     "clone_egress_pkt_to_egress": (2, Statements._clone),
-    "resubmit": (1, Statements._resubmit),
-    "recirculate": (1, Statements._recirculate),
-    "generate_digest": (2, Statements._digest),
-    "truncate": (1, Statements._truncate),
+    "resubmit": (1, lambda self, fields: [ir.Resubmit(self._number(fields, LIST_BITS))]),
+    "recirculate": (1, lambda self, fields: [ir.Recirculate(self._number(fields, LIST_BITS))]),
+    "generate_digest": (2, lambda self, _receiver, digest: [ir.SendDigest(self._number(digest, LIST_BITS))]),
+    "truncate": (1, lambda self, length: [ir.Truncate(self._number(length, LENGTH_BITS))]),
     "count": (2, Statements._count),
     "register_read": (3, Statements._register_read),
     "register_write": (3, Statements._write_register),
     "execute_meter": (3, Statements._execute_meter),
     "modify_field_with_hash_based_offset": (4, Statements._hash),
     "modify_field_rng_uniform": (3, Statements._random),
-    "assert": (1, Statements._assert),
-    "assume": (1, Statements._assert),
+    "assert": (1, lambda self, condition: [ir.Assert(self.expressions.condition(condition))]),
+    "assume": (1, lambda self, condition: [ir.Assert(self.expressions.condition(condition))]),
     "log_msg": (2, Statements._log),
 }
+
+
+JUMP, JUMP_UNLESS = "_jump", "_jump_if_zero"
+
+
+def load_actions(config: Place, layout: Layout, externs: Externs) -> dict[int, Action]:
+    """Return all actions by id; several may have the same name."""
+    found: dict[int, Action] = {}
+    for item in config["actions"].elements():
+        try:
+            put_id(found, item["id"], _action(item, layout, externs))
+        except UnsupportedConstructError as error:
+            raise UnsupportedConstructError(f"{error} (in action {item['name'].name()})") from None
+    return found
+
+
+def _action(item: Place, layout: Layout, externs: Externs) -> Action:
+    parameters = tuple((p["name"].text(), p["bitwidth"].integer(1, MAX_BITS)) for p in item["runtime_data"].elements())
+    expressions = Expressions(layout, externs.registers, tuple(width for _, width in parameters))
+    statements = Statements(layout, expressions, externs)
+    calls = item["primitives"].elements()
+    if len(calls) > MAX_NODES:
+        raise UnsupportedConstructError(f"an action of more than {MAX_NODES} primitives")
+    loaded = [_primitive(call, len(calls), expressions, statements) for call in calls]
+    # A primitive becomes zero or more instructions; jump targets count primitives.
+    starts = [0]
+    for group in loaded:
+        starts.append(starts[-1] + len(group))
+    code: list[Instruction] = []
+    for instruction in (instruction for group in loaded for instruction in group):
+        if isinstance(instruction, Jump):
+            instruction = Jump(starts[instruction.target])
+        elif isinstance(instruction, JumpUnless):
+            instruction = JumpUnless(instruction.condition, starts[instruction.target])
+        code.append(instruction)
+    return Action(item["id"].integer(), item["name"].text(), parameters, tuple(code))
+
+
+def _primitive(call: Place, end: int, expressions: Expressions, statements: Statements) -> list[Instruction]:
+    op = call["op"].text()
+    if op == JUMP:
+        (target,) = call["parameters"].several(1)
+        return [Jump(_offset(target, op, end))]
+    if op == JUMP_UNLESS:
+        condition, target = call["parameters"].pair()
+        return [JumpUnless(expressions.condition(condition), _offset(target, op, end))]
+    return [*statements.load(call)]
+
+
+def _offset(place: Place, op: str, end: int) -> int:
+    """Return the primitive that a jump leads to; after the last one is the end."""
+    if place["type"].text() != "hexstr":
+        place.fail(f"{op} to an offset that is not constant")
+    offset = place["value"].hexadecimal()
+    if offset < 0:
+        place.fail(f"{op} to a negative offset")
+    return min(offset, end)

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from p4reduce_switch.program.memory import Word
+from p4reduce_switch.program.memory import Word, Words, address
 from p4reduce_switch.program.packet import MAX_PORT
-from p4reduce_switch.program.state.words import Words, address
 
 MAX_INSTANCE = 0xFFFF
 MULTICAST_GROUPS = 1 << 16
@@ -111,15 +110,7 @@ class Replication:
     """
 
     def __init__(self, state: Words | None = None) -> None:
-        self._groups = Groups(np.zeros(Word.FIRST_FREE, np.int64) if state is None else state, MULTICAST_GROUPS)
-        self.clone_sessions: dict[int, CloneSession] = {}
-
-    @property
-    def multicast_groups(self) -> MutableMapping[int, Sequence[Replica]]:
+        words = np.zeros(Word.FIRST_FREE, np.int64) if state is None else state
+        self.multicast_groups: MutableMapping[int, Sequence[Replica]] = Groups(words, MULTICAST_GROUPS)
         """By group id."""
-        return self._groups
-
-    @multicast_groups.setter
-    def multicast_groups(self, groups: MutableMapping[int, Sequence[Replica]]) -> None:
-        self._groups.clear()
-        self._groups.update(groups)
+        self.clone_sessions: dict[int, CloneSession] = {}

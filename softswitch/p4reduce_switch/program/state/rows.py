@@ -1,4 +1,4 @@
-"""A table's entries as rows of words, which compiled lookups read.
+"""A table's entries as rows of words, which compiled lookups read, with their indexes and canonical match tuples.
 
 The row of an entry does not change. Lookups of an exact table use a hash table with open addressing, those of others
 scan the rows in order of precedence; an insert or a delete changes one place of either.
@@ -6,14 +6,182 @@ scan the rows in order of precedence; an insert or a delete changes one place of
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections.abc import Iterable
+from typing import Any
+
 import numpy as np
 
+from p4reduce_switch.program.errors import ProgramError
 from p4reduce_switch.program.ir import program as ir
-from p4reduce_switch.program.memory import ChoicesWord, RowLayout, TableWord, argument_kinds, arguments_words
-from p4reduce_switch.program.state.indexes import FEWEST_ROWS, WORD, HashIndex, OrderIndex
-from p4reduce_switch.program.state.matches import Match, mask_of
+from p4reduce_switch.program.memory import (
+    ChoicesWord,
+    RowLayout,
+    TableWord,
+    Words,
+    address,
+    argument_kinds,
+    arguments_words,
+)
 from p4reduce_switch.program.state.profiles import Call, Choices
-from p4reduce_switch.program.state.words import Words, address
+
+Match = tuple[Any, ...]
+
+
+def mask_of(kind: str, width: int, part: Any) -> tuple[int, int]:
+    """Return (value, mask) of one element of a match tuple; (0, 0) for ranges, which are compared separately."""
+    full = (1 << width) - 1
+    match kind:
+        case "exact":
+            return part, full
+        case "lpm":
+            value, length = part
+            return value, full ^ (full >> length)
+        case "ternary":
+            value, mask = part
+            return value, mask
+        case "optional":
+            return (0, 0) if part is None else (part, full)
+    return 0, 0
+
+
+def canonical(kind: str, width: int, part: Any, name: str) -> Any:
+    """Return one element of a match tuple with the bits outside its mask cleared; ValueError if malformed."""
+    full = (1 << width) - 1
+    try:
+        match kind:
+            case "exact":
+                _fit(part, full, name)
+                return part
+            case "lpm":
+                value, length = part
+                _fit(value, full, name)
+                if not 0 <= length <= width:
+                    raise ValueError(f"{name}: prefix length {length} is outside 0..{width}")
+                return value & (full ^ (full >> length)), length
+            case "ternary":
+                value, mask = part
+                _fit(value, full, name)
+                _fit(mask, full, name)
+                return value & mask, mask
+            case "range":
+                low, high = part
+                _fit(low, full, name)
+                _fit(high, full, name)
+                if low > high:
+                    raise ValueError(f"{name}: empty range {low}..{high}")
+                return low, high
+            case "optional":
+                if part is not None:
+                    _fit(part, full, name)
+                return part
+    except TypeError:
+        raise ValueError(f"{name}: {part!r} is not a {kind} match") from None
+    raise ProgramError(f"unknown match kind {kind}")
+
+
+def _fit(value: int, full: int, name: str) -> None:
+    if not 0 <= value <= full:
+        raise ValueError(f"{name}: {value} does not fit {full.bit_length()} bits")
+
+
+FEWEST_ROWS = 16
+MULTIPLIER = 0x9E3779B97F4A7C15
+WORD = (1 << 64) - 1
+
+
+def hash_of(words: Iterable[int]) -> int:
+    """Return the hash of the words of a key, 64 bits each; `llvm/lookup.py` computes the same."""
+    hashed = 0
+    for word in words:
+        hashed = (hashed ^ word) * MULTIPLIER & WORD
+        hashed ^= hashed >> 32
+    return hashed
+
+
+class HashIndex:
+    """A hash table of row numbers plus one, at most half full; 0 is empty."""
+
+    def __init__(self, layout: RowLayout) -> None:
+        self._start, self._end = layout.MATCH, layout.arguments
+        self._held = 0
+        self.memory = np.zeros(2 * FEWEST_ROWS, np.int32)
+
+    @property
+    def count(self) -> int:
+        """The mask of positions."""
+        return len(self.memory) - 1
+
+    def _home(self, row: int, rows: Words) -> int:
+        words = rows[row, self._start : self._end].tolist()
+        return hash_of(int(word) & WORD for word in words) & self.count
+
+    def add(self, row: int, rows: Words, _rank: int) -> None:
+        """Add a row."""
+        self._held += 1
+        if 2 * self._held > len(self.memory):
+            held = [int(number) - 1 for number in self.memory if number]
+            self.memory = np.zeros(2 * len(self.memory), np.int32)
+            for other in held:
+                self._place(other, rows)
+        self._place(row, rows)
+
+    def _place(self, row: int, rows: Words) -> None:
+        position = self._home(row, rows)
+        while self.memory[position]:
+            position = position + 1 & self.count
+        self.memory[position] = row + 1
+
+    def remove(self, row: int, rows: Words) -> None:
+        """Remove a row, and move up the rows after it that would become unreachable."""
+        self._held -= 1
+        gap = self._home(row, rows)
+        while self.memory[gap] != row + 1:
+            gap = gap + 1 & self.count
+        position = gap
+        while True:
+            position = position + 1 & self.count
+            other = int(self.memory[position])
+            if not other:
+                break
+            home = self._home(other - 1, rows)
+            if (position - home & self.count) >= (position - gap & self.count):
+                self.memory[gap] = other
+                gap = position
+        self.memory[gap] = 0
+
+
+class OrderIndex:
+    """Row numbers ordered by rank; equal ranks in the order of their insertion."""
+
+    def __init__(self) -> None:
+        self._ranks: list[tuple[int, int]] = []
+        self._rank_of: dict[int, tuple[int, int]] = {}
+        self._added = 0
+        self.memory = np.zeros(FEWEST_ROWS, np.int32)
+
+    @property
+    def count(self) -> int:
+        """The number of rows."""
+        return len(self._ranks)
+
+    def add(self, row: int, _rows: Words, rank: int) -> None:
+        """Add a row."""
+        if len(self._ranks) == len(self.memory):
+            self.memory = np.concatenate([self.memory, np.zeros_like(self.memory)])
+        self._rank_of[row] = (rank, self._added)
+        self._added += 1
+        position, end = bisect_left(self._ranks, self._rank_of[row]), len(self._ranks)
+        self._ranks.insert(position, self._rank_of[row])
+        self.memory[position + 1 : end + 1] = self.memory[position:end].copy()
+        self.memory[position] = row
+
+    def remove(self, row: int, _rows: Words) -> None:
+        """Remove a row."""
+        position = bisect_left(self._ranks, self._rank_of.pop(row))
+        del self._ranks[position]
+        end = len(self._ranks)
+        self.memory[position:end] = self.memory[position + 1 : end + 1].copy()
 
 
 class TableRows:

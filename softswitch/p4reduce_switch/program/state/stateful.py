@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
 from p4reduce_switch.program.layout import kind_of
-from p4reduce_switch.program.state.words import Words
+from p4reduce_switch.program.memory import Words
 
 GREEN, YELLOW, RED = 0, 1, 2
 
@@ -19,12 +19,27 @@ def microseconds() -> int:
     return time.monotonic_ns() // 1000
 
 
-class Counter:
-    """An indirect counter array: packets and bytes of each index, next to each other in `memory`."""
+class _Array:
+    """Cells with indices from 0 to `size` - 1."""
+
+    kind: ClassVar[str]
 
     def __init__(self, name: str, size: int) -> None:
         self.name = name
         self.size = size
+
+    def _check(self, index: int) -> None:
+        if not 0 <= index < self.size:
+            raise IndexError(f"{self.kind} {self.name} has indices 0..{self.size - 1}, not {index}")
+
+
+class Counter(_Array):
+    """An indirect counter array: packets and bytes of each index, next to each other in `memory`."""
+
+    kind = "counter"
+
+    def __init__(self, name: str, size: int) -> None:
+        super().__init__(name, size)
         self.memory: Words = np.zeros((max(1, size), 2), np.int64)
 
     def read(self, index: int) -> tuple[int, int]:
@@ -38,17 +53,14 @@ class Counter:
         self._check(index)
         self.memory[index] = packets, bytes_
 
-    def _check(self, index: int) -> None:
-        if not 0 <= index < self.size:
-            raise IndexError(f"counter {self.name} has indices 0..{self.size - 1}, not {index}")
 
-
-class Register:
+class Register(_Array):
     """A register array; cells are unsigned numbers of `bitwidth` bits, in `memory` as `layout.kind_of` says."""
 
+    kind = "register"
+
     def __init__(self, name: str, size: int, bitwidth: int) -> None:
-        self.name = name
-        self.size = size
+        super().__init__(name, size)
         self.bitwidth = bitwidth
         kind = kind_of(bitwidth, False)
         self._bytes, self._cell_bytes = kind.bytes_, kind.aligned_bytes
@@ -69,10 +81,6 @@ class Register:
             raise ValueError(f"register {self.name} holds {self.bitwidth}-bit cells, {value} does not fit")
         start = index * self._cell_bytes
         self._view[start : start + self._bytes] = value.to_bytes(self._bytes, self._order)
-
-    def _check(self, index: int) -> None:
-        if not 0 <= index < self.size:
-            raise IndexError(f"register {self.name} has indices 0..{self.size - 1}, not {index}")
 
 
 @dataclass(frozen=True)
@@ -127,12 +135,13 @@ class Bucket:
         return GREEN
 
 
-class Meter:
+class Meter(_Array):
     """An indirect meter array; `unit` is 'packets' or 'bytes'. `clock` may be replaced by tests."""
 
+    kind = "meter"
+
     def __init__(self, name: str, size: int, unit: str) -> None:
-        self.name = name
-        self.size = size
+        super().__init__(name, size)
         self.unit = unit
         self.clock = microseconds
         self._buckets: dict[int, Bucket] = {}
@@ -154,7 +163,3 @@ class Meter:
         if bucket is None:
             return GREEN
         return bucket.execute(1 if self.unit == "packets" else length, self.clock())
-
-    def _check(self, index: int) -> None:
-        if not 0 <= index < self.size:
-            raise IndexError(f"meter {self.name} has indices 0..{self.size - 1}, not {index}")

@@ -7,12 +7,10 @@ from dataclasses import dataclass, field
 
 from p4reduce_switch.program.errors import EntryExistsError, EntryMissingError, TableFullError, TableIsConstError
 from p4reduce_switch.program.ir import program as ir
-from p4reduce_switch.program.memory import RowLayout
-from p4reduce_switch.program.state.matches import Match, canonical
+from p4reduce_switch.program.memory import RowLayout, Words
 from p4reduce_switch.program.state.profiles import ActionProfile, Choices, Target, check_call
-from p4reduce_switch.program.state.rows import TableRows
+from p4reduce_switch.program.state.rows import Match, TableRows, canonical
 from p4reduce_switch.program.state.stateful import Bucket, MeterConfig, microseconds
-from p4reduce_switch.program.state.words import Words
 
 EntryKey = tuple[Match, int]
 """The key of an entry in its table: match tuple and priority."""

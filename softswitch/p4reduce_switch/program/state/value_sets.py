@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from p4reduce_switch.program.memory import ValueSetWord, words_of
-from p4reduce_switch.program.state.words import Words, address
+from p4reduce_switch.program.memory import ValueSetWord, Words, address, words_of
 
 WORD = (1 << 64) - 1
 
