@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 from p4reduce_runtime.datagrams import SHORT_RUN_BYTES, Destination, PollFd, SocketState, destination
 from p4reduce_runtime.records import Record, Table, zeros
 from p4reduce_switch.program import batch
+from p4reduce_switch.program.packet import MAX_PORT
 
-MAX_PORT: Final = 511
 BATCH_FRAMES: Final = 256
 RECEIVE_BYTES: Final = 65536 + 64
 """The longest super-datagram with its Ethernet header."""

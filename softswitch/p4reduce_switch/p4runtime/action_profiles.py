@@ -28,9 +28,9 @@ from p4reduce_switch.program import (
     TargetMissingError,
     WeightedAction,
 )
+from p4reduce_switch.program.packet import MAX_PORT
 
 INSERT, MODIFY, DELETE = p4r.Update.INSERT, p4r.Update.MODIFY, p4r.Update.DELETE
-MAX_PORT = 511
 Weighted: TypeAlias = p4r.ActionProfileGroup.Member | p4r.ActionProfileAction
 """A member of a group or of an action set: both have a weight and a watch port."""
 _CODES: dict[type[ProfileError], Code] = {

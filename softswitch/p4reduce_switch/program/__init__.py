@@ -33,9 +33,8 @@ from p4reduce_switch.program.state.profiles import (
     WeightedAction,
 )
 from p4reduce_switch.program.state.replication import CloneSession, Replica, Replication
-from p4reduce_switch.program.state.stateful import Counter, Meter, MeterConfig, Register
+from p4reduce_switch.program.state.stateful import Counter, KeyTest, Meter, MeterConfig, Register, ValueSet
 from p4reduce_switch.program.state.tables import Entry, EntryKey, Table
-from p4reduce_switch.program.state.value_sets import KeyTest, ValueSet
 from p4reduce_switch.program.traffic import DigestHandler
 
 __all__ = [

@@ -16,6 +16,8 @@ from p4reduce_switch.program.ir.program import Action, Program, Table, ValueSet
 from p4reduce_switch.program.layout import Kind, kind_of
 
 Words = NDArray[np.int64]
+WORD = (1 << 64) - 1
+"""All bits of a word."""
 
 
 def address(array: NDArray[np.generic]) -> int:

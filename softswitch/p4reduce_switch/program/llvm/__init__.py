@@ -4,11 +4,10 @@
 | --- | --- |
 | running frames | `../program.py`, `batch_runner.py`, `stages_runner.py` |
 | the compiled functions | `batch_code.py`, `stages_code.py` |
-| statements and actions | `statements.py`, `actions.py` |
+| statements and actions | `statements.py` |
 | expressions | `expressions.py`, `bit_width.py`, `numbers.py`, `helpers.py` |
 | parser and deparser | `parser.py`, `deparser.py` |
 | tables and conditions | `control.py`, `lookup.py`, `../state/rows.py` |
-| parser value sets | `value_sets.py` |
 | checksums and hashes | `checksums.py` |
 | fields of a packet | `../layout.py`, `packet_state.py`, `references.py` |
 | state shared by Python and machine code | `host_state.py`, `../memory.py`, `../state/`, `host_abi.py` |

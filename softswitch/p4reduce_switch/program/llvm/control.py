@@ -10,10 +10,10 @@ from p4reduce_switch.program.ir.externs import ActionProfile
 from p4reduce_switch.program.ir.features import may_exit
 from p4reduce_switch.program.ir.flow import order
 from p4reduce_switch.program.ir.program import Action, Apply, Branch, Control, Table
-from p4reduce_switch.program.llvm.actions import Actions
 from p4reduce_switch.program.llvm.codegen_context import CodegenContext
 from p4reduce_switch.program.llvm.emitter import I64, POINTER, Value
 from p4reduce_switch.program.llvm.lookup import Lookups
+from p4reduce_switch.program.llvm.statements import Actions
 from p4reduce_switch.program.memory import Call, ChoicesWord, RowLayout, TableWord, Word
 from p4reduce_switch.program.state.profiles import HASH_MASK
 

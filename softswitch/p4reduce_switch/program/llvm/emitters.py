@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from p4reduce_switch.program.ir.program import Program
 from p4reduce_switch.program.layout import Layout
-from p4reduce_switch.program.llvm.actions import Actions
 from p4reduce_switch.program.llvm.codegen_context import CodegenContext
 from p4reduce_switch.program.llvm.emitter import Emitter, Value
 from p4reduce_switch.program.llvm.expressions import Expressions
@@ -14,7 +13,7 @@ from p4reduce_switch.program.llvm.helpers import Helpers
 from p4reduce_switch.program.llvm.host_abi import HostAbi
 from p4reduce_switch.program.llvm.numbers import Numbers
 from p4reduce_switch.program.llvm.packet_state import PacketState
-from p4reduce_switch.program.llvm.statements import Statements
+from p4reduce_switch.program.llvm.statements import Actions, Statements
 from p4reduce_switch.program.memory import StateOffsets
 
 

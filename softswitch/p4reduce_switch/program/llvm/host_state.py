@@ -12,16 +12,14 @@ from p4reduce_switch.program.ir.program import Program
 from p4reduce_switch.program.layout import Layout
 from p4reduce_switch.program.llvm.checksums import bytes_of
 from p4reduce_switch.program.llvm.host_abi import Failure, HostAbi, error_of, unpack_values
-from p4reduce_switch.program.memory import Call, StateOffsets, TableWord, ValueSetWord, Word, Words, address
+from p4reduce_switch.program.memory import WORD, Call, StateOffsets, TableWord, ValueSetWord, Word, Words, address
 from p4reduce_switch.program.state.profiles import ActionProfile
 from p4reduce_switch.program.state.replication import Replication
-from p4reduce_switch.program.state.stateful import Counter, Meter, Register, microseconds
+from p4reduce_switch.program.state.stateful import Counter, Meter, Register, ValueSet, microseconds
 from p4reduce_switch.program.state.tables import Table
-from p4reduce_switch.program.state.value_sets import ValueSet
 from p4reduce_switch.program.traffic import DigestHandler
 
 CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 4)
-WORD = (1 << 64) - 1
 
 
 class HostState:

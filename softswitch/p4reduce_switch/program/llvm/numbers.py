@@ -8,15 +8,16 @@ native words; wide fields (more than 128 bits) are network bytes, as in a frame.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 
 from llvmlite import ir
 
 from p4reduce_switch.program.layout import NATIVE
 from p4reduce_switch.program.llvm.emitter import I1, I64, I128, POINTER, VOID, Emitter, Value
 from p4reduce_switch.program.llvm.helpers import Helpers
+from p4reduce_switch.program.memory import WORD
 
-WORD = (1 << 64) - 1
 Number = Value
 """An i64, an i128 or a list of limbs."""
 
@@ -154,31 +155,26 @@ class Numbers:
 
     def and_(self, a: Number, b: Number) -> Number:
         """a & b."""
-        if isinstance(a, list):
-            self.e.count(len(a))
-            return [self.e.b.and_(x, y) for x, y in zip(a, b, strict=True)]
-        return self.e.b.and_(a, b)
+        return self._each(self.e.b.and_, a, b)
 
     def or_(self, a: Number, b: Number) -> Number:
         """a | b."""
-        if isinstance(a, list):
-            self.e.count(len(a))
-            return [self.e.b.or_(x, y) for x, y in zip(a, b, strict=True)]
-        return self.e.b.or_(a, b)
+        return self._each(self.e.b.or_, a, b)
 
     def xor(self, a: Number, b: Number) -> Number:
         """a ^ b."""
-        if isinstance(a, list):
-            self.e.count(len(a))
-            return [self.e.b.xor(x, y) for x, y in zip(a, b, strict=True)]
-        return self.e.b.xor(a, b)
+        return self._each(self.e.b.xor, a, b)
 
     def not_(self, a: Number) -> Number:
         """~a."""
-        if isinstance(a, list):
-            self.e.count(len(a))
-            return [self.e.b.not_(x) for x in a]
-        return self.e.b.not_(a)
+        return self._each(self.e.b.not_, a)
+
+    def _each(self, operation: Callable[..., Value], *operands: Number) -> Number:
+        """Return the result of a bitwise operation, which is the same for each limb."""
+        if isinstance(operands[0], list):
+            self.e.count(len(operands[0]))
+            return [operation(*limbs) for limbs in zip(*operands, strict=True)]
+        return operation(*operands)
 
     def shift_left_by(self, value: Number, by: int) -> Number:
         """value << by."""
@@ -290,10 +286,7 @@ class Numbers:
 
     def select(self, condition: Value, yes: Number, no: Number) -> Number:
         """Select one of two computed values."""
-        if isinstance(yes, list):
-            self.e.count(len(yes))
-            return [self.e.b.select(condition, x, y) for x, y in zip(yes, no, strict=True)]
-        return self.e.b.select(condition, yes, no)
+        return self._each(partial(self.e.b.select, condition), yes, no)
 
     # ---- network byte order
 

@@ -15,9 +15,8 @@ from p4reduce_switch.program.llvm.stages_code import STAGES
 from p4reduce_switch.program.llvm.target import Loaded
 from p4reduce_switch.program.memory import Word, address
 from p4reduce_switch.program.queues import EgressQueues
-from p4reduce_switch.program.record import Record, Shape
 from p4reduce_switch.program.state.stateful import microseconds
-from p4reduce_switch.program.traffic import DigestHandler, Frames, Stages, TrafficManager
+from p4reduce_switch.program.traffic import DigestHandler, Frames, Record, Shape, Stages, TrafficManager
 
 STAGE = ctypes.CFUNCTYPE(
     ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int64, ctypes.c_void_p

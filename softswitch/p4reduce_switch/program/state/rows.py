@@ -15,6 +15,7 @@ import numpy as np
 from p4reduce_switch.program.errors import ProgramError
 from p4reduce_switch.program.ir import program as ir
 from p4reduce_switch.program.memory import (
+    WORD,
     ChoicesWord,
     RowLayout,
     TableWord,
@@ -87,7 +88,6 @@ def _fit(value: int, full: int, name: str) -> None:
 
 FEWEST_ROWS = 16
 MULTIPLIER = 0x9E3779B97F4A7C15
-WORD = (1 << 64) - 1
 
 
 def hash_of(words: Iterable[int]) -> int:
