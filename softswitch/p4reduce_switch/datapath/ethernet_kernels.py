@@ -17,7 +17,7 @@ from p4reduce_runtime.datagrams import kernels as udp
 from p4reduce_runtime.datagrams.kernels import address_of, signed
 from p4reduce_runtime.kernels import kernel
 from p4reduce_runtime.records import Table, offset_of
-from p4reduce_switch.datapath import BATCH_FRAMES, FRAME_BYTES, MAX_PORT, RECEIVE_BYTES, Memory, Octets, Reason
+from p4reduce_switch.datapath import BATCH_FRAMES, FRAME_BYTES, RECEIVE_BYTES, Memory, Octets, Reason
 from p4reduce_switch.datapath.addresses import (
     copy_bytes,
     exchange_bytes,
@@ -45,6 +45,7 @@ from p4reduce_switch.datapath.batch_kernels import (
 from p4reduce_switch.datapath.ethernet import MAX_SEGMENTS, Interface, Interfaces, PacketIo
 from p4reduce_switch.datapath.lock_kernels import enter_idle, has_waiters, leave_idle
 from p4reduce_switch.fair_lock import LockState
+from p4reduce_switch.program.packet import MAX_PORT
 
 _YIELD, _WOKEN, _OTHER_PORT = int(Reason.YIELD), int(Reason.WOKEN), int(Reason.OTHER_PORT)
 _REFUSALS = (errno.EINVAL, errno.EIO, errno.EMSGSIZE, errno.EOPNOTSUPP)

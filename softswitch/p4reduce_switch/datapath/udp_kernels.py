@@ -15,7 +15,6 @@ from p4reduce_runtime.underlay import HELLO_BYTES, HELLO_START
 from p4reduce_switch.datapath import (
     BATCH_FRAMES,
     FRAME_BYTES,
-    MAX_PORT,
     AddressRow,
     Memory,
     Octets,
@@ -47,6 +46,7 @@ from p4reduce_switch.datapath.batch_kernels import (
 )
 from p4reduce_switch.datapath.lock_kernels import enter_idle, has_waiters, leave_idle
 from p4reduce_switch.fair_lock import LockState
+from p4reduce_switch.program.packet import MAX_PORT
 
 _YIELD, _WOKEN, _UNKNOWN_PEER, _OTHER_PORT = (
     int(Reason.YIELD),

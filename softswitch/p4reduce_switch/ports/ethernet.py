@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 from p4reduce_runtime import datagrams
 from p4reduce_runtime.datagrams import READABLE, WRITABLE, PollFd
 from p4reduce_runtime.records import Table, zeros
-from p4reduce_switch.datapath import MAX_PORT
 from p4reduce_switch.datapath.ethernet import Interface, Interfaces, PacketIo
 from p4reduce_switch.ports import DatapathLoop, Gso, PortError, Receiver
+from p4reduce_switch.program.packet import MAX_PORT
 
 SOCKET_BUFFER_BYTES: Final = 8 << 20
 OUTPUT_FRAMES: Final = 130

@@ -95,13 +95,12 @@ class UdpUnderlay:
         listen: Address,
         *,
         uplink: Address | None = None,
-        mac: int = SWITCH_MAC,
         cpu_port: int | None = 510,
         in_use: Callable[[], Collection[int]] = frozenset,
         gso: Gso = Gso.AUTO,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`listen` is (IPv4 address, port); `mac` the switch's; `uplink` the address of the parent switch.
+        """`listen` is (IPv4 address, port); `uplink` the address of the parent switch.
 
         `in_use` returns the ports that must not be evicted. PortError when the socket cannot be bound, or the uplink
         cannot be used with it.
@@ -113,7 +112,6 @@ class UdpUnderlay:
             raise PortError(f"the underlay listens on an IPv4 address, not {host!r}") from None
         if self.ip == bytes(4):
             raise PortError("the underlay needs the one address that workers send to, not 0.0.0.0")
-        self.mac = mac.to_bytes(6, "big")
         self.full: set[int] = set()
         self._outgoing: list[tuple[int, bytes]] = []
         self._counters = UnderlayCounters()
@@ -225,7 +223,9 @@ class UdpUnderlay:
         mac = b"\x06\0" + ip  # locally administered
         address_sum = int.from_bytes(ip + self.ip, "big") + _UDP_PROTOCOL + address[1] + AGGREGATION_PORT
         ip_header = _IPV4.pack(0x45, 0, 0, 0, 0x4000, 64, _UDP_PROTOCOL, 0, ip, self.ip)
-        header = self.mac + mac + b"\x08\0" + ip_header + _UDP.pack(address[1], AGGREGATION_PORT, 0, 0)
+        header = (
+            SWITCH_MAC.to_bytes(6, "big") + mac + b"\x08\0" + ip_header + _UDP.pack(address[1], AGGREGATION_PORT, 0, 0)
+        )
         ip_sum = int.from_bytes(ip_header, "big") % 0xFFFF
         state = self._table.add(port, int.from_bytes(ip, "big"), address[1], header, ip_sum, address_sum % 0xFFFF)
         peer = self._peers[address] = self._by_port[port] = Peer(port, address, state)

@@ -6,8 +6,9 @@ For programs whose packets may pass the pipeline again, or wait in queues: the t
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
-from p4reduce_switch.program.ir.program import Program
+from p4reduce_switch.program.ir.program import Checksum, Control, Program
 from p4reduce_switch.program.layout import Layout
 from p4reduce_switch.program.llvm.checksums import Checksums
 from p4reduce_switch.program.llvm.control import ControlWriter
@@ -36,10 +37,10 @@ class StagesWriter:
         helpers = Helpers(module)
         writers: tuple[Callable[[Emitters, Value, Value, Value], Value], ...] = (
             self._parse,
-            self._verify,
-            self._ingress,
-            self._egress,
-            self._update,
+            partial(self._sums, Checksums.verify, [found for found in program.checksums if found.verify]),
+            partial(self._control, program.ingress),
+            partial(self._control, program.egress),
+            partial(self._sums, Checksums.update, [found for found in program.checksums if found.update]),
             self._deparse,
         )
         for name, write in zip(STAGES, writers, strict=True):
@@ -60,24 +61,21 @@ class StagesWriter:
     def _checksums(self, emitters: Emitters, data: Value, count: Value) -> Checksums:
         return Checksums(emitters.x, emitters.context, lambda: (data, count))
 
-    def _verify(self, emitters: Emitters, data: Value, count: Value, _out: Value) -> Value:
-        found = [checksum for checksum in self.program.checksums if checksum.verify]
-        self._checksums(emitters, data, count).verify(found)
+    def _sums(
+        self,
+        write: Callable[[Checksums, list[Checksum]], None],
+        checksums: list[Checksum],
+        emitters: Emitters,
+        data: Value,
+        count: Value,
+        _out: Value,
+    ) -> Value:
+        write(self._checksums(emitters, data, count), checksums)
         return emitters.e.i64(0)
 
-    def _ingress(self, emitters: Emitters, data: Value, count: Value, _out: Value) -> Value:
+    def _control(self, control: Control, emitters: Emitters, data: Value, count: Value, _out: Value) -> Value:
         self._checksums(emitters, data, count)
-        ControlWriter(emitters.actions, emitters.context).write(self.program.ingress)
-        return emitters.e.i64(0)
-
-    def _egress(self, emitters: Emitters, data: Value, count: Value, _out: Value) -> Value:
-        self._checksums(emitters, data, count)
-        ControlWriter(emitters.actions, emitters.context).write(self.program.egress)
-        return emitters.e.i64(0)
-
-    def _update(self, emitters: Emitters, data: Value, count: Value, _out: Value) -> Value:
-        found = [checksum for checksum in self.program.checksums if checksum.update]
-        self._checksums(emitters, data, count).update(found)
+        ControlWriter(emitters.actions, emitters.context).write(control)
         return emitters.e.i64(0)
 
     def _deparse(self, emitters: Emitters, data: Value, count: Value, out: Value) -> Value:

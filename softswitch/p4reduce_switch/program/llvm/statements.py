@@ -9,6 +9,7 @@ from p4reduce_switch.program import packet
 from p4reduce_switch.program.errors import UnsupportedConstructError
 from p4reduce_switch.program.ir import statements as ir
 from p4reduce_switch.program.ir.flow import jumps, loop_heads
+from p4reduce_switch.program.ir.intervals import Data
 from p4reduce_switch.program.ir.places import HeaderStack, UnionStack
 from p4reduce_switch.program.ir.program import Action
 from p4reduce_switch.program.ir.statements import Jump, JumpUnless
@@ -151,21 +152,12 @@ class Statements:
 
     # ---- packet primitives
 
-    def _exit(self, _node: ir.Exit) -> None:
-        self.packet.set(packet.EXIT, 1)
-
     def _clone(self, node: ir.Clone) -> None:
         self.packet.set(packet.CLONE, self.e.b.add(self.x.at_most_64_bits(node.session), self.e.i64(1)))
-        self.packet.set(packet.CLONE_FIELDS, self.x.at_most_64_bits(node.field_list))
+        self._set(packet.CLONE_FIELDS, node.field_list)
 
-    def _resubmit(self, node: ir.Resubmit) -> None:
-        self.packet.set(packet.RESUBMIT, self.x.at_most_64_bits(node.field_list))
-
-    def _recirculate(self, node: ir.Recirculate) -> None:
-        self.packet.set(packet.RECIRCULATE, self.x.at_most_64_bits(node.field_list))
-
-    def _digest(self, node: ir.SendDigest) -> None:
-        self.packet.set(packet.DIGEST, self.x.at_most_64_bits(node.digest))
+    def _set(self, slot: int, value: Data) -> None:
+        self.packet.set(slot, self.x.at_most_64_bits(value))
 
     def _truncate(self, node: ir.Truncate) -> None:
         length, before = self.x.at_most_64_bits(node.length), self.packet.number(packet.TRUNCATE)
@@ -229,11 +221,11 @@ _WRITERS: dict[type, Callable[[Statements, Any], None]] = {
     ir.RemoveHeader: Statements._remove_header,
     ir.PushFront: Statements._push,
     ir.PopFront: Statements._pop,
-    ir.Exit: Statements._exit,
+    ir.Exit: lambda self, _node: self.packet.set(packet.EXIT, 1),
     ir.Clone: Statements._clone,
-    ir.Resubmit: Statements._resubmit,
-    ir.Recirculate: Statements._recirculate,
-    ir.SendDigest: Statements._digest,
+    ir.Resubmit: lambda self, node: self._set(packet.RESUBMIT, node.field_list),
+    ir.Recirculate: lambda self, node: self._set(packet.RECIRCULATE, node.field_list),
+    ir.SendDigest: lambda self, node: self._set(packet.DIGEST, node.digest),
     ir.Truncate: Statements._truncate,
     ir.Assert: Statements._assert,
     ir.Log: Statements._log,
