@@ -60,12 +60,6 @@ def test_random_traffic_reaches_every_reply_and_drop(geometry: str) -> None:
     assert reasons == expected, f"drop reasons seen: {sorted(counted['drops'])}"
 
 
-@pytest.mark.parametrize("name", BEYOND)
-def test_the_embedded_switch_accepts_a_program_that_bmv2_refuses(name: str) -> None:
-    with EmbeddedTarget() as target, Client(target.address) as client:
-        set_pipeline(client, "beyond", name)
-
-
 @pytest.mark.parametrize("name", sorted(REFUSED))
 def test_a_program_without_defined_behaviour_is_refused_with_the_construct(name: str) -> None:
     with EmbeddedTarget() as target, Client(target.address) as client, pytest.raises(PipelineError) as refused:

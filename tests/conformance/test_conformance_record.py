@@ -61,10 +61,6 @@ def test_other_steps_of_a_case_are_recorded(folder: Path, tmp_path: Path) -> Non
     assert recording.load(FINE).steps == (*before.steps[:-1], Arrive(1, b"\7\7\7"))
 
 
-def test_recording_without_a_crash_ends_with_status_0(folder: Path) -> None:
-    assert record.main([FINE]) == 0
-
-
 class OtherOrderTarget(EmbeddedTarget):
     """Sends the copies of a frame to the ports in the opposite order; the frames of one port keep their order."""
 

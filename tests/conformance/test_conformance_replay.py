@@ -5,6 +5,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
 import pytest
 
 from conformance import bmv2, recording
@@ -70,7 +73,12 @@ def test_every_exception_for_any_order_is_needed(name: str) -> None:
     assert not differences(case.steps, ours, fresh, any_order=True)
 
 
-def check_fresh_registers(target: Target) -> None:
+@pytest.mark.parametrize(
+    "target_of",
+    [EmbeddedTarget, pytest.param(bmv2.Bmv2Target, marks=[pytest.mark.bmv2, needs_bmv2])],
+    ids=["embedded", "bmv2"],
+)
+def test_a_commit_gives_fresh_registers(target_of: Callable[[], AbstractContextManager[Target]]) -> None:
     """Committing the pipeline again gives fresh registers: what a controller that starts relies on."""
     network = Network("small", 2)
     admissions = [network.admission(rank) for rank in (0, 1)]
@@ -78,18 +86,7 @@ def check_fresh_registers(target: Target) -> None:
     keys = (wire.KEY_NONE,) * network.geometry.columns
     contribution = network.contribution(0, 0, 7, keys, {0: bytes(network.geometry.block_bytes)})
     case = network.case("fresh_registers", [Write(entries), contribution, contribution])
-    first = replay(case, target).steps
-    assert first[1] == () and len(first[2]) == 1, "a contribution is taken in, its duplicate answered with PENDING"
-    assert replay(case, target).steps == first, "the contribution of before the commit must be forgotten"
-
-
-def test_the_embedded_switch_commits_fresh_registers() -> None:
-    with EmbeddedTarget() as target:
-        check_fresh_registers(target)
-
-
-@pytest.mark.bmv2
-@needs_bmv2
-def test_bmv2_commits_fresh_registers() -> None:
-    with bmv2.Bmv2Target() as target:
-        check_fresh_registers(target)
+    with target_of() as target:
+        first = replay(case, target).steps
+        assert first[1] == () and len(first[2]) == 1, "a contribution is taken in, its duplicate answered with PENDING"
+        assert replay(case, target).steps == first, "the contribution of before the commit must be forgotten"

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from conformance.case import PROGRAMS
 from p4reduce_contracts.wire import pack_hello
 from p4reduce_runtime.metrics import Sample
 from p4reduce_runtime.records import zeros
@@ -28,7 +29,6 @@ from rigs.system import Process
 
 IN_FRAMES = 'p4reduce_switch_in_frames_total{kind="udp",port=""} 1.0'
 NO_PROGRAM = "p4reduce_switch_no_program_frames_total 1.0"
-CONFORMANCE = Path(__file__).parents[1] / "conformance" / "programs"
 
 
 def value(found: list[Sample], name: str, *labels: str) -> float:
@@ -70,7 +70,7 @@ def test_every_internal_counter_is_a_metric(kind: Any) -> None:
         setattr(switch, name, number)
     given.add(number := next(numbers))
     server.packet_in_dropped = number
-    queued = Program((CONFORMANCE / "timed" / "queues.json").read_bytes())
+    queued = Program((PROGRAMS / "timed" / "queues.json").read_bytes())
     switch.install(queued)
     assert queued.queues is not None
     given.add(number := next(numbers))

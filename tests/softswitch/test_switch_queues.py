@@ -5,10 +5,10 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
 
+from conformance.case import PROGRAMS
 from p4reduce_runtime.records import zeros
 from p4reduce_switch.datapath.ethernet import Interface
 from p4reduce_switch.ports.ethernet import OUTPUT_FRAMES, EthernetPorts
@@ -17,7 +17,6 @@ from p4reduce_switch.switch import Switch
 from rigs.limits import LIMIT_S
 from rigs.p4rt import MemoryPorts
 
-PROGRAMS = Path(__file__).parents[1] / "conformance" / "programs"
 QUEUES = (PROGRAMS / "timed" / "queues.json").read_bytes()
 
 

@@ -15,13 +15,14 @@ from pathlib import Path
 
 import pytest
 
+from conformance.case import PROGRAMS
 from p4reduce_controller.p4runtime.client import Client
 from p4reduce_lab.addresses import answers
 from rigs.limits import LIMIT_S
 from rigs.p4rt import DEVICE_CONFIG, P4INFO
 from rigs.ports import own_address
 
-QUEUES = Path(__file__).parents[2] / "conformance" / "programs" / "timed" / "queues.json"
+QUEUES = PROGRAMS / "timed" / "queues.json"
 """Sends each frame to the port of its first byte, with the priority of its second."""
 
 

@@ -12,15 +12,15 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
+from conformance.case import PROGRAMS
 from p4reduce_lab.addresses import answers
 from rigs.limits import LIMIT_S
 from rigs.ports import own_address
 
-PROGRAM = Path(__file__).parents[2] / "conformance" / "programs" / "timed" / "queues.json"
+PROGRAM = PROGRAMS / "timed" / "queues.json"
 FRAME_BYTES, FRAMES_PER_S, SECONDS, LINK = 1000, 200, 6, "500kbit"
 COMMANDS = {
     "bmv2": ["simple_switch_grpc"],

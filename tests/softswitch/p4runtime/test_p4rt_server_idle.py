@@ -161,24 +161,6 @@ def test_many_idle_entries_are_notified_in_several_messages(monkeypatch: pytest.
     assert [len(message.table_entry) for message in rig.sent[1:]] == [MAX_ENTRIES_PER_NOTIFICATION, 1]
 
 
-def test_a_hit_updates_the_time_of_the_last_hit() -> None:
-    program = pipelines.load(CONFIG, IdleTimeouts(lambda _: True, threading.Condition())).program
-    table = program.tables["MainIngress.aging"]
-    before = time.monotonic_ns() // 1000
-    table.insert(((7, 0xFF),), 1, SEND, (1,))
-    table.insert(((8, 0xFF),), 1, SEND, (1,))
-    inserted = [entry.hit_us for entry in table.entries()]
-    assert all(before <= at <= time.monotonic_ns() // 1000 for at in inserted)
-    time.sleep(0.01)
-    program.process(1, frame(7))
-    hit, other = (entry.hit_us for entry in table.entries())
-    assert hit >= inserted[0] + 10_000 and other == inserted[1]
-    assert table.entry(((7, 0xFF),), 1).hit_us == hit
-    plain = program.tables["MainIngress.plain"]
-    plain.insert((7,), 0, SEND, (1,))
-    assert plain.entry((7,), 0).hit_us == 0 and not plain.supports_timeout
-
-
 # ---- through P4Runtime
 
 

@@ -10,6 +10,7 @@ import click.testing
 import grpc
 import pytest
 
+from conformance.case import PROGRAMS
 from p4reduce_switch.bmv2 import runtime_cli
 from p4reduce_switch.p4runtime import Server
 from p4reduce_switch.ports.ethernet import EthernetPorts
@@ -21,7 +22,6 @@ from rigs.certificates import Bench
 from rigs.limits import LIMIT_S
 from rigs.ports import own_address
 
-PROGRAMS = Path(__file__).parents[2] / "conformance" / "programs"
 QUEUES = (PROGRAMS / "timed" / "queues.json").read_bytes()
 PLAIN = (PROGRAMS / "egress_rewrite.json").read_bytes()
 

@@ -23,15 +23,19 @@ def prefix(value: str, length: int, action: str = "drop") -> Any:
     return entry("prefix_table", f'match {{ field_id: 1 lpm {{ value: "{value}" prefix_len: {length} }} }}', action)
 
 
+def ternary(match: str) -> Any:
+    return entry("ternary_table", f"match {{ {match} }}", "drop", 1)
+
+
 def test_written_entries_are_read_back(raw: Raw) -> None:
-    ternary = (
+    others = (
         'match { field_id: 2 range { low: "\\x01" high: "\\x10" } } match { field_id: 3 optional { value: "\\x07" } }'
     )
     written = [
         exact(),
         prefix("\\x0a\\x00\\x00\\x00", 8),
         entry("prefix_table", "", "forward", port=b"\x09"),
-        entry("ternary_table", KIND + ternary, "drop", 7),
+        entry("ternary_table", KIND + others, "drop", 7),
         entry("ternary_table", "", "forward", 1, port=b"\x01\x00"),
     ]
     assert raw.write(*[("INSERT", entity) for entity in written]) == ["OK"] * 5
@@ -78,22 +82,10 @@ REFUSED_INSERTS = {
     "bits outside the prefix": (prefix("\\x0a\\x00\\x00\\x01", 8), "INVALID_ARGUMENT"),
     "an empty prefix": (prefix("\\x00", 0), "INVALID_ARGUMENT"),
     "too long a prefix": (prefix("\\x00", 33), "INVALID_ARGUMENT"),
-    "bits outside the mask": (
-        entry("ternary_table", 'match { field_id: 1 ternary { value: "\\x11" mask: "\\xf0" } }', "drop", 1),
-        "INVALID_ARGUMENT",
-    ),
-    "an empty mask": (
-        entry("ternary_table", 'match { field_id: 1 ternary { value: "\\x00" mask: "\\x00" } }', "drop", 1),
-        "INVALID_ARGUMENT",
-    ),
-    "an empty range": (
-        entry("ternary_table", 'match { field_id: 2 range { low: "\\x02" high: "\\x01" } }', "drop", 1),
-        "INVALID_ARGUMENT",
-    ),
-    "a range of everything": (
-        entry("ternary_table", 'match { field_id: 2 range { low: "\\x00" high: "\\xff" } }', "drop", 1),
-        "INVALID_ARGUMENT",
-    ),
+    "bits outside the mask": (ternary('field_id: 1 ternary { value: "\\x11" mask: "\\xf0" }'), "INVALID_ARGUMENT"),
+    "an empty mask": (ternary('field_id: 1 ternary { value: "\\x00" mask: "\\x00" }'), "INVALID_ARGUMENT"),
+    "an empty range": (ternary('field_id: 2 range { low: "\\x02" high: "\\x01" }'), "INVALID_ARGUMENT"),
+    "a range of everything": (ternary('field_id: 2 range { low: "\\x00" high: "\\xff" }'), "INVALID_ARGUMENT"),
     "an entry of a table without keys": (entry("keyless_table", "", "drop"), "INVALID_ARGUMENT"),
     "an entry of a const table": (
         entry("const_table", 'match { field_id: 1 exact { value: "\\x01" } }', "drop"),

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
-from p4reduce_contracts.wire import pack_hello
-from p4reduce_switch.ports.udp import UdpUnderlay
 from p4reduce_switch.program import ExecutionError
 from p4reduce_switch.switch import Switch
-from rigs.limits import LIMIT_S
 from rigs.p4rt import MemoryPorts
 
 
@@ -52,27 +48,6 @@ def test_frames_to_no_port_are_counted() -> None:
     switch.install(Echo())  # type: ignore[arg-type]
     switch.packet_out(b"x")
     assert switch.frames_to_no_port == 1, "port 1; 510 is the controller, who is not there"
-    switch.close()
-
-
-def test_run_processes_frames_until_it_is_stopped() -> None:
-    import socket
-
-    switch, underlay = Switch(), UdpUnderlay(("127.0.0.1", 0))
-    switch.add_ports(underlay)
-    arrived = threading.Event()
-    program: Any = Echo()
-    program.process = lambda port, frame: arrived.set() or []
-    switch.install(program)
-    thread = threading.Thread(target=switch.run)
-    thread.start()
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as peer:
-        peer.sendto(pack_hello(1, 2), underlay.address)
-        assert arrived.wait(LIMIT_S)
-    switch.stop()
-    switch.stop()
-    thread.join(LIMIT_S)
-    assert not thread.is_alive()
     switch.close()
 
 

@@ -77,17 +77,31 @@ def test_metadata_field_that_is_missing_is_named(config: Callable[[str], Config]
         Program(changed)
 
 
-def test_deep_nesting(config: Callable[[str], Config]) -> None:
-    """Python takes 100 levels of indentation; a control may have more."""
-    deep = config("l2")
-    egress = next(p for p in deep["pipelines"] if p["name"] == "egress")
+def deep(index: int) -> tuple[int | None, int | None]:
+    """150 conditions, each inside the one before."""
+    return index + 1, None
+
+
+def wide(index: int) -> tuple[int | None, int | None]:
+    """From each of two conditions to each of the next two: 2^100 paths, if they were all written down."""
+    after = index // 2 * 2 + 2
+    return after, None if after == 200 else after + 1
+
+
+@pytest.mark.parametrize(("count", "follow"), [(150, deep), (200, wide)])
+def test_a_control_of_very_many_conditions(
+    config: Callable[[str], Config], count: int, follow: Callable[[int], tuple[int | None, int | None]]
+) -> None:
+    many = config("l2")
+    egress = next(p for p in many["pipelines"] if p["name"] == "egress")
     (condition,), (drop,) = egress["conditionals"], egress["tables"]
+    names = {None: None, count: drop["name"]} | {index: f"c{index}" for index in range(count)}
     chain = []
-    for index in range(150):
-        follow = f"c{index + 1}" if index < 149 else drop["name"]
-        chain.append({**condition, "name": f"c{index}", "id": index, "true_next": follow, "false_next": None})
+    for index in range(count):
+        yes, no = follow(index)
+        chain.append({**condition, "name": f"c{index}", "id": index, "true_next": names[yes], "false_next": names[no]})
     egress["conditionals"], egress["init_table"] = chain, "c0"
-    program = Program(deep)
+    program = Program(many)
     program.tables["MainIngress.mac"].set_default("MainIngress.forward", (3,))
     assert program.process(1, bytes(14)) == [(3, bytes(14))]
     assert program.process(3, bytes(14)) == []
@@ -183,23 +197,6 @@ def test_a_select_with_very_many_cases(config: Callable[[str], Config]) -> None:
         return [go(2 + i % 500, i) for i in range(1, 2999)] + [go(1, 3000)] if index == 0 else [go(None, None)]
 
     assert forwards(Program(states(config("l2"), 3001, transitions)))
-
-
-def test_code_of_a_control_with_2_to_the_100_paths_stays_small(config: Callable[[str], Config]) -> None:
-    many = config("l2")
-    egress = next(p for p in many["pipelines"] if p["name"] == "egress")
-    (condition,), (drop,) = egress["conditionals"], egress["tables"]
-    chain = []
-    for index in range(0, 200, 2):
-        last = index == 198
-        for side in (0, 1):
-            yes, no = (drop["name"], None) if last else (f"c{index + 2}", f"c{index + 3}")
-            chain.append({**condition, "name": f"c{index + side}", "id": index, "true_next": yes, "false_next": no})
-    egress["conditionals"], egress["init_table"] = chain, "c0"
-    program = Program(many)
-    program.tables["MainIngress.mac"].set_default("MainIngress.forward", (3,))
-    assert program.process(1, bytes(14)) == [(3, bytes(14))]
-    assert program.process(3, bytes(14)) == []
 
 
 @pytest.mark.parametrize(

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from conformance.case import PROGRAMS
 from p4reduce_switch.program import EgressQueues, ExecutionError, Program, QueueSetting, QueueSettings, TargetOptions
 
 MS = 1_000_000
-PROGRAMS = Path(__file__).parents[2] / "conformance" / "programs"
 QUEUES = (PROGRAMS / "timed" / "queues.json").read_bytes()
 """Sends each packet to the port of its first byte, with the priority of its second, and writes what the queue tells."""
 
@@ -56,11 +55,6 @@ def test_a_packet_that_finds_its_queue_full_is_dropped_and_takes_no_turn() -> No
     assert drained(queues, 20 * MS) == [(1, 0, "a"), (1, 0, "b")]
     queues.push(1, 0, "e", now_ns=20 * MS)
     assert queues.next_ns() == 30 * MS
-
-
-def test_the_default_depth_is_bmv2_s() -> None:
-    queues: EgressQueues[int] = EgressQueues()
-    assert sum(queues.push(1, 0, number, now_ns=0) for number in range(100)) == 64
 
 
 def test_the_highest_priority_goes_first_until_its_rate_is_used_up() -> None:
