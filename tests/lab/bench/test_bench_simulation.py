@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from p4reduce_lab.bench.simulation.collectives import WIRE_OVERHEAD_BYTES, Links, Outcome, Simulation
+from p4reduce_lab.bench.cases.racks_simulated import WIRE_OVERHEAD_BYTES, Links, Outcome, Simulation
 
 ELEMENTS = 8 * 32 * 64 * 2
 FAST = Links(10e9)
@@ -23,9 +23,10 @@ def racks(count: int, size: int) -> list[range]:
 
 def simulate(count: int, size: int, links: Links = FAST, seed: int = 0) -> Outcome:
     simulation = Simulation(racks(count, size), links, seed=seed)
-    expected = np.sum([tensor(rank) for rank in range(count * size)], axis=0)
+    tensors = [tensor(rank) for rank in range(count * size)]
+    expected = np.sum(tensors, axis=0)
     for _ in range(2):
-        outcome, results = simulation.all_reduce(tensor)
+        outcome, results = simulation.all_reduce(tensors)
         for result in results:
             assert np.array_equal(result, expected)
     return outcome
@@ -51,7 +52,7 @@ def test_a_collective_takes_no_less_than_the_links_need() -> None:
 
 def test_a_narrow_trunk_is_the_limit() -> None:
     narrow = Links(10e9, oversubscription=8)
-    assert narrow.trunk_bits_per_s(2) == 2.5e9
+    assert narrow.conditions(2).trunk_bits_per_s == 2.5e9
     outcome = simulate(2, 2, narrow)
     assert outcome.seconds > 8 * outcome.trunk_bytes_up / 2.5e9
 

@@ -5,6 +5,7 @@ Its links lose, repeat, delay and reorder frames, and may have a rate.
 
 from __future__ import annotations
 
+import math
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -92,11 +93,17 @@ class NetworkConditions:
     """Processing time of a frame at the sending rank, and at a switch for each in and out; frames queue."""
     bits_per_s: float = 0.0
     """Of each direction of each link, which keeps the order of frames; 0: no limit."""
+    trunk_bits_per_s: float = 0.0
+    """The same of links between switches; 0: as all others."""
+    overhead_bytes: int = ENCAP_BYTES
+    """Of each frame on a link with a rate, beside its UDP payload."""
     burst_bytes: int = 65536
     """What a direction that was idle sends at once."""
     stall_after: int = 0
     """After every so many frames a switch takes none in for `stall_s`; 0: never."""
     stall_s: float = 0.0
+    start_s: float = 0.05
+    """The ranks begin at random within this time."""
 
 
 @dataclass
@@ -135,6 +142,7 @@ class Member:
     running: Collective | None = None
     results: list[Any] = field(default_factory=list)
     busy_until: float = 0.0
+    timer_at: float = math.inf
 
 
 @dataclass
@@ -169,20 +177,12 @@ class World:
     def run(self, limit: int = 200_000) -> list[list[Any]]:
         """The results of every member; an AssertionError if it takes more than `limit` events."""
         for member in self.members:
-            self._at(self.random.random() * 0.05, partial(self._begin, member))
+            self._at(self.now + self.random.random() * self.conditions.start_s, partial(self._begin, member))
         for _ in range(limit):
-            timers = [(m.running.next_timer, m) for m in self.members if m.running is not None]
-            due = min(((t, m.lease.rank, m) for t, m in timers if t is not None), default=None)
-            if not self._flying and due is None:
+            if not self._flying:
                 return [member.results for member in self.members]
-            if due is not None and (not self._flying or due[0] <= self._flying[0][0]):
-                self.now = max(self.now, due[0])  # a timer may be over when it is set
-                running = due[2].running
-                assert running is not None
-                self._up(due[2], running.on_timer(self.now))
-            else:
-                self.now, _, event = heappop(self._flying)
-                event()
+            self.now, _, event = heappop(self._flying)
+            event()
         raise AssertionError(f"no end after {limit} events and {self.now:.1f} virtual seconds")
 
     def _begin(self, member: Member) -> None:
@@ -213,6 +213,23 @@ class World:
             if len(member.results) == 1:
                 self.first_end = self.now
             self._begin(member)
+        self._set_timer(member)
+
+    def _set_timer(self, member: Member) -> None:
+        due = None if member.running is None else member.running.next_timer
+        if due is not None and due < member.timer_at:
+            member.timer_at = due
+            self._at(max(self.now, due), partial(self._on_timer, member, due))  # it may be over when it is set
+
+    def _on_timer(self, member: Member, due: float) -> None:
+        if due != member.timer_at:  # an earlier one was set since
+            return
+        member.timer_at = math.inf
+        running = member.running
+        if running is not None and running.next_timer is not None and running.next_timer <= self.now:
+            self._up(member, running.on_timer(self.now))
+        else:
+            self._set_timer(member)
 
     def _at_switch(self, place: Place, frame: bytes) -> None:
         conditions, busy = self.conditions, self._busy.setdefault(place.switch, _Busy())
@@ -231,8 +248,10 @@ class World:
         self.bytes[link] += len(payload)
         if self.conditions.bits_per_s:
             rate, burst = self.conditions.bits_per_s / 8, self.conditions.burst_bytes
+            if origin[0] >= 0 and to.switch >= 0 and self.conditions.trunk_bits_per_s:
+                rate = self.conditions.trunk_bits_per_s / 8
             bucket = self._buckets.setdefault((*origin, to), TokenBucket(rate, burst, burst))
-            leaves = bucket.leaves(max(self.now, leaves), len(payload) + ENCAP_BYTES)
+            leaves = bucket.leaves(max(self.now, leaves), len(payload) + self.conditions.overhead_bytes)
         if to.rank >= 0:
             self._send(partial(self._down, self.members[to.rank], payload), leaves)
         else:

@@ -1,1 +1,0 @@
-"""Collectives of many ranks in virtual time, over racks that are simulated."""
