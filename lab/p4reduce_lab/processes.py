@@ -107,33 +107,6 @@ class Child:
             self._process.wait(GRACE_S)
 
 
-class LogReader:
-    """Reads a child's log while it runs, by whole lines."""
-
-    def __init__(self, child: Child) -> None:
-        self._child = child
-        self._log = child.log.open("rb")
-        self._rest = b""
-
-    def read(self) -> tuple[list[str], int | None]:
-        """Return the lines written since the last call, and the exit status, None while it runs.
-
-        With an exit status the lines are the last ones, the very last one also without an end of line.
-        """
-        status = self._child.status  # before the log: nothing written is missed
-        *lines, self._rest = (self._rest + self._log.read()).split(b"\n")
-        if status is not None and self._rest:
-            lines.append(self._rest)
-            self._rest = b""
-        return [line.decode(errors="replace") for line in lines], status
-
-    def __enter__(self) -> LogReader:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._log.close()
-
-
 class Children:
     """A program's children: `with Children(folder) as children: children.start(...)` ends them all.
 
@@ -180,6 +153,47 @@ class Children:
             self.stop()
         finally:
             self._reaped.__exit__(kind, error, trace)
+
+
+def follow(
+    children: Sequence[Child],
+    on_line: Callable[[int, str], None],
+    check: Callable[[], None] = lambda: None,
+    *,
+    timeout_s: float | None = None,
+    stall_s: float | None = None,
+) -> None:
+    """Call `on_line(number, line)` for each line that one of the children writes, until all have ended with status 0.
+
+    `check` is called between, and may raise. Raises ProcessError when a child fails, when `timeout_s` is over, and when
+    no child has written a line for `stall_s`.
+    """
+    began = moved = time.monotonic()
+    with contextlib.ExitStack() as stack:
+        logs = [stack.enter_context(child.log.open("rb")) for child in children]
+        rests = [b""] * len(children)
+        while True:
+            statuses = [child.status for child in children]  # before the logs: nothing written is missed
+            for number, (log, status) in enumerate(zip(logs, statuses, strict=True)):
+                *lines, rests[number] = (rests[number] + log.read()).split(b"\n")
+                if status is not None and rests[number]:  # the last line, without its end
+                    lines, rests[number] = [*lines, rests[number]], b""
+                for line in lines:
+                    moved = time.monotonic()
+                    on_line(number, line.decode(errors="replace"))
+            for child, status in zip(children, statuses, strict=True):
+                if status:
+                    raise child.failure(f"failed with status {status}")
+            running = [child for child, status in zip(children, statuses, strict=True) if status is None]
+            if not running:
+                return
+            check()
+            now = time.monotonic()
+            if timeout_s is not None and now - began > timeout_s:
+                raise running[0].failure(f"still ran after {timeout_s:g} s")
+            if stall_s is not None and now - moved > stall_s:
+                raise running[0].failure(f"wrote nothing for {stall_s:g} s")
+            time.sleep(POLL_S)
 
 
 @contextlib.contextmanager

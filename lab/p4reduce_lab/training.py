@@ -5,22 +5,21 @@ from __future__ import annotations
 import json
 import re
 import sys
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from p4reduce_lab.processes import POLL_S, Child, Children, LogReader, ProcessError
+from p4reduce_lab.processes import Children, ProcessError, follow
 
 WORLD_SIZE = 4
-STALL_S = 180.0
-"""A run that shows no progress for this long has failed."""
-STEP = re.compile(r"step (\d+)/(\d+) loss")
+_STEP = re.compile(r"step (\d+)/(\d+) loss")
 """A line of progress that rank 0 prints."""
-TRAINING = re.compile(r"training (\d+)/(\d+): ")
+_TRAINING = re.compile(r"training (\d+)/(\d+): ")
 """What rank 0 prints when it begins a training."""
+STALL_S = 180.0
+"""A run that prints nothing for this long has failed."""
 MODULE = "p4reduce_lab.measured_training"
 NEEDED = ("torch", "sklearn", "matplotlib")
 """Packages that training and plots need beside p4reduce's own dependencies."""
@@ -95,6 +94,10 @@ class Training:
         return self.folder.resolve() / f"{self.name}.json"
 
 
+Progress = Callable[[Training, int, int], None]
+"""Takes a training, a step that it has done, and how many it will do."""
+
+
 def worker_command(trainings: Sequence[Training], job: str) -> list[str]:
     """Return the arguments of the interpreter for a worker that does these trainings one after the other.
 
@@ -112,47 +115,39 @@ def train(
     trainings: Sequence[Training],
     job: str,
     controller: str,
-    progress: Callable[[Training, int, int], None],
+    progress: Progress,
     switches: Sequence[str] = (),
 ) -> list[Result]:
-    """Do these trainings with WORLD_SIZE workers; `progress(training, step, steps)` is called as they go.
+    """Do these trainings with WORLD_SIZE workers; `progress` is called as they go.
 
     `switches` are those that the workers send to, by rank, where there are several.
-    Raises ProcessError when a worker fails, the switch or the controller ends, or there is no progress for STALL_S.
+    Raises ProcessError when a worker fails, the switch or the controller ends, or nothing is printed for STALL_S.
     """
     command = [sys.executable, "-P", *worker_command(trainings, job), str(WORLD_SIZE), *switches]
     env = {"OMP_NUM_THREADS": "1", "P4REDUCE_CONTROLLER": controller, "PYTHONUNBUFFERED": "1"}
     if sys.platform == "linux":
         env["GLOO_SOCKET_IFNAME"] = "lo"  # the host's own name need not resolve
     workers = children.start("workers", command, env)
-    _follow(children, workers, trainings, progress)
-    children.forget(workers)
-    if workers.status != 0:
-        raise workers.failure(f"failed with status {workers.status}")
+    on_line = progress_of(trainings, progress)
+    try:
+        follow([workers], on_line, lambda: children.check_others(workers), stall_s=STALL_S)
+    finally:
+        if workers.status is not None:
+            children.forget(workers)
     return [training.result() for training in trainings]
 
 
-def _follow(
-    children: Children,
-    workers: Child,
-    trainings: Sequence[Training],
-    progress: Callable[[Training, int, int], None],
-) -> None:
-    """Report steps from the log until the workers end."""
-    moved = time.monotonic()
-    seen = (0, 0)
-    with LogReader(workers) as log:
-        while True:
-            lines, status = log.read()
-            for line in lines:
-                if match := TRAINING.match(line):
-                    seen, moved = (int(match[1]), 0), time.monotonic()
-                elif (match := STEP.match(line)) and int(match[1]) != seen[1]:
-                    seen, moved = (seen[0], int(match[1])), time.monotonic()
-                    progress(trainings[seen[0] - 1], int(match[1]), int(match[2]))
-            if status is not None:
-                return
-            children.check_others(workers)
-            if time.monotonic() - moved > STALL_S:
-                raise workers.failure(f"made no progress for {STALL_S:g} s")
-            time.sleep(POLL_S)
+def progress_of(trainings: Sequence[Training], progress: Progress) -> Callable[[int, str], None]:
+    """Return what takes a rank and a line that it has written, and reports the steps of rank 0."""
+    at = 0
+
+    def on_line(rank: int, line: str) -> None:
+        nonlocal at
+        if rank:
+            return
+        if match := _TRAINING.match(line):
+            at = int(match[1]) - 1
+        elif match := _STEP.match(line):
+            progress(trainings[at], int(match[1]), int(match[2]))
+
+    return on_line

@@ -15,7 +15,7 @@ from p4reduce_lab.targets import TARGETS
 from p4reduce_testbed.networks import DEFAULT_MANAGEMENT
 
 if TYPE_CHECKING:
-    from p4reduce_testbed.topology import Topology
+    from p4reduce_testbed.topology import Host, Topology
 
 TOPOLOGIES = Path(__file__).parent / "topologies"
 DEFAULT_TOPOLOGY = "four_workers"
@@ -80,7 +80,6 @@ def run(topology: Path, command: str | None, name: str, timeout: float | None, o
     two_racks_of_four, which have a switch for each rack and one above.
     """
     from p4reduce_testbed.testbed import Settings, running_testbed
-    from p4reduce_testbed.workers import fill_in, run_on_all
 
     with _errors_in_one_line(), _owned_by_caller(out):
         wanted = _load(topology)
@@ -94,8 +93,7 @@ def run(topology: Path, command: str | None, name: str, timeout: float | None, o
                 running.network.prompt(environments, running.system.controller)
                 return
             text = command
-            run_on_all(
-                running,
+            running.run_on_all(
                 "exec",
                 lambda host: ["sh", "-c", fill_in(text, host, world_size)],
                 name,
@@ -116,6 +114,14 @@ def train(topology: Path, out: Path, seeds: int, epochs: int | None, **building:
 
     with _errors_in_one_line(), _owned_by_caller(out):
         train_on_testbed(_load(topology), Settings(**building), out, seeds, epochs)
+
+
+def fill_in(command: str, host: Host, world_size: int) -> str:
+    """Replace {rank}, {host}, {ip} and {world_size} in `command`; other braces stay."""
+    values = {"rank": host.rank, "host": host.name, "ip": host.ip, "world_size": world_size}
+    for key, value in values.items():
+        command = command.replace("{" + key + "}", str(value))
+    return command
 
 
 def _load(path: Path) -> Topology:

@@ -15,7 +15,7 @@ from p4reduce_lab import targets
 from p4reduce_lab.addresses import free_address
 from p4reduce_lab.commands import need, need_root
 from p4reduce_lab.network import NetworkBuilder
-from p4reduce_lab.processes import Child, Children, terminable
+from p4reduce_lab.processes import Child, Children, follow, terminable
 from p4reduce_lab.system import StartedSwitch, System, new_state_dir, started_system, toml_table
 from p4reduce_runtime import pipeline_folders
 from p4reduce_runtime.security import INSECURE_VARIABLE
@@ -77,6 +77,26 @@ class Testbed:
     def start_worker(self, name: str, host: Host, command: list[str], job: str) -> Child:
         """Run a command on a host; its output goes to `<name>.log`."""
         return self.children.start(name, [*self.network.namespace(host).within, *command], self.environment(host, job))
+
+    def run_on_all(
+        self,
+        name: str,
+        command: Callable[[Host], list[str]],
+        job: str,
+        *,
+        on_line: Callable[[int, str], None],
+        timeout_s: float | None = None,
+        stall_s: float | None = None,
+    ) -> None:
+        """Run a command on every host until all have ended with status 0; `on_line` takes a rank and a line.
+
+        Raises ProcessError when one fails (the rest are stopped at the testbed's end), the switch or the controller
+        ends, `timeout_s` is over or no worker writes a line for `stall_s`.
+        """
+        workers = [self.start_worker(f"{name} {host.name}", host, command(host), job) for host in self.topology.hosts]
+        follow(workers, on_line, self.system.check, timeout_s=timeout_s, stall_s=stall_s)
+        for worker in workers:
+            self.children.forget(worker)
 
 
 @contextmanager

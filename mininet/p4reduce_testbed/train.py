@@ -16,18 +16,16 @@ from p4reduce_lab.errors import MissingToolError
 from p4reduce_lab.training import (
     INSTALL,
     STALL_S,
-    STEP,
-    TRAINING,
     VARIANTS,
     Result,
     Training,
     missing_packages,
+    progress_of,
     worker_command,
 )
 from p4reduce_testbed.errors import TestbedError
 from p4reduce_testbed.testbed import Settings, Testbed, running_testbed
 from p4reduce_testbed.topology import Topology
-from p4reduce_testbed.workers import run_on_all
 
 SUMS = 60
 _WIDTH_OF_A_FILE = 120
@@ -77,7 +75,7 @@ def check_sums(testbed: Testbed, sums: int = SUMS) -> dict[str, Any]:
     hosts = len(testbed.topology.hosts)
     with testbed.system.job("check-sums", hosts) as name:
         command = [sys.executable, "-P", script, f"--sums={sums}"]
-        run_on_all(testbed, "check", lambda host: command, name, on_line=collect, timeout_s=3 * STALL_S)
+        testbed.run_on_all("check", lambda host: command, name, on_line=collect, timeout_s=3 * STALL_S)
     if len(found) != hosts:
         raise TestbedError(f"only {len(found)} of {hosts} hosts reported their sums")
     return max(found.values(), key=lambda counts: int(counts["mismatched_words"]))
@@ -85,20 +83,17 @@ def check_sums(testbed: Testbed, sums: int = SUMS) -> dict[str, Any]:
 
 def _train(testbed: Testbed, plan: Sequence[Training]) -> list[Result]:
     """Do these trainings."""
-    shown = (0, 0)
+    shown = (plan[0], 0)
 
-    def progress(rank: int, line: str) -> None:
+    def show(training: Training, step: int, steps: int) -> None:
         nonlocal shown
-        if rank == 0 and (match := TRAINING.match(line)):
-            shown = (int(match[1]), 0)
-        elif rank == 0 and (match := STEP.match(line)):
-            part = int(match[1]) * _SHOWN_PARTS // int(match[2])
-            if part > shown[1]:
-                shown = (shown[0], part)
-                training = plan[shown[0] - 1]
-                click.echo(f"{training.variant.name}, seed {training.seed}: {line}")
+        part = step * _SHOWN_PARTS // steps
+        if part and (training, part) != shown:
+            shown = training, part
+            click.echo(f"{training.variant.name}, seed {training.seed}: step {step}/{steps}")
 
     with testbed.system.job("train", len(testbed.topology.hosts)) as job:
         command = ["env", "OMP_NUM_THREADS=1", sys.executable, "-P", *worker_command(plan, job)]
-        run_on_all(testbed, "train", lambda host: command, job, on_line=progress, stall_s=STALL_S)
+        on_line = progress_of(plan, show)
+        testbed.run_on_all("train", lambda host: command, job, on_line=on_line, stall_s=STALL_S)
     return [training.result() for training in plan]

@@ -13,13 +13,12 @@ from p4reduce_controller import config
 from p4reduce_lab import targets
 from p4reduce_lab.errors import MissingToolError
 from p4reduce_lab.shaping import Shape, nft_rules, qdiscs
-from p4reduce_testbed.cli import TOPOLOGIES, _load
+from p4reduce_testbed.cli import TOPOLOGIES, _load, fill_in
 from p4reduce_testbed.errors import TopologyError
 from p4reduce_testbed.mininet_network import import_mininet
 from p4reduce_testbed.networks import Management
 from p4reduce_testbed.testbed import controller_config
 from p4reduce_testbed.topology import Topology, load
-from p4reduce_testbed.workers import fill_in
 
 
 @pytest.fixture

@@ -6,10 +6,9 @@ import os
 import shutil
 import subprocess
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from p4reduce_lab.bench.numbers import median, ratio
 from p4reduce_lab.processes import Children
@@ -108,16 +107,6 @@ class Findings:
     skipped: dict[str, str] = field(default_factory=dict)
     """What was not measured, with the reason."""
     notes: list[str] = field(default_factory=list)
-
-    def document(self) -> dict[str, Any]:
-        """Return it for JSON."""
-        return asdict(self)
-
-    @classmethod
-    def of(cls, document: dict[str, Any]) -> Findings:
-        """Read what `document` made."""
-        series = [Series(**fields) for fields in document["series"]]
-        return cls(series, dict(document["ratios"]), dict(document["skipped"]), list(document["notes"]))
 
 
 @dataclass

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import rich.table
 from rich.console import Console
 
@@ -51,9 +52,9 @@ def write(
 ) -> None:
     """Write all files to the folder `out`, and tables to the console."""
     about = {"machine": machine(), "software": software(), "quick": quick, "seconds": seconds}
-    documents = {name: found.document() for name, found in findings.items()}
-    write_json(out / "results.json", {**about, "cases": documents, "not_measured": dict(why_not)})
-    write_json(out / "thresholds.json", [asdict(result) for result in results])
+    document = {**about, "cases": findings, "not_measured": why_not}
+    write_json(out / "results.json", msgspec.to_builtins(document))
+    write_json(out / "thresholds.json", msgspec.to_builtins(results))
     for case in cases:
         if case.name in findings:
             console.print(case_table(case, findings[case.name]))

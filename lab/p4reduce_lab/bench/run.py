@@ -1,8 +1,14 @@
-"""`p4reduce bench`: run cases one after the other, each in a process of its own, and sum up their findings."""
+"""`p4reduce bench`: run cases one after the other, each in a process of its own, and sum up their findings.
+
+That process is `python -m p4reduce_lab.bench.run CASE OUT [--quick] [--outside NS]`: it writes the findings to the file
+OUT. --outside names the network namespace of its parent: in another one, the process is alone and builds networks.
+"""
 
 from __future__ import annotations
 
+import argparse
 import os
+import shutil
 import sys
 import time
 from collections.abc import Sequence
@@ -10,23 +16,16 @@ from pathlib import Path
 
 from rich.console import Console
 
-from p4reduce_lab.bench import report
-from p4reduce_lab.bench.case import NETWORKS, Case, Findings
+from p4reduce_lab.bench import report, store
+from p4reduce_lab.bench.case import NETWORKS, Case, Findings, Run
 from p4reduce_lab.bench.cases import BY_NAME, CASES
-from p4reduce_lab.bench.store import Store
-from p4reduce_lab.network import current_id
-from p4reduce_lab.processes import POLL_S, Child, Children, LogReader, ProcessError, terminable
+from p4reduce_lab.errors import SetupError
+from p4reduce_lab.network import CURRENT, current_id
+from p4reduce_lab.processes import Children, ProcessError, follow, terminable
 from p4reduce_lab.report import console as console_of
 
 _WIDTH_OF_A_FILE = 150
-_MODULE = "p4reduce_lab.bench.inside"
-
-
-def select(names: Sequence[str]) -> list[Case]:
-    """Return the cases of these names, all of them for none, in their own order. Raises ProcessError."""
-    if unknown := [name for name in names if name not in BY_NAME]:
-        raise ProcessError(f"there is no case {', '.join(unknown)}; there are: {', '.join(BY_NAME)}")
-    return [case for case in CASES if not names or case.name in names]
+_MODULE = "p4reduce_lab.bench.run"
 
 
 def run_bench(
@@ -38,33 +37,37 @@ def run_bench(
     check: bool = False,
     console: Console | None = None,
 ) -> bool:
-    """Run cases, and write results.json, thresholds.json, a table and plots to `out`.
+    """Run the cases of these names, all for none, and write results.json, thresholds.json, a table and plots to `out`.
 
     Returns whether no case failed and, with `check`, every threshold holds. Findings of an earlier run of the same
     software are kept, unless `again`. After a failed case, which is reported, the others run. Raises ProcessError
     for a name that is no case's. Nothing that it started still runs when it returns or raises.
     """
-    cases = select(names)
+    if unknown := [name for name in names if name not in BY_NAME]:
+        raise ProcessError(f"there is no case {', '.join(unknown)}; there are: {', '.join(BY_NAME)}")
+    cases = [case for case in CASES if not names or case.name in names]
     console = console or console_of(_WIDTH_OF_A_FILE)
-    store = Store(out, quick)
+    folder = out / ("quick-cases" if quick else "cases")
+    folder.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
     console.print(_preamble(), style="dim")
     findings: dict[str, Findings] = {}
     why_not: dict[str, str] = {}
     failed = False
     for number, case in enumerate(cases, 1):
+        path = folder / f"{case.name}.json"
         if again:
-            store.forget(case.name)
+            path.unlink(missing_ok=True)
         console.print(f"[bold]{number}/{len(cases)} {case.name}[/]: {case.about}")
-        found = store.load(case.name)
+        found = store.load(path, quick=quick)
         if found is not None:
-            console.print(f"  kept from an earlier run ({store.folder})")
+            console.print(f"  kept from an earlier run ({folder})")
         elif missing := case.missing():
             why_not[case.name] = f"needs {'; '.join(missing)}"
             console.print(f"  skipped: {why_not[case.name]}")
         else:
             try:
-                found = _run_case(case, store, quick, console)
+                found = _run_case(case, path, quick, console)
             except ProcessError as error:
                 failed, why_not[case.name] = True, error.message
                 console.print(error.message, style="red", markup=False)
@@ -83,35 +86,53 @@ def _preamble() -> str:
     return words
 
 
-def _run_case(case: Case, store: Store, quick: bool, console: Console) -> Findings:
+def _run_case(case: Case, path: Path, quick: bool, console: Console) -> Findings:
     """Run a case in a process; where networks can be built, in a network namespace of its own. Raises ProcessError."""
-    command = [sys.executable, "-P", "-m", _MODULE, case.name, str(store.raw(case.name))]
+    command = [sys.executable, "-P", "-m", _MODULE, case.name, str(path)]
     command += ["--quick"] if quick else []
     if NETWORKS.there():
         command = ["unshare", "--net", "--", *command, "--outside", current_id()]
-    began = time.monotonic()
-    with terminable(), Children(store.folder) as children:
+    deadline = time.monotonic() + case.limit_s
+    with terminable(), Children(path.parent) as children, console.status("") as spinner:
         child = children.start(case.name, command)
-        _follow(child, began + case.limit_s, console)
+        follow(
+            [child],
+            lambda _, line: console.print(f"  {line}", markup=False, soft_wrap=True),
+            lambda: spinner.update(f"{case.name}, {deadline - time.monotonic():.0f} s left"),
+            timeout_s=case.limit_s,
+        )
         children.forget(child)
-    if child.status != 0:
-        raise child.failure(f"failed with status {child.status}")
+    found = store.load(path, quick=quick)
+    if found is None:
+        raise child.failure("wrote no result")
+    return found
+
+
+def main() -> None:
+    """Run the case that the arguments name, in this process."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("case", choices=sorted(BY_NAME))
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--outside", default="")
+    args = parser.parse_args()
+    logs = args.out.parent / f"{args.case}-logs"
+    shutil.rmtree(logs, ignore_errors=True)  # an earlier run's controller has left its state there
+    logs.mkdir(parents=True)
+    networks = args.outside not in ("", current_id())
+    if networks:
+        CURRENT.run("ip", "link", "set", "lo", "up")
+    with terminable(), Children(logs) as children:
+        run = Run(args.quick, logs, children, networks=networks)
+        try:
+            BY_NAME[args.case].measure(run)
+        except SetupError as error:
+            run.skip(args.case, str(error))
+    store.save(args.out, run.findings, quick=args.quick)
+
+
+if __name__ == "__main__":
     try:
-        return store.take(case.name, time.monotonic() - began)
-    except (OSError, ValueError) as error:
-        raise child.failure(f"wrote no result ({error})") from None
-
-
-def _follow(child: Child, deadline: float, console: Console) -> None:
-    """Show a case's output until it ends. Raises ProcessError when its time is over."""
-    with LogReader(child) as log, console.status("") as spinner:
-        while True:
-            lines, status = log.read()
-            for line in lines:
-                console.print(f"  {line}", markup=False, soft_wrap=True)
-            if status is not None:
-                return
-            spinner.update(f"{child.name}, {deadline - time.monotonic():.0f} s left")
-            if time.monotonic() > deadline:
-                raise child.failure("took too long")
-            time.sleep(POLL_S)
+        main()
+    except ProcessError as error:
+        raise SystemExit(error.message) from error

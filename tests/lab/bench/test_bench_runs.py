@@ -83,7 +83,7 @@ def test_no_process_remains_after_kill_9(own_network: list[str], tmp_path: Path,
         if killed == "bench":
             bench.send_signal(signal.SIGKILL)
         else:
-            inside = [pid for pid in children_of(bench.pid) if "bench.inside" in command_of(pid)]
+            inside = [pid for pid in children_of(bench.pid) if "bench.run" in command_of(pid)]
             os.kill(inside[0], signal.SIGKILL)
         bench.wait(LIMIT_S)
         while (left := processes_in(tmp_path)) and time.monotonic() < deadline:

@@ -13,10 +13,9 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
-from p4reduce_lab.bench import cases, report, run
+from p4reduce_lab.bench import cases, report, run, store
 from p4reduce_lab.bench.case import Case, Findings, Need, Run, Series, Threshold
 from p4reduce_lab.bench.cli import bench
-from p4reduce_lab.bench.store import Store
 
 HERE = Need("a thing that is here", lambda: True)
 NOWHERE = Need("a thing that is nowhere", lambda: False)
@@ -47,10 +46,10 @@ def run_cases(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., 
         monkeypatch.setattr(run, "NETWORKS", HERE)
         monkeypatch.setattr("p4reduce_lab.bench.store.software", lambda: run_them.software)
 
-        def run_case(case: Case, store: Store, quick: bool, console: Console) -> Findings:
+        def run_case(case: Case, path: Path, quick: bool, console: Console) -> Findings:
             ran.append(case.name)
-            store.raw(case.name).write_text(json.dumps(found(ratios[case.name], case.name).document()))
-            return store.take(case.name, 1.0)
+            store.save(path, found(ratios[case.name], case.name), quick=quick)
+            return found(ratios[case.name], case.name)
 
         monkeypatch.setattr(run, "_run_case", run_case)
         result = CliRunner().invoke(bench, ["--out", str(tmp_path), *arguments], catch_exceptions=False)
@@ -125,13 +124,11 @@ def test_all_reduces_have_the_bandwidths_of_nccl_tests() -> None:
 
 
 def test_a_truncated_result_is_measured_again(tmp_path: Path) -> None:
-    store = Store(tmp_path, quick=False)
-    store.raw("x").write_text(json.dumps(found(2.0, "x").document()))
-    store.take("x", 1.0)
-    path = tmp_path / "cases/x.json"
-    assert store.load("x") == found(2.0, "x")
+    path = tmp_path / "x.json"
+    store.save(path, found(2.0, "x"), quick=False)
+    assert store.load(path, quick=False) == found(2.0, "x") and store.load(path, quick=True) is None
     path.write_text(path.read_text()[:-20])
-    assert store.load("x") is None
+    assert store.load(path, quick=False) is None
 
 
 def test_results_json_has_every_single_value(tmp_path: Path) -> None:
