@@ -1,4 +1,4 @@
-"""Network namespaces, bridges and veth pairs, for the benchmark and the testbed.
+"""Network namespaces, bridges and veth pairs, made with the machine's own tools, for the benchmark and the testbed.
 
 A namespace has no name: it is that of a process. When the process ends, however it ends, the kernel removes the
 namespace, every interface in it, and the other end of every veth pair into it.
@@ -8,15 +8,47 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
+import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from p4reduce_lab import commands
-from p4reduce_lab.errors import CommandError, SetupError
+from p4reduce_lab.errors import CommandError, MissingToolError, SetupError
 from p4reduce_lab.processes import Children
 
+COMMAND_S = 30.0
 _READY_S = 10.0
 _OFFLOADS = ("rx", "tx", "sg", "tso", "gso", "gro")
+
+
+def run(command: Sequence[str]) -> str:
+    """Run a command and return what it printed. Raises MissingToolError or CommandError."""
+    try:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=COMMAND_S, check=False
+        )
+    except FileNotFoundError:
+        raise MissingToolError(f"{command[0]} is not on PATH") from None
+    except subprocess.TimeoutExpired:
+        raise CommandError(command, f"it still ran after {COMMAND_S:g} s") from None
+    if done.returncode:
+        raise CommandError(command, done.stderr or done.stdout)
+    return done.stdout
+
+
+def need_root() -> None:
+    """Raise MissingToolError unless this process runs as root."""
+    if os.geteuid() != 0:
+        raise MissingToolError("network namespaces and interfaces need root: run with sudo")
+
+
+def need(program: str, how: str) -> str:
+    """Return the path of a program. Raises MissingToolError, which says how to get it."""
+    path = shutil.which(program)
+    if path is None:
+        raise MissingToolError(f"{program} is not on PATH: {how}")
+    return path
 
 
 @dataclass(frozen=True)
@@ -32,7 +64,7 @@ class Namespace:
 
     def run(self, *command: str) -> str:
         """Run a command in this namespace and return what it printed. Raises MissingToolError or CommandError."""
-        return commands.run([*self.within, *command])
+        return run([*self.within, *command])
 
     def disable_ipv6(self, interface: str = "all") -> None:
         """Disable IPv6 on an interface, or on all that are there and to come: else they send frames by themselves."""

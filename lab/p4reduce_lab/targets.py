@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from p4reduce_lab.addresses import free_port
-from p4reduce_lab.commands import need, run
+from p4reduce_lab.network import need, run
 from p4reduce_lab.processes import P4REDUCE
 
 DEVICE_ID = 1

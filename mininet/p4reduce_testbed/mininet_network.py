@@ -9,9 +9,8 @@ import warnings
 from collections.abc import Mapping
 from typing import Any
 
-from p4reduce_lab.commands import need
 from p4reduce_lab.errors import MissingToolError, SetupError
-from p4reduce_lab.network import Namespace, NetworkBuilder
+from p4reduce_lab.network import Namespace, NetworkBuilder, need
 from p4reduce_testbed.errors import TestbedError
 from p4reduce_testbed.networks import DATA, Trunks, add_data_link
 from p4reduce_testbed.topology import Host, Topology

@@ -13,8 +13,7 @@ from pathlib import Path
 
 from p4reduce_lab import targets
 from p4reduce_lab.addresses import free_address
-from p4reduce_lab.commands import need, need_root
-from p4reduce_lab.network import NetworkBuilder
+from p4reduce_lab.network import NetworkBuilder, need, need_root
 from p4reduce_lab.processes import Child, Children, follow, terminable
 from p4reduce_lab.system import StartedSwitch, System, new_state_dir, started_system, toml_table
 from p4reduce_runtime import pipeline_folders

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from statistics import median
 
-from p4reduce_lab.bench.numbers import median, ratio
 from p4reduce_lab.processes import Children
 from p4reduce_lab.training import INSTALL, NEEDED, missing_packages
 
@@ -138,8 +139,29 @@ class Run:
 
     def ratio(self, name: str, above: Sequence[float], below: Sequence[float]) -> None:
         """Add the ratio of a threshold, of the medians."""
-        self.findings.ratios[name] = ratio(above, below)
+        self.findings.ratios[name] = median(above) / median(below)
         self.say(f"{name}: {self.findings.ratios[name]:.3g}")
+
+    def in_turn(
+        self,
+        peers: Mapping[str, Callable[[], float]],
+        *,
+        turns: int = 0,
+        limit_s: float = float("inf"),
+        at_least: int = 1,
+    ) -> dict[str, list[float]]:
+        """Measure each peer once, then each again; what is noisy is noisy for all. `turns`: 0 for `repetitions`.
+
+        After `limit_s` no further turn is begun, once there are `at_least`. Returns by name what each call returned.
+        """
+        found: dict[str, list[float]] = {name: [] for name in peers}
+        began = time.monotonic()
+        for turn in range(turns or self.repetitions):
+            if turn >= at_least and time.monotonic() - began > limit_s:
+                break
+            for name, measure in peers.items():
+                found[name].append(measure())
+        return found
 
     def skip(self, what: str, why: str) -> None:
         """Record that something is not measured, and why."""

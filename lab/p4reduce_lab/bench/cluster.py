@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from p4reduce_contracts.jobs.lease import ONLY_SWITCH
@@ -20,7 +21,6 @@ from p4reduce_lab.addresses import reserved_port
 from p4reduce_lab.bench import links
 from p4reduce_lab.bench.case import Run
 from p4reduce_lab.bench.links import Host, Link, Network
-from p4reduce_lab.bench.numbers import median
 from p4reduce_lab.network import NetworkBuilder
 from p4reduce_lab.processes import Child, ProcessError
 from p4reduce_lab.system import (

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from statistics import median
 
 from p4reduce_lab.bench.case import Series
 from p4reduce_lab.bench.cluster import Cluster, summed_up
-from p4reduce_lab.bench.numbers import in_turn, median
 
 MEGABYTE = 1 << 20
 FLOAT_BYTES = 4
@@ -39,7 +39,7 @@ def measure_in_turn(
     run = cluster.run
     counts: dict[str, Counts] = {peer: {} for peer in peers}
     calls = {peer: partial(call, counts[peer]) for peer, call in peers.items()}
-    found = in_turn(calls, turns or run.repetitions, limit_s, at_least)
+    found = run.in_turn(calls, turns=turns, limit_s=limit_s, at_least=at_least)
     sized = {"size": size, "ranks": cluster.world_size} if size else {}
     for peer, seconds in found.items():
         counted = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import msgspec
@@ -12,7 +13,6 @@ import rich.table
 from rich.console import Console
 
 from p4reduce_lab.bench.case import Case, Findings, Series, show
-from p4reduce_lab.bench.numbers import median
 from p4reduce_lab.bench.store import software
 from p4reduce_lab.report import Table, machine, picture, write_json
 from p4reduce_lab.training import INSTALL

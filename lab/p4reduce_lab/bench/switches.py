@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from statistics import median
+from typing import Protocol
 
 from p4reduce_controller.config import Config, SwitchConfig
 from p4reduce_controller.p4runtime.client import Client
@@ -12,6 +16,8 @@ from p4reduce_controller.switches.entry_writer import EntryWriter
 from p4reduce_controller.switches.mac_table import MacTable
 from p4reduce_lab import targets
 from p4reduce_lab.addresses import answers, free_address
+from p4reduce_lab.bench.case import Run
+from p4reduce_lab.bench.cluster import cpu_seconds
 from p4reduce_lab.processes import P4REDUCE, Child, Children
 from p4reduce_runtime import pipeline_folders
 
@@ -19,6 +25,7 @@ GEOMETRY = "default"
 EMBEDDED = "embedded switch"
 """Its name in the results."""
 _READY_S = 60.0
+_WARM_UP_S = 0.3
 _ANSWER_S = 20.0
 
 
@@ -46,6 +53,48 @@ class SwitchProcess:
     def close(self) -> None:
         """End the connection; the process is its starter's."""
         self._client.close()
+
+
+class Peers(Protocol):
+    """Ranks whose frames load a switch."""
+
+    def load(self, seconds: float, switch: Child) -> tuple[int, float]:
+        """Send rounds for so long; return how many frames were answered, and the seconds. Raises ProcessError."""
+        ...
+
+
+@dataclass
+class Loaded:
+    """A process under load, its peers, and what was counted in each measurement."""
+
+    child: Child
+    peers: Peers
+    frames_per_s: list[float] = field(default_factory=list)
+    """By the clock."""
+    a_core: list[float] = field(default_factory=list)
+    """Frames in a second of the process's own processor time."""
+
+    def load(self, seconds: float) -> float:
+        """Load it for so long; return the frames a second."""
+        before = cpu_seconds(self.child.pid)
+        frames, spent = self.peers.load(seconds, self.child)
+        self.a_core.append(frames / (cpu_seconds(self.child.pid) - before))
+        self.frames_per_s.append(frames / spent)
+        return frames / spent
+
+    @property
+    def cpu_ns(self) -> float:
+        """The processor time of a frame, the median."""
+        return 1e9 / median(self.a_core)
+
+
+def load_in_turn(run: Run, loaded: Mapping[tuple[str, str], Loaded], seconds: float) -> None:
+    """Load each process in turn, after a warm-up."""
+    for process in loaded.values():
+        process.load(_WARM_UP_S)
+        process.frames_per_s.clear()
+        process.a_core.clear()
+    run.in_turn({str(key): partial(process.load, seconds) for key, process in loaded.items()})
 
 
 def over_udp(children: Children, name: str, listen: str) -> SwitchProcess:

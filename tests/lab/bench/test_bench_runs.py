@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from p4reduce_lab.bench import links
-from p4reduce_lab.commands import run
+from p4reduce_lab.network import run
 from p4reduce_lab.reaper import MARK
 from rigs.limits import LIMIT_S
 

@@ -6,6 +6,7 @@ import io
 import json
 import subprocess
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from rich.console import Console
 from p4reduce_lab.bench import cases, report, run, store
 from p4reduce_lab.bench.case import Case, Findings, Need, Run, Series, Threshold
 from p4reduce_lab.bench.cli import bench
+from p4reduce_lab.processes import Children
 
 HERE = Need("a thing that is here", lambda: True)
 NOWHERE = Need("a thing that is nowhere", lambda: False)
@@ -156,3 +158,17 @@ def test_the_list_names_cases_needs_and_thresholds(monkeypatch: pytest.MonkeyPat
     for each in cases.CASES:
         assert f"{each.name}: {each.about}" in shown
         assert all(f"{threshold.name}: at least {threshold.at_least:g}" in shown for threshold in each.thresholds)
+
+
+def test_peers_are_measured_in_turns_until_the_limit(tmp_path: Path) -> None:
+    run, asked = Run(True, tmp_path, Children(tmp_path), networks=False), list[str]()
+
+    def measure(name: str) -> float:
+        asked.append(name)
+        return float(len(asked))
+
+    found = run.in_turn({name: partial(measure, name) for name in ("a", "b")})
+    assert asked == ["a", "b"] * 3 and found == {"a": [1.0, 3.0, 5.0], "b": [2.0, 4.0, 6.0]}
+    assert run.in_turn({"a": lambda: 1.0}, turns=9, limit_s=-1.0, at_least=2) == {"a": [1.0, 1.0]}
+    run.ratio("a / b", [8.0, 1.0, 100.0], [2.0, 4.0, 300.0])
+    assert run.findings.ratios == {"a / b": 2.0}, "of the medians"

@@ -8,7 +8,6 @@ from p4reduce_lab.bench.case import NETWORKS, Case, Run, Series, Threshold
 from p4reduce_lab.bench.cluster import Cluster, running_cluster, summed_up
 from p4reduce_lab.bench.links import GBIT_1, MBIT_100, Link
 from p4reduce_lab.bench.measuring import FLOAT_BYTES, MEGABYTE
-from p4reduce_lab.bench.numbers import in_turn
 from p4reduce_lab.bench.tensors import ALL_OVERLAP, NONE_OVERLAP, PATTERNS
 
 WORKERS = 4
@@ -54,7 +53,7 @@ def against_density(cluster: Cluster, link: Link, megabytes: int) -> None:
         cluster.all_reduce("p4reduce", elements, density=density, pattern=pattern, check=density <= 0.1)
     counts["gloo"].clear()
     peers = {str(point): partial(ours, *point) for point in points}
-    found = in_turn({"gloo": gloo, **peers}, run.repetitions, _LIMIT_S, at_least=3)
+    found = run.in_turn({"gloo": gloo, **peers}, limit_s=_LIMIT_S, at_least=3)
     size = f"{megabytes} MB, {WORKERS} workers"
     dense = [1000 * s for s in found["gloo"]]
     sized = {"size": FLOAT_BYTES * elements, "ranks": WORKERS}

@@ -5,20 +5,16 @@ from __future__ import annotations
 import contextlib
 import socket
 import sys
-from dataclasses import dataclass, field
-from functools import partial
+from statistics import median
 
 from p4reduce_contracts import artifacts
 from p4reduce_controller.registry.slots import DEFAULT_SLOTS
 from p4reduce_lab.addresses import LOOPBACK, free_port
 from p4reduce_lab.bench import links, switches
 from p4reduce_lab.bench.case import Case, Run, Series, Threshold
-from p4reduce_lab.bench.cluster import cpu_seconds
 from p4reduce_lab.bench.load import make_grant
-from p4reduce_lab.bench.numbers import in_turn, median
-from p4reduce_lab.bench.switches import EMBEDDED
+from p4reduce_lab.bench.switches import EMBEDDED, Loaded, load_in_turn
 from p4reduce_lab.bench.udp_load import UdpPeers
-from p4reduce_lab.processes import Child
 from p4reduce_runtime import pipeline_folders
 
 RANKS = 4
@@ -35,22 +31,6 @@ GSO = Threshold("switch over UDP, GSO peers: embedded switch / reflector, frames
 PLAIN = Threshold("switch over UDP, plain peers: embedded switch / reflector, frames/s a core", 0.7)
 
 
-@dataclass
-class Loaded:
-    """A process under load, its peers, and what was counted."""
-
-    child: Child
-    peers: UdpPeers
-    wall: list[float] = field(default_factory=list)
-
-    def a_core(self, seconds: float) -> float:
-        """Load it for so long; return the frames that it moved in a second of its processor time."""
-        before = cpu_seconds(self.child.pid)
-        frames, spent = self.peers.load(seconds, self.child)
-        self.wall.append(frames / spent)
-        return frames / (cpu_seconds(self.child.pid) - before)
-
-
 def measure(run: Run) -> None:
     """Start all switches and reflectors, and load each in turn."""
     seconds = _QUICK_SECONDS if run.quick else _SECONDS
@@ -60,19 +40,13 @@ def measure(run: Run) -> None:
         for variant, runs in VARIANTS.items():
             loaded[REFLECTOR, variant] = _reflector(run, stack, variant, runs)
             loaded[EMBEDDED, variant] = _switch(run, stack, variant, runs)
-        for process in loaded.values():
-            process.a_core(0.2)  # warms up
-            process.wall.clear()
-        peers = {str(key): partial(process.a_core, seconds) for key, process in loaded.items()}
-        found = in_turn(peers, run.repetitions)
+        load_in_turn(run, loaded, seconds)
         for (name, variant), process in loaded.items():
-            values = found[str((name, variant))]
-            counted = {"CPU ns a frame": 1e9 / median(values), "frames/s by the clock": median(process.wall)}
+            counted = {"CPU ns a frame": process.cpu_ns, "frames/s by the clock": median(process.frames_per_s)}
             what = f"{RANKS} ranks, {slots} slots, 1,114-byte frames, {variant}"
-            run.add(Series(what, name, str(links.LOOPBACK), "frames/s a core", values, {}, counted))
-    by = {key: found[str(key)] for key in loaded}
-    run.ratio(GSO.name, by[EMBEDDED, "GSO peers"], by[REFLECTOR, "GSO peers"])
-    run.ratio(PLAIN.name, by[EMBEDDED, "plain peers"], by[REFLECTOR, "plain peers"])
+            run.add(Series(what, name, str(links.LOOPBACK), "frames/s a core", process.a_core, {}, counted))
+    for threshold, variant in ((GSO, "GSO peers"), (PLAIN, "plain peers")):
+        run.ratio(threshold.name, loaded[EMBEDDED, variant].a_core, loaded[REFLECTOR, variant].a_core)
     run.note("Frames are as the pipeline sees them; a core is a second of the switch process's own processor time.")
 
 

@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from functools import partial
 
 from p4reduce_contracts import artifacts
 from p4reduce_lab import targets
 from p4reduce_lab.bench import switches
 from p4reduce_lab.bench.case import NETWORKS, Case, Run, Series, Threshold
-from p4reduce_lab.bench.cluster import cpu_seconds
 from p4reduce_lab.bench.load import ethernet_addresses, make_grant
-from p4reduce_lab.bench.numbers import in_turn, median
-from p4reduce_lab.bench.switches import EMBEDDED, SwitchProcess
+from p4reduce_lab.bench.switches import EMBEDDED, Loaded, load_in_turn
 from p4reduce_lab.bench.veth_load import VethPeers
-from p4reduce_lab.commands import run as run_command
 from p4reduce_lab.network import NetworkBuilder
+from p4reduce_lab.network import run as run_command
 from p4reduce_runtime import pipeline_folders
 
 RANKS, SLOTS = 4, 16
 _ONE_BY_ONE, _RUNS = "one by one", "in runs (GSO)"
-_WARM_UP_SECONDS = 0.3
 BMV2 = "BMv2"
 _SECONDS, _QUICK_SECONDS = 3.0, 1.0
 _OVER_BMV2 = Threshold("switch over veth: embedded switch / BMv2, frames/s", 10)
@@ -38,16 +34,7 @@ def measure(run: Run) -> None:
         run.note(bmv2_text())
     shape = artifacts.geometry(pipeline_folders.find(switches.GEOMETRY))
     with contextlib.ExitStack() as stack:
-        loads: dict[tuple[str, str], tuple[SwitchProcess, VethPeers]] = {}
-        a_core: dict[tuple[str, str], list[float]] = {}
-
-        def load(key: tuple[str, str], seconds: float) -> float:
-            switch, peers = loads[key]
-            before = cpu_seconds(switch.child.pid)
-            frames, spent = peers.load(seconds, switch.child)
-            a_core[key].append((cpu_seconds(switch.child.pid) - before) / frames)
-            return frames / spent
-
+        loaded: dict[tuple[str, str], Loaded] = {}
         for number, (name, variant) in enumerate(variants):
             peers = VethPeers(f"v{number}", RANKS, NetworkBuilder(run.children), runs=variant == _RUNS)
             stack.callback(peers.close)
@@ -57,17 +44,14 @@ def measure(run: Run) -> None:
             grant = make_grant(ethernet_addresses(RANKS), SLOTS)
             switch.install(grant)
             peers.prepare(shape, grant)
-            loads[name, variant] = switch, peers
-            a_core[name, variant] = []
-            load((name, variant), _WARM_UP_SECONDS)
-            a_core[name, variant].clear()
-        found = in_turn({str(key): partial(load, key, seconds) for key in loads}, run.repetitions)
-    for name, variant in loads:
+            loaded[name, variant] = Loaded(switch.child, peers)
+        load_in_turn(run, loaded, seconds)
+    for (name, variant), process in loaded.items():
         what = f"{RANKS} ranks, {SLOTS} slots, 1,114-byte frames {variant}"
-        counted = {"CPU ns a frame": 1e9 * median(a_core[name, variant])}
-        run.add(Series(what, name, "veth, not shaped", "frames/s", found[str((name, variant))], {}, counted))
-    if bmv2 := found.get(str((BMV2, _ONE_BY_ONE))):
-        run.ratio(_OVER_BMV2.name, found[str((EMBEDDED, _ONE_BY_ONE))], bmv2)
+        counted = {"CPU ns a frame": process.cpu_ns}
+        run.add(Series(what, name, "veth, not shaped", "frames/s", process.frames_per_s, {}, counted))
+    if bmv2 := loaded.get((BMV2, _ONE_BY_ONE)):
+        run.ratio(_OVER_BMV2.name, loaded[EMBEDDED, _ONE_BY_ONE].frames_per_s, bmv2.frames_per_s)
         run.note("The threshold is about frames one by one for both; BMv2 does not take super-frames.")
 
 
