@@ -12,7 +12,7 @@ import pytest
 from p4reduce_controller import config
 from p4reduce_lab import targets
 from p4reduce_lab.errors import MissingToolError
-from p4reduce_lab.shaping import Shape, nft_rules, qdiscs
+from p4reduce_lab.shaping import Shape, qdiscs
 from p4reduce_testbed.cli import TOPOLOGIES, _load, fill_in
 from p4reduce_testbed.errors import TopologyError
 from p4reduce_testbed.mininet_network import import_mininet
@@ -74,44 +74,34 @@ def test_bmv2_gets_general_options_before_its_own(monkeypatch: pytest.MonkeyPatc
     assert [general[at + 1] for at, word in enumerate(general) if word == "-i"] == ["1@s1-eth1", "2@s1-eth2"]
     assert int(general[general.index("--thrift-port") + 1]) not in (0, 9090)
     assert own == ["--grpc-server-addr", "127.0.0.1:5000", "--cpu-port", "510"]
-
-
-def test_a_bmv2_without_thrift_gets_no_port_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(targets, "need", lambda program, how: f"/somewhere/{program}")
     monkeypatch.setattr(targets, "run", lambda command: "  -h [ --help ]   Display this help message")
-    assert "--thrift-port" not in targets.command("bmv2", ["1@s1-eth1"], "127.0.0.1:5000")
-
-
-def test_the_error_for_a_missing_bmv2_names_the_embedded_switch(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
+    assert "--thrift-port" not in targets.command("bmv2", ["1@s1-eth1"], "127.0.0.1:5000"), "it was built without"
+    monkeypatch.undo()
+    monkeypatch.setenv("PATH", "")
     with pytest.raises(MissingToolError, match=r"simple_switch_grpc is not on PATH: .*--target embedded"):
         targets.command("bmv2", [], "127.0.0.1:5000")
 
 
-def test_rate_then_delay_on_a_device() -> None:
-    tbf, netem = qdiscs(Shape(delay_ms=2, rate_mbit=100), "eth0")
-    burst_bytes = int(tbf[tbf.index("burst") + 1])
-    assert " ".join(tbf).startswith("tc qdisc replace dev eth0 root handle 1: tbf rate 100mbit")
-    assert burst_bytes >= 100e6 / 8 / 250 and burst_bytes >= 10 * 1514
-    assert " ".join(netem) == "tc qdisc replace dev eth0 parent 1:1 handle 10: netem delay 2ms limit 10000"
-
-
-def test_delay_or_loss_alone_are_at_the_root() -> None:
-    assert qdiscs(Shape(), "eth0") == []
-    assert qdiscs(Shape(loss_percent=1), "eth0") == []  # nftables' work
-    (netem,) = qdiscs(Shape(loss_percent=1), "eth0", loss_percent=1)
-    assert " ".join(netem) == "tc qdisc replace dev eth0 root handle 1: netem loss 1%"
-
-
-def test_loss_drops_that_share_in_both_directions() -> None:
-    rules = nft_rules(["eth0"], 0.5)
-    assert rules.count("numgen random mod 100000 < 500 counter drop") == 2
-    assert 'hook ingress device "eth0"' in rules and 'hook egress device "eth0"' in rules
-    between = nft_rules(["down", "up"], 0.5, ("ingress",))
-    assert between.count("counter drop") == 2
-    assert 'hook ingress device "down"' in between and 'hook ingress device "up"' in between
+@pytest.mark.parametrize(
+    ("shape", "netem_loss", "commands"),
+    [
+        (Shape(), 0, []),
+        (Shape(loss_percent=1), 0, []),  # nftables' work
+        (Shape(loss_percent=1), 1, ["root handle 1: netem loss 1%"]),
+        (
+            Shape(delay_ms=2, rate_mbit=100),  # 50000 bytes pass in a tick
+            0,
+            [
+                "root handle 1: tbf rate 100mbit burst 50000 latency 50ms",
+                "parent 1:1 handle 10: netem delay 2ms limit 10000",
+            ],
+        ),
+        (Shape(rate_mbit=1), 0, ["root handle 1: tbf rate 1mbit burst 15140 latency 50ms"]),  # ten full frames
+    ],
+)
+def test_rate_then_delay_on_a_device(shape: Shape, netem_loss: float, commands: list[str]) -> None:
+    given = [" ".join(command) for command in qdiscs(shape, "eth0", netem_loss)]
+    assert given == [f"tc qdisc replace dev eth0 {command}" for command in commands]
 
 
 def test_only_known_placeholders_are_replaced(topology: Topology) -> None:
@@ -121,24 +111,15 @@ def test_only_known_placeholders_are_replaced(topology: Topology) -> None:
 
 def test_management_addresses(topology: Topology) -> None:
     management = Management.parse("192.168.9.0/28", topology)
-    assert management.controller == "192.168.9.1"
-    assert [management.interface(host) for host in topology.hosts][::3] == [
-        "192.168.9.2/28",
-        "192.168.9.5/28",
-    ]
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
+    found = [management.controller, *(management.interface(host) for host in topology.hosts)]
+    assert found[::4] == ["192.168.9.1", "192.168.9.5/28"]
+    for text, words in (
         ("10.0.0.0/16", "overlaps the hosts' 10.0.0.0/24"),
         ("192.168.9.0/30", "too small"),
         ("192.168.9.1/24", "a management network is like"),
-    ],
-)
-def test_impossible_management_networks_are_refused(topology: Topology, text: str, words: str) -> None:
-    with pytest.raises(TopologyError, match=words):
-        Management.parse(text, topology)
+    ):
+        with pytest.raises(TopologyError, match=words):
+            Management.parse(text, topology)
 
 
 def test_the_folder_mininet_is_not_imported_as_mininet() -> None:

@@ -215,22 +215,6 @@ def test_a_command_on_every_host(start: Any, network: str) -> None:
         assert len(mine) == 4  # the echo, lo, eth0 and mgmt0: nothing else
 
 
-@pytest.mark.parametrize("network", NETWORKS)
-def test_sums_over_the_embedded_switchs_interfaces(start: Any, network: str) -> None:
-    status, out, err = start("--exec", sums_command(30), network=network).finish()
-    assert (status, err) == (0, "")
-    assert_sums(out, 30)
-
-
-@pytest.mark.bmv2
-@needs_bmv2
-@pytest.mark.parametrize("network", NETWORKS)
-def test_sums_over_bmv2(start: Any, network: str) -> None:
-    status, out, err = start("--exec", sums_command(30), network=network, target="bmv2").finish()
-    assert (status, err) == (0, "")
-    assert_sums(out, 30)
-
-
 @pytest.mark.parametrize("target", TARGETS)
 def test_float_sums_have_the_bits_of_the_definition(start: Any, target: str) -> None:
     pytest.importorskip("torch")
@@ -282,25 +266,6 @@ def test_sums_over_a_chain_of_switches_survive_loss_between_two_of_them(start: A
     status, out, err = start("--exec", sums_command(30), topology=a_chain(None, None, 3)).finish()
     assert (status, err) == (0, "")
     assert sum(host["retransmissions"] for host in assert_sums(out, 30)) > 0
-
-
-@needs_tc
-def test_a_link_between_switches_has_its_rate(start: Any, machine: Machine) -> None:
-    started = start("--exec", "echo up; sleep 600", topology=a_chain(None, 20))
-    started.until("up")
-    for interface in ("t3-eth2", "t2-eth2"):
-        assert "tbf" in (shown := machine.run("tc", "qdisc", "show", "dev", interface)) and "20Mbit" in shown
-    assert "tbf" not in machine.run("tc", "qdisc", "show", "dev", "t2-eth9")
-    started.process.send_signal(signal.SIGINT)
-    assert started.finish()[0] == 1
-
-
-@pytest.mark.parametrize("network", NETWORKS)
-def test_nothing_of_the_links_between_switches_is_left_after_sigkill(start: Any, network: str) -> None:
-    started = start("--exec", "echo up; sleep 600", network=network, topology=a_chain())
-    started.until("up")
-    started.process.send_signal(signal.SIGKILL)
-    assert started.finish()[0] == -signal.SIGKILL
 
 
 def train(machine: Machine, trace: str, out: Path, *options: str) -> dict[str, Any]:
@@ -368,20 +333,14 @@ def test_a_failing_step_is_undone(start: Any, network: str) -> None:
     ],
 )
 def test_a_signal_during_a_run_ends_with_a_teardown(start: Any, network: str, number: signal.Signals) -> None:
-    started = start("--exec", "echo up; (trap '' TERM; sleep 600) & wait", network=network)
+    """Also of the links between switches; a second interrupt does not stop it."""
+    started = start("--exec", "echo up; (trap '' TERM; sleep 600) & wait", network=network, topology=a_chain())
     started.until("up")
     assert any("sleep 600" in line for line in processes(started.trace))
-    started.process.send_signal(number)
+    for _ in range(2 if number == signal.SIGINT else 1):
+        started.process.send_signal(number)
     status, _, _ = started.finish()
     assert status == (-number if number in (signal.SIGHUP, signal.SIGKILL) else 1)
-
-
-def test_a_second_interrupt_does_not_stop_the_teardown(start: Any) -> None:
-    started = start("--exec", "echo up; sleep 600")
-    started.until("up")
-    for _ in range(2):
-        started.process.send_signal(signal.SIGINT)
-    assert started.finish()[0] == 1
 
 
 @pytest.mark.parametrize("network", NETWORKS)
@@ -396,20 +355,27 @@ def test_the_prompt(start: Any, network: str) -> None:
 
 @needs_tc
 @needs_nft
-def test_rate_and_loss(start: Any) -> None:
-    show = "tc qdisc show dev eth0; nft list ruleset"
-    status, out, _ = start("--exec", show, tail=(None, 20, 1.5)).finish()
-    assert status == 0
-    mine = "\n".join(line for line in out.splitlines() if line.startswith("[ 1]"))
-    assert "tbf" in mine and "20Mbit" in mine and mine.count("numgen random mod 100000 < 1500") == 2
-    assert "tbf" not in out.replace(mine, "")
-
-
-@needs_nft
-def test_sums_survive_loss(start: Any) -> None:
-    status, out, err = start("--exec", sums_command(30), tail=(None, None, 3)).finish()
-    assert (status, err) == (0, "")
-    assert sum(host["retransmissions"] for host in assert_sums(out, 30)) > 0
+def test_links_have_their_rate_and_loss_and_no_offloads(start: Any, machine: Machine) -> None:
+    """Of hosts, both ways, and between switches."""
+    topology = a_chain(None, 20)
+    topology["links"][1] += [None, 20, 1.5]
+    show = "tc qdisc show dev eth0; nft list ruleset; ethtool -k eth0; echo up; sleep 600"
+    started = start("--exec", show, topology=topology)
+    lines: list[str] = []
+    assert started.process.stdout is not None
+    while sum("] up" in line for line in lines) < 2:
+        assert (line := started.process.stdout.readline()), "it ended"
+        lines.append(line)
+    first, second = ["".join(line for line in lines if line.startswith(f"[ {rank}]")) for rank in (0, 1)]
+    assert "tbf" in second and "20Mbit" in second and second.count("numgen random mod 100000 < 1500") == 2
+    assert "tbf" not in first
+    for interface in ("t3-eth1", "t3-eth2", "t2-eth2"):
+        assert "tbf" in (shown := machine.run("tc", "qdisc", "show", "dev", interface)) and "20Mbit" in shown
+    assert "tbf" not in machine.run("tc", "qdisc", "show", "dev", "t2-eth9")
+    for name in OFFLOADS:
+        assert all(f"{name}: off" in text for text in (first, second, machine.run("ethtool", "-k", "t1-eth1")))
+    started.process.send_signal(signal.SIGINT)
+    assert started.finish()[0] == 1
 
 
 @needs_tc
@@ -419,20 +385,6 @@ def test_delay_or_the_error_names_the_missing_kernel_module(start: Any) -> None:
         assert "delay 2ms" in out
     else:
         assert "h2 has a delay of 2 ms, and this kernel has no netem" in err
-
-
-def test_offloads_are_off_at_both_ends(start: Any, machine: Machine) -> None:
-    started = start("--exec", "ethtool -k eth0; echo up; sleep 600")
-    lines: list[str] = []
-    assert started.process.stdout is not None
-    while sum("] up" in line for line in lines) < 2:
-        assert (line := started.process.stdout.readline()), "it ended"
-        lines.append(line)
-    for name in OFFLOADS:
-        assert sum(f"] {name}: off" in line for line in lines) == 2
-        assert f"{name}: off" in machine.run("ethtool", "-k", "t1-eth1")
-    started.process.send_signal(signal.SIGINT)
-    assert started.finish()[0] == 1
 
 
 def test_an_existing_interface_is_an_error(start: Any, machine: Machine) -> None:
