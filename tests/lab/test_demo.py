@@ -13,7 +13,7 @@ from rich.console import Console
 
 from p4reduce_lab.demo import run_demo
 from p4reduce_lab.processes import Children, ProcessError
-from p4reduce_lab.system import new_state_dir, running_system
+from p4reduce_lab.system import running_system
 from p4reduce_lab.training import VARIANTS, Training, train
 
 MISSING = [name for name in ("torch", "sklearn", "matplotlib") if importlib.util.find_spec(name) is None]
@@ -73,11 +73,6 @@ def test_the_whole_demo_over_two_racks_in_the_shape_that_fits_tofino(tmp_path: P
     assert 0.4 < trunks["up"] / trunks["ranks_up"] < 0.7, "two ranks a rack; AdaComp's sums are less sparse"
     assert f"Between the switches: {trunks['up']:,} B up" in text
     assert not mentioning(str(tmp_path))
-
-
-def test_a_run_starts_after_an_interrupted_one_left_its_jobs(tmp_path: Path) -> None:
-    (new_state_dir(tmp_path) / "left").mkdir(parents=True)
-    assert not new_state_dir(tmp_path).exists()
 
 
 @pytest.mark.processes

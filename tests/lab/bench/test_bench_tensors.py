@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from p4reduce_lab.bench.tensors import ALL_OVERLAP, BLOCK_ELEMENTS, NONE_OVERLAP, RANDOM, Kind, choose, tensor
+from p4reduce_lab.bench.tensors import ALL_OVERLAP, BLOCK_ELEMENTS, NONE_OVERLAP, RANDOM, Kind, tensor
 
 RANKS, BLOCKS = 4, 400
 
@@ -28,12 +28,6 @@ def test_a_dense_tensor_has_no_zero_block_and_differs_by_rank() -> None:
     kind = Kind(BLOCKS * BLOCK_ELEMENTS)
     assert len(blocks_of(kind, 0)) == BLOCKS
     assert not np.array_equal(tensor(kind, 0, RANKS), tensor(kind, 1, RANKS))
-
-
-def test_ranks_that_must_overlap_are_refused() -> None:
+    assert tensor(Kind(BLOCK_ELEMENTS + 5, 0.5), 0, 2).shape == (BLOCK_ELEMENTS + 5,), "a part of a block at the end"
     with pytest.raises(ValueError, match="must overlap"):
-        choose(Kind(BLOCKS * BLOCK_ELEMENTS, 0.5, NONE_OVERLAP), 0, RANKS)
-
-
-def test_a_part_of_a_block_at_the_end() -> None:
-    assert tensor(Kind(BLOCK_ELEMENTS + 5, 0.5), 0, 2).shape == (BLOCK_ELEMENTS + 5,)
+        tensor(Kind(BLOCKS * BLOCK_ELEMENTS, 0.5, NONE_OVERLAP), 0, RANKS)

@@ -14,7 +14,7 @@ import p4reduce_lab.study.__main__ as command
 from p4reduce_lab.datasets import DataError
 from p4reduce_lab.study import report
 from p4reduce_lab.study.grid import GROUPS, VARIANTS, Run, runs
-from p4reduce_lab.study.results import Group, is_current, read
+from p4reduce_lab.study.results import is_current, read
 from rigs.study_records import Record, put, record
 
 pytestmark = pytest.mark.slow
@@ -53,15 +53,6 @@ def test_other_settings_and_runs_that_are_not_of_the_grid_do_not_count(tmp_path:
     assert not is_current(older) and not is_current(removed) and is_current(good)
 
 
-def test_figures_are_over_the_seeds() -> None:
-    values = [97.0, None, 98.0]
-    group = Group([record(of("dense", seed), value) for seed, value in enumerate(values)])
-    assert group.text() == "97.50 (97.00 to 98.00), 1 diverged"
-    assert (group.bytes_a_step("bytes_down"), group.least_bytes_down()) == (1000, 1000)
-    assert [group.residue(part) for part in (0, 0.5, 1)] == [1, 2, 3]
-    assert Group([record(of("dense"), None)]).text() == "diverged"
-
-
 def test_the_figures_of_the_study_s_page_are_those_of_the_kept_records(tmp_path: Path) -> None:
     page = report.page(read(tmp_path / "none", DOCS / "study.json"))
     results = (DOCS / "study.md").read_text(encoding="utf-8").partition("## Results with SGD")[2].partition("\n* ")[0]
@@ -71,8 +62,10 @@ def test_the_figures_of_the_study_s_page_are_those_of_the_kept_records(tmp_path:
 
 def test_a_compressor_is_compared_with_the_dense_runs_of_its_model(tmp_path: Path) -> None:
     dense, adacomp = record(of("dense"), 98.0, down=8000.0), record(of("adacomp-gather"), 97.0, down=100.0)
+    seeds = [record(of("scalecom", seed), value) for seed, value in enumerate([97.0, None, 98.0])]
     adacomp["rates"] = {"all": 200.0}
-    found = rows(report.tables([dense, adacomp, record(of("adacomp-sum"), None)])["MNIST MLP"])
+    found = rows(report.tables([dense, adacomp, record(of("adacomp-sum"), None), *seeds])["MNIST MLP"])
+    assert found["scalecom"][0] == "97.50 (97.00 to 98.00), 1 diverged"
     assert found["dense"][:2] == ["98.00 (1 seed)", ""]
     assert found["adacomp-gather"] == [
         "97.00 (1 seed)", "-1.00 points", "200x", "50", "100", "80.0x", "1.0 / 2.0 / 3.0"
@@ -142,11 +135,6 @@ def test_options_for_a_part_and_for_the_report_only(tmp_path: Path, trained: lis
     assert trained == [of("adacomp-gather").id]
     nothing = study(tmp_path, "--only", "mnist-mlp-4-adacomp*")
     assert nothing.exit_code == 1 and "no run matches 'mnist-mlp-4-adacomp*'" in nothing.output
-
-
-def test_without_results_nothing_is_written(tmp_path: Path, trained: list[str]) -> None:
-    assert study(tmp_path, "--report-only").exit_code == 0
-    assert not list((tmp_path / "docs").iterdir())
 
 
 def test_a_failed_run_is_reported(tmp_path: Path, trained: list[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,15 +1,21 @@
-"""The bytes between switches, as the demo and the benchmark count them."""
+"""What the demo and the benchmark find out of a running system, and what they leave."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
 
 from p4reduce_contracts.jobs.answers import AwaySwitch, Count, JobStats, Stats
 from p4reduce_contracts.jobs.errors import SwitchAwayError
-from p4reduce_lab.system import ROOT, System
+from p4reduce_lab.system import ROOT, System, new_state_dir
+
+
+def test_a_run_starts_after_an_interrupted_one_left_its_jobs(tmp_path: Path) -> None:
+    (new_state_dir(tmp_path) / "left").mkdir(parents=True)
+    assert not new_state_dir(tmp_path).exists()
 
 
 def test_bytes_between_switches_are_not_counted_without_one_of_them() -> None:
