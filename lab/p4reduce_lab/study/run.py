@@ -13,9 +13,9 @@ import torch
 
 from p4reduce_lab import datasets
 from p4reduce_lab.processes import Children, terminable
-from p4reduce_lab.study import hooks, sparsity
+from p4reduce_lab.study import hooks
 from p4reduce_lab.study.grid import SEEDS, TASKS, VARIANTS, Run
-from p4reduce_lab.study.train import train
+from p4reduce_lab.study.train import train, train_on_words
 from p4reduce_lab.system import running_system
 
 _POLL_S: Final = 0.5
@@ -24,7 +24,7 @@ _POLL_S: Final = 0.5
 def _run(run: Run, cache: Path, controller: str) -> dict[str, Any]:
     torch.set_num_threads(1)
     if TASKS[run.model].model == "plays-words":
-        return sparsity.train(run, cache, controller)
+        return train_on_words(run, cache, controller)
     if VARIANTS[run.variant].hook:
         return hooks.train(run, cache)
     return train(run, cache, controller if run.seed == SEEDS[0] else None)

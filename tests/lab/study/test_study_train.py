@@ -16,7 +16,7 @@ from p4reduce.compressors import AdaComp
 from p4reduce.testing.in_process import exchange_all, groups
 from p4reduce.testing.local_group import LocalGroup
 from p4reduce_lab import datasets
-from p4reduce_lab.study import hooks, models, sparsity
+from p4reduce_lab.study import hooks, models
 from p4reduce_lab.study import train as training
 from p4reduce_lab.study.grid import GROUPS, TASKS, TRANSFORMER, VARIANTS, Run
 from p4reduce_lab.study.optimizers import SecondMomentAdamW, rate_at
@@ -150,8 +150,8 @@ class OverLocalGroup:
 
 
 def test_untouched_rows_of_an_embedding_are_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sparsity, "OnSwitch", lambda controller, job, size: OverLocalGroup(LocalGroup(size)))
-    found = sparsity.train(Run("plays-words-16", 2, "sgd", "dense", 1), Path("nowhere"), "")
+    monkeypatch.setattr(training, "OnSwitch", lambda controller, job, size: OverLocalGroup(LocalGroup(size)))
+    found = training.train_on_words(Run("plays-words-16", 2, "sgd", "dense", 1), Path("nowhere"), "")
     assert is_current(found) and found["vocabulary"] == 300 and 5 <= found["rows_touched"] <= 9
     (embedding,), (rest,) = (found["bytes"][part]["dense"] for part in ("embedding", "rest"))
     assert embedding["up"] > 4 * 64 * 300  # nothing of it is zero
