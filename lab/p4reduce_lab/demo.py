@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from rich.console import Console
@@ -68,41 +67,29 @@ def run_demo(
 
                 switches = [system.switch_of(rank, WORLD_SIZE) for rank in range(WORLD_SIZE)] if racks > 1 else []
                 results = train(children, plan, job, system.controller, show, switches)
-            trunks = TrunkBytes.of(system, job, results) if racks > 1 else None
-    demo_report.write(out, results, time.monotonic() - began, console, {"trunks": asdict(trunks)} if trunks else None)
+            trunks = trunk_bytes(system, job, results) if racks > 1 else None
+    demo_report.write(out, results, time.monotonic() - began, console, {"trunks": trunks} if trunks else None)
     if trunks is not None:
-        console.print(trunks.text, soft_wrap=True)
-
-
-@dataclass(frozen=True)
-class TrunkBytes:
-    """Bytes of all trainings over the switches, with all headers: between the switches, and of all ranks."""
-
-    up: int
-    """What the root received of the switches below it."""
-    down: int
-    """What these received of the root."""
-    ranks_up: float
-    ranks_down: float
-
-    @classmethod
-    def of(cls, system: System, job: str, results: list[Result]) -> TrunkBytes:
-        """Return what the switches counted of the job, and what its ranks did."""
-        over_switches = [result for result in results if result["aggregation"] == "p4reduce"]
-        ranks_up, ranks_down = (
-            sum(result[key] * result["steps"] * result["world_size"] for result in over_switches)
-            for key in ("up_bytes_per_step", "down_bytes_per_step")
+        up, down, ranks_up, ranks_down = trunks.values()
+        console.print(
+            f"Between the switches: {up:,} B up ({up / ranks_up:.3f} of what the ranks sent, {ranks_up:,.0f} B) and "
+            f"{down:,} B down ({down / ranks_down:.3f} of what the ranks received, {ranks_down:,.0f} B).",
+            soft_wrap=True,
         )
-        return cls(*system.trunk_bytes(job), ranks_up, ranks_down)
 
-    @property
-    def text(self) -> str:
-        """Return it as text."""
-        return (
-            f"Between the switches: {self.up:,} B up ({self.up / self.ranks_up:.3f} of what the ranks sent, "
-            f"{self.ranks_up:,.0f} B) and {self.down:,} B down ({self.down / self.ranks_down:.3f} of what the ranks "
-            f"received, {self.ranks_down:,.0f} B)."
-        )
+
+def trunk_bytes(system: System, job: str, results: list[Result]) -> dict[str, float]:
+    """Return the bytes of all trainings over the switches, with all headers: between the switches, and of all ranks.
+
+    "up" is what the root received of the switches below it, "down" what these received of it.
+    """
+    over_switches = [result for result in results if result["aggregation"] == "p4reduce"]
+    ranks_up, ranks_down = (
+        sum(result[key] * result["steps"] * result["world_size"] for result in over_switches)
+        for key in ("up_bytes_per_step", "down_bytes_per_step")
+    )
+    up, down = system.trunk_bytes(job)
+    return {"up": up, "down": down, "ranks_up": ranks_up, "ranks_down": ranks_down}
 
 
 def _progress(console: Console) -> Progress:

@@ -8,14 +8,13 @@ import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 from p4reduce_contracts.jobs.client import JobClient
 from p4reduce_contracts.jobs.errors import SwitchAwayError
 from p4reduce_contracts.jobs.lease import ONLY_SWITCH
 from p4reduce_contracts.wire import UPLINK_PORT
-from p4reduce_lab.addresses import LOOPBACK, answers
+from p4reduce_lab.addresses import LOOPBACK
 from p4reduce_lab.processes import P4REDUCE, Child, Children
 from p4reduce_runtime.security import is_loopback
 
@@ -24,17 +23,6 @@ ANY_PORT = f"{LOOPBACK}:0"
 """The system chooses; the line that a program prints when it is ready names the port."""
 ROOT = "root"
 """The name of the switch above the racks'."""
-
-
-@dataclass(frozen=True)
-class StartedSwitch:
-    """A switch to be started."""
-
-    name: str
-    """Of the process and its log."""
-    command: Sequence[str]
-    p4runtime: str
-    """HOST:PORT at which it will answer."""
 
 
 @dataclass(frozen=True)
@@ -146,7 +134,7 @@ def started_embedded_system(
 ) -> Iterator[System]:
     """Start these switches, parents before others, and a controller; `config` is the rest of its TOML file.
 
-    Otherwise as `started_system`.
+    They run until `children` ends. Raises ProcessError if they do not come up.
     """
     started: dict[str, EmbeddedSwitch] = {}
     processes = []
@@ -155,34 +143,19 @@ def started_embedded_system(
         started[switch.name], child = replace(switch, parent=above).start(children)
         processes.append(child)
     lines = [line for switch in started.values() for line in switch.table]
-    with _controlled(children, processes, [*lines, *config], insecure) as system:
+    with started_controller(children, processes, [*lines, *config], insecure=insecure) as system:
         yield replace(system, leaves=tuple(switch.name for switch in switches if switch.parent is not None))
 
 
 @contextmanager
-def started_system(
-    children: Children,
-    switches: Sequence[StartedSwitch],
-    config: Sequence[str],
-    *,
-    insecure: bool = False,
+def started_controller(
+    children: Children, switches: Sequence[Child], config: Sequence[str], *, insecure: bool
 ) -> Iterator[System]:
-    """Start switches and, when all of them answer, a controller; wait until it serves jobs.
+    """Start a controller of switches that answer, and wait until it serves jobs.
 
-    `config` are the lines of the controller's TOML file. `insecure`: it serves beyond loopback, without TLS. They run
-    until `children` ends. Raises ProcessError if they do not come up.
+    `config` are the lines of the controller's TOML file. `insecure`: it serves beyond loopback, without TLS. All run
+    until `children` ends. Raises ProcessError if it does not come up.
     """
-    started = tuple(children.start(switch.name, switch.command) for switch in switches)
-    for switch, child in zip(switches, started, strict=True):
-        child.wait_ready(partial(answers, switch.p4runtime), READY_S)
-    with _controlled(children, started, config, insecure) as system:
-        yield system
-
-
-@contextmanager
-def _controlled(
-    children: Children, switches: Sequence[Child], config: Sequence[str], insecure: bool
-) -> Iterator[System]:
     path = children.logs / "controller.toml"
     path.write_text("\n".join(config) + "\n", encoding="utf-8")
     controller = children.start("controller", [*P4REDUCE, "controller", "run", "--config", str(path)])

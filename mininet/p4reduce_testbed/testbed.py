@@ -9,13 +9,14 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from p4reduce_lab import targets
-from p4reduce_lab.addresses import free_address
+from p4reduce_lab.addresses import answers, free_address
 from p4reduce_lab.network import NetworkBuilder, need, need_root
 from p4reduce_lab.processes import Child, Children, follow, terminable
-from p4reduce_lab.system import StartedSwitch, System, new_state_dir, started_system, toml_table
+from p4reduce_lab.system import READY_S, System, new_state_dir, started_controller, toml_table
 from p4reduce_runtime import pipeline_folders
 from p4reduce_runtime.security import INSECURE_VARIABLE
 from p4reduce_testbed import networks
@@ -126,14 +127,17 @@ def running_testbed(topology: Topology, settings: Settings, logs: Path) -> Itera
             networks.run_host_commands(host, namespace)
             networks.shape_data_link(host, namespace)
         trunks.shape()
-        switches, jobs = [], f"{management.controller}:{CONTROLLER_PORT}"
+        started: dict[str, Child] = {}  # by the address at which it will answer
         for switch in topology.switches:
             ports = [f"{port}@{interface_name(switch.name, port)}" for port in topology.ports(switch.name)]
             p4runtime = free_address()
             command = targets.command(settings.target, ports, p4runtime)
-            switches.append(StartedSwitch(f"switch {switch.name}", command, p4runtime))
-        config = controller_config(topology, pipeline, [switch.p4runtime for switch in switches], jobs, logs)
-        system = stack.enter_context(started_system(children, switches, config, insecure=True))
+            started[p4runtime] = children.start(f"switch {switch.name}", command)
+        for p4runtime, child in started.items():
+            child.wait_ready(partial(answers, p4runtime), READY_S)
+        jobs = f"{management.controller}:{CONTROLLER_PORT}"
+        config = controller_config(topology, pipeline, list(started), jobs, logs)
+        system = stack.enter_context(started_controller(children, list(started.values()), config, insecure=True))
         yield Testbed(topology, pipeline, network, children, system)
 
 
