@@ -15,6 +15,7 @@ from p4reduce_lab.demo import run_demo
 from p4reduce_lab.processes import Children, ProcessError
 from p4reduce_lab.system import running_system
 from p4reduce_lab.training import VARIANTS, Training, train
+from rigs.running import children_of, with_text
 
 MISSING = [name for name in ("torch", "sklearn", "matplotlib") if importlib.util.find_spec(name) is None]
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(MISSING), reason=f"not installed: {', '.join(MISSING)}")]
@@ -22,26 +23,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(MISSING), reason=f"not i
 DENSE, ADACOMP = VARIANTS[1], VARIANTS[2]
 
 
-def mentioning(text: str) -> set[int]:
-    """Return the processes whose command line has `text` in it."""
-    found = set()
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            if text.encode() in path.read_bytes():
-                found.add(int(path.parent.name))
-        except OSError:
-            continue
-    return found - {os.getpid()}
-
-
-def children_of(pid: int) -> list[int]:
-    """Return its children, the oldest first."""
-    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-
-
 def rank_pid(children: Children, rank: int) -> int:
     """Return the process of a rank. Their parent forks them in order, and the system lists them in that order."""
-    ranks = mentioning(str(children.logs / "trainings.json"))
+    ranks = set(with_text(str(children.logs / "trainings.json")))
     [parent] = [pid for pid in ranks if ranks.intersection(children_of(pid))]
     return [pid for pid in children_of(parent) if pid in ranks][rank]
 
@@ -50,7 +34,7 @@ def rank_pid(children: Children, rank: int) -> int:
 def children(tmp_path: Path) -> Iterator[Children]:
     with Children(tmp_path) as children:
         yield children
-    assert not mentioning(str(tmp_path)), "a process was left behind"
+    assert not with_text(str(tmp_path)), "a process was left behind"
 
 
 @pytest.mark.processes
@@ -72,7 +56,7 @@ def test_the_whole_demo_over_two_racks_in_the_shape_that_fits_tofino(tmp_path: P
     trunks = report["trunks"]
     assert 0.4 < trunks["up"] / trunks["ranks_up"] < 0.7, "two ranks a rack; AdaComp's sums are less sparse"
     assert f"Between the switches: {trunks['up']:,} B up" in text
-    assert not mentioning(str(tmp_path))
+    assert not with_text(str(tmp_path))
 
 
 @pytest.mark.processes

@@ -6,7 +6,6 @@ other testbeds.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shutil
@@ -26,6 +25,7 @@ from p4reduce_lab.errors import MissingToolError
 from p4reduce_testbed import errors
 from p4reduce_testbed.mininet_network import import_mininet
 from rigs.limits import LIMIT_S
+from rigs.running import with_text
 
 OFFLOADS = (
     "rx-checksumming",
@@ -111,16 +111,6 @@ def machine() -> Iterator[Machine]:
     machine.close()
 
 
-def processes(trace: str) -> list[str]:
-    """Return the command lines of what runs with the trace in its environment."""
-    found = []
-    for entry in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            if f"{TRACE}={trace}".encode() in (entry / "environ").read_bytes().split(b"\0"):
-                found.append((entry / "cmdline").read_bytes().replace(b"\0", b" ").decode())
-    return found
-
-
 @dataclass
 class Started:
     process: subprocess.Popen[str]
@@ -146,9 +136,9 @@ def found_as_left(machine: Machine) -> Iterator[str]:
     before, trace = machine.links(), uuid.uuid4().hex
     yield trace
     deadline = time.monotonic() + LIMIT_S
-    while (left := (processes(trace), machine.links())) != ([], before) and time.monotonic() < deadline:
+    while (left := (with_text(f"{TRACE}={trace}"), machine.links())) != ({}, before) and time.monotonic() < deadline:
         time.sleep(POLL_S)  # after SIGKILL the kernel removes links a moment after their namespaces' processes
-    assert left == ([], before)
+    assert left == ({}, before)
 
 
 @pytest.fixture
@@ -336,7 +326,7 @@ def test_a_signal_during_a_run_ends_with_a_teardown(start: Any, network: str, nu
     """Also of the links between switches; a second interrupt does not stop it."""
     started = start("--exec", "echo up; (trap '' TERM; sleep 600) & wait", network=network, topology=a_chain())
     started.until("up")
-    assert any("sleep 600" in line for line in processes(started.trace))
+    assert any("sleep 600" in line for line in with_text(f"{TRACE}={started.trace}").values())
     for _ in range(2 if number == signal.SIGINT else 1):
         started.process.send_signal(number)
     status, _, _ = started.finish()

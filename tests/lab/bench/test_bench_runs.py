@@ -17,6 +17,7 @@ from p4reduce_lab.bench import links
 from p4reduce_lab.network import run
 from p4reduce_lab.reaper import MARK
 from rigs.limits import LIMIT_S
+from rigs.running import children_of, with_text
 
 BENCH = (sys.executable, "-m", "p4reduce_contracts", "bench")
 
@@ -48,20 +49,6 @@ def own_network() -> Iterator[list[str]]:
             held.kill()
 
 
-def processes_in(folder: Path) -> list[str]:
-    """The command lines of all processes that have a path in this folder open, or in their environment or command."""
-    found = []
-    for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            words = (entry / "cmdline").read_bytes()
-            links = [os.readlink(link) for link in (entry / "fd").iterdir()]
-        except OSError:
-            continue
-        if str(folder).encode() in words or any(link.startswith(str(folder)) for link in links):
-            found.append(words.replace(b"\0", b" ").decode(errors="replace"))
-    return found
-
-
 @pytest.mark.root
 @pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="takes root")
@@ -78,29 +65,22 @@ def test_no_process_remains_after_kill_9(own_network: list[str], tmp_path: Path,
         while not hosts.exists() and bench.poll() is None and time.monotonic() < deadline:
             time.sleep(0.1)
         assert hosts.exists(), (tmp_path / "output.log").read_text()
-        running = processes_in(tmp_path)
+        running = with_text(str(tmp_path)).values()
         assert any("sleep infinity" in line for line in running)
         if killed == "bench":
             bench.send_signal(signal.SIGKILL)
         else:
-            inside = [pid for pid in children_of(bench.pid) if "bench.run" in command_of(pid)]
+            cases = with_text("p4reduce_lab.bench.run")
+            inside = [pid for pid in children_of(bench.pid) if pid in cases]
             os.kill(inside[0], signal.SIGKILL)
         bench.wait(LIMIT_S)
-        while (left := processes_in(tmp_path)) and time.monotonic() < deadline:
+        while (left := with_text(str(tmp_path))) and time.monotonic() < deadline:
             time.sleep(0.2)
-        assert left == []
+        assert left == {}
         assert run([*own_network, "ip", "-oneline", "link"]) == links_before
     finally:
         bench.kill()
         bench.wait()
-
-
-def children_of(pid: int) -> list[int]:
-    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-
-
-def command_of(pid: int) -> str:
-    return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
 
 
 @pytest.mark.root

@@ -1,3 +1,14 @@
 """What the trials' tests have in common."""
 
+import pytest
+import torch
+
+from p4reduce_lab.datasets import Images
 from rigs.torch_threads import one_thread  # noqa: F401 (a fixture)
+
+
+@pytest.fixture
+def images() -> Images:
+    generator = torch.Generator().manual_seed(3)
+    x, y = torch.randn(64, 1, 28, 28, generator=generator), torch.randint(0, 10, (64,), generator=generator)
+    return Images(x, y, x[:40], y[:40])

@@ -15,13 +15,6 @@ TINY = Settings(batch=16, dense_steps=2, autoencoder_steps=2, compressed_steps=3
 
 
 @pytest.fixture
-def images() -> Images:
-    generator = torch.Generator().manual_seed(3)
-    x, y = torch.randn(64, 1, 28, 28, generator=generator), torch.randint(0, 10, (64,), generator=generator)
-    return Images(x, y, x[:40], y[:40])
-
-
-@pytest.fixture
 def coder() -> Autoencoder:
     torch.manual_seed(0)
     return Autoencoder()
