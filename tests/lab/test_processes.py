@@ -13,7 +13,7 @@ import pytest
 
 from p4reduce_lab import processes as children_module
 from p4reduce_lab import reaper
-from p4reduce_lab.processes import Children, ProcessError, terminable
+from p4reduce_lab.processes import Children, ProcessError, follow, terminable
 from rigs.limits import LIMIT_S
 
 SLEEPER = [sys.executable, "-u", "-c", "print('here'); import time; time.sleep(600)"]
@@ -65,6 +65,22 @@ def test_errors_name_the_child_and_the_end_of_its_log(tmp_path: Path, monkeypatc
     monkeypatch.setattr(reaper, "_MODULE", "nowhere.at_all")
     with pytest.raises(RuntimeError, match="nowhere.at_all` did not start"), Children(tmp_path):
         raise AssertionError("the block began")
+
+
+@pytest.mark.processes
+def test_the_lines_of_children_are_followed_until_all_end_or_one_fails_or_nothing_comes(tmp_path: Path) -> None:
+    lines: list[tuple[int, str]] = []
+    with Children(tmp_path) as children:
+        both = [children.start(name, ["sh", "-c", f"echo {name}; printf the-last"]) for name in ("a", "b")]
+        follow(both, lambda number, line: lines.append((number, line)))
+        assert sorted(lines) == [(0, "a"), (0, "the-last"), (1, "b"), (1, "the-last")]
+        sleeper = children.start("sleeper", SLEEPER)
+        for limit, words in ({"timeout_s": 0.1}, "still ran after"), ({"stall_s": 0.1}, "wrote nothing for"):
+            with pytest.raises(ProcessError, match=f"sleeper {words} 0.1 s"):
+                follow([sleeper], lambda number, line: None, **limit)
+        failing = children.start("failing", ["false"])
+        with pytest.raises(ProcessError, match="failing failed with status 1"):
+            follow([sleeper, failing], lambda number, line: None)
 
 
 @pytest.mark.processes

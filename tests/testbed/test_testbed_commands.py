@@ -12,7 +12,7 @@ import pytest
 from p4reduce_controller import config
 from p4reduce_lab import targets
 from p4reduce_lab.errors import MissingToolError
-from p4reduce_lab.shaping import Shape, qdiscs
+from p4reduce_lab.shaping import Shape, nft_rules, qdiscs
 from p4reduce_testbed.cli import TOPOLOGIES, _load, fill_in
 from p4reduce_testbed.errors import TopologyError
 from p4reduce_testbed.mininet_network import import_mininet
@@ -102,6 +102,12 @@ def test_bmv2_gets_general_options_before_its_own(monkeypatch: pytest.MonkeyPatc
 def test_rate_then_delay_on_a_device(shape: Shape, netem_loss: float, commands: list[str]) -> None:
     given = [" ".join(command) for command in qdiscs(shape, "eth0", netem_loss)]
     assert given == [f"tc qdisc replace dev eth0 {command}" for command in commands]
+
+
+def test_loss_drops_that_share_at_each_hook() -> None:
+    rules = nft_rules(["down", "up"], 0.5, ("ingress",))
+    assert rules.count("numgen random mod 100000 < 500 counter drop") == 2
+    assert all(f'hook ingress device "{name}"' in rules for name in ("down", "up"))
 
 
 def test_only_known_placeholders_are_replaced(topology: Topology) -> None:

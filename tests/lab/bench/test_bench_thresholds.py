@@ -135,6 +135,7 @@ def test_a_run_writes_every_single_value_and_plots_what_has_an_axis(tmp_path: Pa
     at = ({"density": density, "pattern": "random"} for density in (0.1, 0.01, 1.0))
     points = [Series("some", "p4reduce", "100 Mbit/s", "ms", [1.0, 2.0, 4.0], each) for each in at]
     assert report.draw(tmp_path, points[:1]) == [], "a single point"
+    points.append(Series("all", "gloo", "100 Mbit/s", "ms", [9.0], {"density": 1.0}))
     assert report.draw(tmp_path, points) == [tmp_path / "density.png"]
     assert (tmp_path / "density.png").read_bytes().startswith(b"\x89PNG")
 
