@@ -13,15 +13,13 @@ import argparse
 
 import torch
 import torch.distributed as dist
-from sklearn.datasets import load_digits
 from torch import nn
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
+from train import digits
 
 import p4reduce
 from p4reduce.compressors.all_reduce import all_reduce_compressed
-
-TEST_IMAGES = 360
 
 settings = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 settings.add_argument("--method", choices=["diloco", "ddp"], default="diloco")
@@ -33,14 +31,6 @@ settings.add_argument("--lr", type=float, default=0.002, help="of AdamW")
 settings.add_argument("--outer-lr", type=float, default=0.7)
 settings.add_argument("--outer-momentum", type=float, default=0.9)
 settings.add_argument("--seed", type=int, default=0)
-
-
-def digits():
-    """Return images float32 [n, 64] and labels int64 [n], first for training, then for testing."""
-    pixels, labels = load_digits(return_X_y=True)
-    order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))
-    x, y = torch.tensor(pixels, dtype=torch.float32)[order] / 16, torch.tensor(labels)[order]
-    return (x[:-TEST_IMAGES], y[:-TEST_IMAGES]), (x[-TEST_IMAGES:], y[-TEST_IMAGES:])
 
 
 class Outer:
@@ -75,7 +65,9 @@ def main(args):
     (x, y), (x_test, y_test) = digits()
     rank, ranks = dist.get_rank(), dist.get_world_size()
     x, y = x[rank::ranks], y[rank::ranks]
-    model = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 10))
+    model = nn.Sequential(
+        nn.Flatten(), nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 10)
+    )
     comm = dist.group.WORLD.join()
     compressor = p4reduce.AdaComp() if args.adacomp else None
     trained, outer, hook = model, None, None

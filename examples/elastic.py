@@ -10,7 +10,6 @@ with --fallback gloo they continue without it until it is back.
 """
 
 import argparse
-import gc
 import hashlib
 import os
 from pathlib import Path
@@ -20,6 +19,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
+from train import run
 
 import p4reduce
 from p4reduce.compressors import by_name
@@ -111,9 +111,4 @@ def main(args):
 
 
 if __name__ == "__main__":
-    dist.init_process_group("gloo")
-    torch.set_num_threads(1)
-    main(settings.parse_args())
-    gc.collect()  # gloo's threads must release the last tensors before the interpreter ends
-    dist.barrier()
-    dist.destroy_process_group()
+    run(main, settings.parse_args())

@@ -19,7 +19,6 @@ The images are downloaded once (12 MB) into --cache. report.json and, with matpl
 
 import argparse
 import copy
-import gc
 import json
 from pathlib import Path
 
@@ -173,9 +172,6 @@ def write(args, data, ranks, opponents, report):
 
 
 if __name__ == "__main__":
-    dist.init_process_group("gloo")
-    torch.set_num_threads(1)
-    main(settings.parse_args())
-    gc.collect()  # gloo's threads must release the last tensors before the interpreter ends
-    dist.barrier()
-    dist.destroy_process_group()
+    from train import run
+
+    run(main, settings.parse_args())

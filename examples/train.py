@@ -20,7 +20,6 @@ import gc
 
 import torch
 import torch.distributed as dist
-from sklearn.datasets import load_digits
 from torch import nn
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
@@ -70,6 +69,8 @@ class Net(nn.Module):
 
 def digits():
     """Return images float32 [n, 1, 8, 8] and labels int64 [n], first for training, then for testing."""
+    from sklearn.datasets import load_digits  # here: other examples use `run` alone
+
     pixels, labels = load_digits(return_X_y=True)
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))  # one split for all seeds
     x = torch.tensor(pixels, dtype=torch.float32).view(-1, 1, 8, 8)[order] / 16

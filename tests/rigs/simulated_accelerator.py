@@ -22,6 +22,8 @@ from typing import Any
 
 import torch
 
+from p4reduce.pytorch.staging import Accelerator
+
 Schedule = str | int
 
 
@@ -101,8 +103,8 @@ class OrderedFuture(torch.futures.Future):  # type: ignore[type-arg, misc]
         return child
 
 
-class SimulatedAccelerator:
-    """One device, whose tensors `tensor` makes; an `Accelerator` of p4reduce.pytorch.staging."""
+class SimulatedAccelerator(Accelerator):
+    """One device, whose tensors `tensor` makes."""
 
     def __init__(self, schedule: Schedule = "lazy", forget: int | None = None) -> None:
         self.calls: list[str] = []

@@ -41,32 +41,17 @@ class CollectiveOutcome:
     """[blocks, block_words], big-endian words."""
 
 
-@dataclass(frozen=True)
 class ResyncedCollective:
-    """A collective whose outcome this rank did not get from its own rounds on the switch."""
+    """A collective whose outcome this rank did not get from its own rounds on the switch; a FinishedCollective."""
 
-    call: Call
-    blocks: Blocks
-    outcome: CollectiveOutcome
-
-    @property
-    def refusals(self) -> Mapping[int, Reason]:
-        """The ranks that could not take part, and why."""
-        return self.outcome.refusals
-
-    @property
-    def agreed_exponents(self) -> NDArray[np.uint8]:
-        """[blocks]: the exponent agreed for each block."""
-        return self.outcome.exponents
-
-    @property
-    def sums(self) -> Words:
-        """[blocks, block_words]: the big-endian words as summed."""
-        return self.outcome.sums
+    def __init__(self, call: Call, blocks: Blocks, outcome: CollectiveOutcome) -> None:
+        self.call, self.refusals = call, outcome.refusals
+        self.agreed_exponents, self.sums = outcome.exponents, outcome.sums
+        self._blocks = blocks
 
     def result(self) -> list[Any]:
         """Return the summed tensors."""
-        return self.blocks.decode(self.outcome.sums, self.outcome.exponents)
+        return self._blocks.decode(self.sums, self.agreed_exponents)
 
 
 class FinishedCollective(Protocol):

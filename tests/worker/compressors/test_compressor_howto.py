@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from p4reduce.compressors import by_name, registry
+from p4reduce.compressors import by_name, interface
 from p4reduce.compressors.all_reduce import all_reduce_compressed
 from p4reduce.testing.local_group import LocalGroup
 from rigs.limits import LIMIT_S
@@ -34,7 +34,7 @@ def blocks(heading: str, language: str) -> list[str]:
 @pytest.fixture
 def howto(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
     """The names that the example and its test define."""
-    monkeypatch.setattr(registry, "_classes", dict(registry._classes))  # what it registers goes again
+    monkeypatch.setattr(interface, "_classes", dict(interface._classes))  # what it registers goes again
     module = types.ModuleType("howto")
     monkeypatch.setitem(sys.modules, "howto", module)
     for text in blocks(HOWTO, "python"):
@@ -66,7 +66,7 @@ def test_the_example_resumes_from_a_checkpoint(howto: dict[str, Any]) -> None:
 def test_the_table_names_every_compressor_with_its_forms() -> None:
     rows = [[cell.strip(" `") for cell in line.split("|")] for line in section("The compressors").splitlines()]
     table = {row[1]: (row[2], row[4]) for row in rows if len(row) == 8}
-    for name, cls in registry._classes.items():
+    for name, cls in interface._classes.items():
         forms = "" if name == "none" else ", ".join(cls.forms)
         assert table[name] == (cls.__name__, forms)
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from p4reduce import compressors
-from p4reduce.compressors import Policy, by_name, register, registry
+from p4reduce.compressors import Policy, by_name, interface, register
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_errors_name_the_wrong_option(name: str, options: dict[str, Any], words:
 
 
 def test_a_class_of_the_user_is_registered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "_classes", dict(registry._classes))
+    monkeypatch.setattr(interface, "_classes", dict(interface._classes))
 
     @register("own")
     class Own(compressors.ScaleCom):

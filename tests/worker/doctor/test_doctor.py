@@ -22,9 +22,8 @@ import p4reduce
 from p4reduce import transport
 from p4reduce.doctor import checks as checks_module
 from p4reduce.doctor import ping
-from p4reduce.doctor.checks import CHECKS, RankSpec, run_checks
+from p4reduce.doctor.checks import CHECKS, Check, RankSpec, Status, run_checks
 from p4reduce.doctor.cli import doctor
-from p4reduce.doctor.report import Check, Status
 from p4reduce_contracts.jobs.answers import JoinTicket
 from p4reduce_contracts.jobs.client import JobClient
 from p4reduce_contracts.wire import SMALL

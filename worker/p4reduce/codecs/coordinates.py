@@ -16,6 +16,7 @@ tensor needs an end-of-bin entry for about one bin in forty.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
@@ -109,23 +110,15 @@ class Part(NamedTuple):
     sender: int | None  #: the only rank that sends any, None: every rank does
 
 
+@dataclass(frozen=True, eq=False)
 class RanksCoordinates:
-    """What the ranks sent of one tensor: all of them in their order, or the one sender.
+    """What the ranks sent of one tensor: all of them in their order, or the one sender."""
 
-    `indices` and `signs` are those of all ranks, one after the other, each up to its place in `ends`, [ranks], and with
-    its own of `scales`, float64 [ranks].
-    """
-
-    def __init__(
-        self,
-        elements: int,
-        indices: NDArray[np.int64],
-        signs: NDArray[np.int8],
-        ends: NDArray[np.int64],
-        scales: NDArray[np.float64],
-    ) -> None:
-        self.elements = elements
-        self.indices, self.signs, self.ends, self.scales = indices, signs, ends, scales
+    elements: int
+    indices: NDArray[np.int64]  #: of all ranks, one after the other
+    signs: NDArray[np.int8]  #: as many
+    ends: NDArray[np.int64]  #: [ranks]: where each one's end
+    scales: NDArray[np.float64]  #: [ranks]
 
     @staticmethod
     def of(elements: int, ranks: Sequence[Coordinates]) -> RanksCoordinates:
@@ -209,7 +202,7 @@ def _decode_ranks(data: NDArray[np.uint8], parts: Sequence[Part]) -> tuple[list[
     table = np.array(rows, np.int64).reshape(-1, 3)
     scales = np.zeros((len(parts), ranks))
     begin, counts, end, ends = np.zeros((4, len(parts), ranks), np.int64)
-    entries, longest, bad_part = kernels.read_headers_all(data, table, begin, scales, counts, end)
+    entries, longest, bad_part = kernels.read_headers(data, table, begin, scales, counts, end)
     if entries < 0:
         raise InvalidTensorError(
             f"{counts[bad_part, longest]} entries for a tensor of {parts[bad_part].elements} elements "
@@ -219,7 +212,7 @@ def _decode_ranks(data: NDArray[np.uint8], parts: Sequence[Part]) -> tuple[list[
         data = np.pad(data, ((0, 0), (0, longest - data.shape[1])))
     indices, signs = np.empty(entries, np.int64), np.empty(entries, np.int8)
     tensor_ends = np.empty(len(parts), np.int64)
-    bad, bad_part = kernels.decode_all(data, table, begin, counts, indices, signs, ends, tensor_ends)
+    bad, bad_part = kernels.decode(data, table, begin, counts, indices, signs, ends, tensor_ends)
     if bad == kernels.NO_ELEMENT:
         raise InvalidTensorError(f"entries of no bin of {table[bad_part, 1]} elements: the ranks encode differently")
     if bad >= 0:

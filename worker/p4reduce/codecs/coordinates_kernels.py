@@ -90,126 +90,45 @@ def _word(row: Bytes, at: int) -> int:
 
 
 @kernel(
-    "UniTuple(int64, 2)(Array(uint8, 2, 'C', True), int64[::1], int64, int64, float64[::1], int64[::1], int64[::1])"
-)
-def read_headers(
-    data: Bytes,
-    begin: Indices,
-    size: int,
-    most_bytes: int,
-    scales: NDArray[np.float64],
-    counts: Indices,
-    end: Indices,
-) -> tuple[int, int]:
-    """Read the headers of the tensor that begins at `begin` of each rank's row.
-
-    Writes each rank's scale, its number of entries of `size` bytes, and the place behind them. Returns the number of
-    all ranks' entries and the last of those places; for a header that is no encoding (a scale that is not finite, more
-    than `most_bytes`) -1 and its rank.
-    """
-    entries = longest = 0
-    for rank in range(len(begin)):
-        bits = np.uint32(_word(data[rank], begin[rank]))
-        scales[rank] = bits.view(np.float32)
-        counts[rank] = _word(data[rank], begin[rank] + 4)
-        end[rank] = begin[rank] + HEADER_BYTES + size * counts[rank]
-        if end[rank] - begin[rank] > most_bytes or bits >> np.uint32(23) & np.uint32(0xFF) == 0xFF:
-            return -1, rank
-        entries += counts[rank]
-        longest = max(longest, end[rank])
-    return entries, longest
-
-
-@kernel(
     "UniTuple(int64, 3)(Array(uint8, 2, 'C', True), int64[:, ::1], int64[:, ::1], float64[:, ::1], int64[:, ::1],"
     " int64[:, ::1])"
 )
-def read_headers_all(
+def read_headers(
     data: Bytes, parts: Indices, begin: Indices, scales: NDArray[np.float64], counts: Indices, end: Indices
 ) -> tuple[int, int, int]:
-    """Read the headers of several tensors, [tensors, ranks] each; see `read_headers`.
+    """Read the headers of several tensors, which lie one after the other in each rank's row; [tensors, ranks] each.
 
     `parts`: elements, bin length and sender of each tensor, -1 for all ranks. `begin`: where the first begins, in its
-    first row; the others are written. What is not sent has no entries. Returns the number of all entries, the last
-    place and -1; for a header that is no encoding -1, its rank and its tensor.
+    first row. Writes the others' beginnings, each rank's scale, its number of entries, and the place behind them; what
+    is not sent has no entries. Returns the number of all entries, the last of those places and -1; for a header that is
+    no encoding (a scale that is not finite, more bytes than the tensor's longest encoding) -1, its rank and its tensor.
     """
     entries = longest = 0
     for p in range(len(parts)):
         elements, length, sender = parts[p, 0], parts[p, 1], parts[p, 2]
         size = 1 if length < SHORT_BIN else 2
         most = HEADER_BYTES + size * (elements + (elements + length - 1) // length)
-        first, last = (0, len(data)) if sender < 0 else (sender, sender + 1)
         for rank in range(len(data)):
-            if p:
-                begin[p, rank] = end[p - 1, rank]
-            end[p, rank] = begin[p, rank]
-        found, reached = read_headers(
-            data[first:last], begin[p, first:last], size, most, scales[p, first:last], counts[p, first:last],
-            end[p, first:last],
-        )  # fmt: skip
-        if found < 0:
-            return -1, first + reached, p
-        entries += found
-        longest = max(longest, reached)
-    return entries, longest, -1
-
-
-@kernel(
-    "int64(Array(uint8, 2, 'C', True), int64[::1], int64[::1], int64, int64, int64, int64[::1], int8[::1], int64[::1])"
-)
-def decode(
-    data: Bytes,
-    begin: Indices,
-    counts: Indices,
-    size: int,
-    bin_length: int,
-    elements: int,
-    indices: Indices,
-    signs: Signs,
-    ends: Indices,
-) -> int:
-    """Write the coordinates of the tensor that begins at `begin` of each rank's row; return -1.
-
-    `counts`: the entries of each rank, all of them in the row, with `size` (1 or 2) bytes each. `indices` and `signs`
-    have a place for each entry of all ranks. Those of the ranks are written one after the other, each up to its place
-    in `ends`. Returns instead, of the first entry that is no encoding, the element that it stands for, which is beyond
-    `elements`, or NO_ELEMENT.
-    """
-    count = 0
-    for rank in range(len(begin)):
-        row = data[rank]
-        at = begin[rank] + HEADER_BYTES
-        start = 0
-        last = -1  # the offset of the entry before; of an end of bin, below all
-        for _ in range(counts[rank]):
-            entry = int(row[at])
-            if size == 2:
-                entry |= int(row[at + 1]) << 8
-            at += size
-            code, offset = entry & 3, entry >> 2
-            if code == _END:
-                start += (offset + 1) * bin_length
-                last = -1
+            at = end[p - 1, rank] if p else begin[p, rank]
+            begin[p, rank] = end[p, rank] = at
+            if sender >= 0 and rank != sender:
                 continue
-            if offset <= last:
-                start += bin_length
-            last = offset
-            if code == _UNUSED or offset >= bin_length:
-                return NO_ELEMENT
-            if start + offset >= elements:
-                return start + offset
-            indices[count] = start + offset
-            signs[count] = 1 - 2 * code
-            count += 1
-        ends[rank] = count
-    return -1
+            bits = np.uint32(_word(data[rank], at))
+            scales[p, rank] = bits.view(np.float32)
+            counts[p, rank] = _word(data[rank], at + 4)
+            end[p, rank] = at + HEADER_BYTES + size * counts[p, rank]
+            if end[p, rank] - at > most or bits >> np.uint32(23) & np.uint32(0xFF) == 0xFF:
+                return -1, rank, p
+            entries += counts[p, rank]
+            longest = max(longest, end[p, rank])
+    return entries, longest, -1
 
 
 @kernel(
     "UniTuple(int64, 2)(Array(uint8, 2, 'C', True), int64[:, ::1], int64[:, ::1], int64[:, ::1], int64[::1], int8[::1],"
     " int64[:, ::1], int64[::1])"
 )
-def decode_all(
+def decode(
     data: Bytes,
     parts: Indices,
     begin: Indices,
@@ -219,24 +138,46 @@ def decode_all(
     ends: Indices,
     tensor_ends: Indices,
 ) -> tuple[int, int]:
-    """Write the coordinates of several tensors one after the other, up to their places in `tensor_ends`; see `decode`.
+    """Write the coordinates of several tensors one after the other, up to their places in `tensor_ends`.
 
-    `ends`, [tensors, ranks], counts from the tensor's first. Returns -1 and 0, or what `decode` returns of a tensor and
-    its number.
+    `parts`, `begin` and `counts` are those of `read_headers`; all entries are in the rows. `indices` and `signs` have a
+    place for each entry of all ranks. Those of a tensor's ranks are written one after the other, each up to its place
+    in `ends`, [tensors, ranks], which counts from the tensor's first. Returns -1 and 0, or of the first entry that is
+    no encoding the element that it stands for, which the tensor does not have, or NO_ELEMENT, and its tensor.
     """
-    at = 0
+    count = first = 0
     for p in range(len(parts)):
-        elements, length, sender = parts[p, 0], parts[p, 1], parts[p, 2]
-        size = 1 if length < SHORT_BIN else 2
-        first, last = (0, len(data)) if sender < 0 else (sender, sender + 1)
-        bad = decode(
-            data[first:last], begin[p, first:last], counts[p, first:last], size, length, elements, indices[at:],
-            signs[at:], ends[p, first:last],
-        )  # fmt: skip
-        if bad != -1:
-            return bad, p
-        at += ends[p, last - 1]
-        tensor_ends[p] = at
+        elements, bin_length, sender = parts[p, 0], parts[p, 1], parts[p, 2]
+        size = 1 if bin_length < SHORT_BIN else 2
+        for rank in range(len(data)):
+            if sender >= 0 and rank != sender:
+                continue
+            row = data[rank]
+            at = begin[p, rank] + HEADER_BYTES
+            start = 0
+            last = -1  # the offset of the entry before; of an end of bin, below all
+            for _ in range(counts[p, rank]):
+                entry = int(row[at])
+                if size == 2:
+                    entry |= int(row[at + 1]) << 8
+                at += size
+                code, offset = entry & 3, entry >> 2
+                if code == _END:
+                    start += (offset + 1) * bin_length
+                    last = -1
+                    continue
+                if offset <= last:
+                    start += bin_length
+                last = offset
+                if code == _UNUSED or offset >= bin_length:
+                    return NO_ELEMENT, p
+                if start + offset >= elements:
+                    return start + offset, p
+                indices[count] = start + offset
+                signs[count] = 1 - 2 * code
+                count += 1
+            ends[p, rank] = count - first
+        tensor_ends[p] = first = count
     return -1, 0
 
 

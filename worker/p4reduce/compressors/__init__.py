@@ -2,9 +2,8 @@
 
 from p4reduce.compressors.block_sparsifier import BlockSparsifier
 from p4reduce.compressors.forms import Form, Integers, Stream, Support, Values
-from p4reduce.compressors.interface import Compressor
+from p4reduce.compressors.interface import Compressor, by_name, register
 from p4reduce.compressors.policy import Policy
-from p4reduce.compressors.registry import by_name, register
 from p4reduce.compressors.step import Answer, Compressed, Decompressed, ParameterState, Step
 
 # isort: split

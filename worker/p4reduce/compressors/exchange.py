@@ -5,24 +5,42 @@
     second            only for parameters in a form that takes two: in the form shared the values at the leader's choice
 
 Every piece is part of a segment of one collective on the switch. `exchange` is a generator, so that the same code runs
-over a communicator (all_reduce.py) and, where one process has many ranks, without one (the lab's in_process.py). The
+over a communicator (all_reduce.py) and, where one process has many ranks, without one (testing/in_process.py). The
 compressor changes in one place, at the end: a failure before it leaves it unchanged.
+
+Momentum correction: each rank compresses the moving average of its own gradients, its velocity.
+
+Source: Lin et al., "Deep Gradient Compression", ICLR 2018, sections 3.2 (momentum correction) and 3.3 (momentum factor
+masking); the text was not at hand (unverified). For one parameter of one rank, with momentum m, velocity v and gradient
+g (all element-wise):
+
+    v <- m v + (1 - m) g          as Adam's first moment, without bias correction
+    compress v in place of g; what a dense parameter sends is v too
+    v <- 0                        where something was sent of a compressed parameter
+
+The optimizer must have no first moment of its own: AdamW(betas=(0.0, beta2)), SGD(momentum=0). The paper's v is that of
+SGD with momentum, m v + g; the one here is 1 - m times as large, so SGD needs a learning rate 1 / (1 - m) times as
+large. Every all-reduce is a step: of gradients that are accumulated over several backward passes, all-reduce the last
+(`no_sync` of DistributedDataParallel).
+
+A rank whose gradient is all zero (a layer that was not used) compresses zeros and keeps v, as an optimizer keeps the
+moment of a parameter without a gradient.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import Any, Final
 
 import numpy as np
 import torch
 
 from p4reduce.codecs import Segment
-from p4reduce.compressors.forms import Dense, Form, Message, MessageExchange, Piece, RankMetadata
+from p4reduce.compressors.forms import Dense, Form, Message, Piece, RankMetadata
 from p4reduce.compressors.interface import Compressor
-from p4reduce.compressors.momentum import forget_sent, next_velocity
-from p4reduce.compressors.step import Answer, Step, is_finite
+from p4reduce.compressors.step import Answer, Decompressed, ParameterState, Step, is_finite
 from p4reduce.errors import InvalidTensorError, NotFiniteError
 from p4reduce.group import Group
 
@@ -65,7 +83,7 @@ def exchange(
     types = {key: tensor.dtype for key, tensor in gradients.items()}
     gradients = {key: tensor.float() for key, tensor in gradients.items()}
     velocities = {
-        key: next_velocity(key, compressor.state_of(key), tensor, compressor.momentum)
+        key: _next_velocity(key, compressor.state_of(key), tensor, compressor.momentum)
         for key, tensor in gradients.items()
         if compressor.momentum and bool(tensor.any())
     }
@@ -96,7 +114,7 @@ def exchange(
         key: steps[key].state.after(done[key]) if key in done else compressor.state_of(key).after_dense()
         for key in gradients
     }
-    forget_sent(velocities, steps, done)
+    _forget_sent(velocities, steps, done)
     after |= {key: replace(after[key], velocity=velocity.view(-1)) for key, velocity in velocities.items()}
     compressor.commit_step(after)
     return outcome
@@ -116,6 +134,32 @@ def check_gradients(gradients: Gradients) -> None:
             f"the gradient of {', '.join(bad)} holds a NaN or an infinity: lower the learning rate, or skip this step "
             "on all ranks"
         )
+
+
+def _next_velocity(key: str, state: ParameterState, gradient: torch.Tensor, momentum: float) -> torch.Tensor:
+    """Return the velocity after a gradient, a new tensor in its shape, float32.
+
+    Raises InvalidTensorError when gradient and velocity differ in length, or the velocity is no longer finite.
+    """
+    flat = gradient.detach().reshape(-1)
+    before = torch.zeros_like(flat) if state.velocity is None else state.velocity
+    if before.numel() != flat.numel():
+        raise InvalidTensorError(
+            f"gradient of {key!r} has {flat.numel()} elements, its velocity {before.numel()}: "
+            "load the state of the same model"
+        )
+    velocity = before.lerp(flat, 1 - momentum)
+    if not is_finite(velocity):
+        raise InvalidTensorError(f"the velocity of {key!r} overflows float32: lower the learning rate or clip")
+    return velocity.view(gradient.shape)
+
+
+def _forget_sent(
+    velocities: Mapping[str, torch.Tensor], steps: Mapping[str, Step], done: Mapping[str, Decompressed]
+) -> None:
+    """Set velocities to 0, in place, where something was sent: where the residue is not all of G = R + v."""
+    for key in velocities.keys() & done.keys():
+        velocities[key].view(-1)[done[key].residue != steps[key].add_residue()] = 0
 
 
 def _agree_first(
@@ -144,45 +188,28 @@ def _exchange_messages(
     needs it.
     """
     exchanges = [message.exchange(owner, group) for _, message in messages]
-    answers: dict[int, Any] = {}
-    pieces = _next_pieces(exchanges, dict.fromkeys(range(len(messages))), answers)
-    while True:
-        requested = _segments_of(pieces)
-        request = Request(
-            [kind.segment({messages[i][0]: pieces[i] for i in indices}, owner, group) for kind, indices in requested],
-            name,
-            agreement,
-        )
-        results = yield request
-        received: dict[int, Any] = {}
-        for (kind, indices), result in zip(requested, results, strict=True):
-            received |= zip(indices, kind.answers([pieces[i] for i in indices], result, group), strict=True)
-        pieces = _next_pieces(exchanges, received, answers)
-        if not pieces:
+    answers: list[Any] = [None] * len(messages)  # what each exchange is sent next, and in the end what it returned
+    going: Sequence[int] = range(len(messages))
+    for collective in count():
+        pieces: dict[int, Piece] = {}
+        for index in going:
+            try:
+                pieces[index] = exchanges[index].send(answers[index])
+            except StopIteration as finished:
+                answers[index] = finished.value
+        if collective and not pieces:
             break
-        name, agreement = f"values of {name}", ""
-    return [answers[index] for index in range(len(messages))]
-
-
-def _next_pieces(
-    exchanges: Sequence[MessageExchange], received: Mapping[int, Any], answers: dict[int, Any]
-) -> dict[int, Piece]:
-    """Pass each result to its exchange; return the next pieces, or store the answer in `answers`.
-
-    All by index in `exchanges`.
-    """
-    pieces = {}
-    for index in sorted(received):
-        try:
-            pieces[index] = exchanges[index].send(received[index])
-        except StopIteration as arrived:
-            answers[index] = arrived.value
-    return pieces
-
-
-def _segments_of(pieces: Mapping[int, Piece]) -> list[tuple[type[Piece], list[int]]]:
-    """Return which pieces make up each segment of a collective, in the order in which the segments lie there."""
-    together: dict[Hashable, list[int]] = {}
-    for index in sorted(pieces, key=lambda index: (pieces[index].order, index)):
-        together.setdefault(pieces[index].segment_key, []).append(index)
-    return [(type(pieces[indices[0]]), indices) for indices in together.values()]
+        together: dict[Hashable, dict[int, Piece]] = {}  # by segment, in the order in which the segments lie there
+        for index, piece in sorted(pieces.items(), key=lambda one: one[1].order):
+            together.setdefault(piece.segment_key, {})[index] = piece
+        kinds = [(type(next(iter(own.values()))), own) for own in together.values()]
+        results = yield Request(
+            [kind.segment({messages[i][0]: piece for i, piece in own.items()}, owner, group) for kind, own in kinds],
+            f"values of {name}" if collective else name,
+            "" if collective else agreement,
+        )
+        for (kind, own), result in zip(kinds, results, strict=True):
+            for index, answer in zip(own, kind.answers([*own.values()], result, group), strict=True):
+                answers[index] = answer
+        going = [*pieces]
+    return answers

@@ -13,8 +13,8 @@ states; a compressor makes no collective calls.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
-from typing import ClassVar
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import torch
@@ -23,18 +23,18 @@ from numpy.typing import NDArray
 from p4reduce.codecs import coordinates
 from p4reduce.compressors.forms import Form
 from p4reduce.compressors.policy import Policy
-from p4reduce.compressors.states import ParameterStates
 from p4reduce.compressors.step import Answer, Compressed, Decompressed, ParameterState, Step
 from p4reduce.group import Group
 
+_UNSEEN = ParameterState()
 AUTO = "auto"
 """Instead of a form: a method of several chooses for each parameter and step."""
 
 
-class Compressor(ParameterStates, ABC):
+class Compressor(ABC):
     """A compression method, with its state of one rank's parameters.
 
-    A subclass names its `forms` and implements `compress` and `decompress`; `@register` (registry.py) gives it its
+    A subclass names its `forms` and implements `compress` and `decompress`; `@register` gives it its
     `name`. The other methods have defaults for a method that needs no more.
     """
 
@@ -48,7 +48,7 @@ class Compressor(ParameterStates, ABC):
 
         `momentum`: of momentum correction (Lin et al., Deep Gradient Compression, ICLR 2018, section 3.2), from 0 to
         less than 1; 0: none. Each rank compresses the moving average of its own gradients, for an optimizer without a
-        first moment, `AdamW(betas=(0.0, beta2))` or `SGD(momentum=0)` (momentum.py).
+        first moment, `AdamW(betas=(0.0, beta2))` or `SGD(momentum=0)` (exchange.py).
         """
         known = (AUTO, *self.forms) if len(self.forms) > 1 else self.forms
         if form not in known:
@@ -59,7 +59,8 @@ class Compressor(ParameterStates, ABC):
             raise ValueError(f"policy is {policy!r}; give a Policy, and other settings by name")
         if not 0 <= momentum < 1:
             raise ValueError(f"momentum is {momentum:g}; give 0 or more, less than 1")
-        super().__init__(momentum)
+        self.momentum = momentum
+        self._states: dict[str, ParameterState] = {}  # by name: DDP rebuilds its buckets after the first step
         self.policy = policy
         self.form = form
         self.warmup_steps = warmup_steps
@@ -85,6 +86,81 @@ class Compressor(ParameterStates, ABC):
     ) -> dict[str, Decompressed]:
         """Decompress a bucket's parameters; as `compress_all`."""
         return {key: self.decompress(step, compressed[key], answers[key]) for key, step in steps.items()}
+
+    # ----- state
+
+    def state_of(self, key: str) -> ParameterState:
+        """Return the state of this parameter."""
+        return self._states.get(key, _UNSEEN)
+
+    def commit_step(self, states: Mapping[str, ParameterState]) -> None:
+        """Store the states after a step of these parameters; nothing else in a step changes state."""
+        self._states.update(states)
+
+    def residue(self, key: str) -> torch.Tensor | None:
+        """Return what is kept back of `key` for later steps, float32 [elements]; None before its first step."""
+        return self.state_of(key).residue
+
+    def residue_norm(self) -> float:
+        """Return the L2 norm of everything kept back for later steps."""
+        squares = [float(residue.double().square().sum()) for residue in self._residues().values()]
+        return float(sum(squares) ** 0.5)
+
+    def rate_of(self, *keys: str) -> float:
+        """Return 32 D / bits sent of these parameters (all of them without keys), over every compressed step so far.
+
+        Bits as the method's paper counts them, not what a switch saw: that is in the communicator's `stats`. NaN
+        before the first step.
+        """
+        counted = [self.state_of(key).bits or (0, 0) for key in (keys or self._states)]
+        sent = sum(bits[1] for bits in counted)
+        return sum(bits[0] for bits in counted) / sent if sent else float("nan")
+
+    @property
+    def effective_compression_rate(self) -> float:
+        """The rate over all parameters that are compressed; see `rate_of`."""
+        return self.rate_of()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return everything a checkpoint needs. Each rank's is its own: residues differ between ranks."""
+        known = self._states.items()
+        return {
+            "compressor": self.name,
+            "residues": {key: residue.clone() for key, residue in self._residues().items()},
+            "momentum": self.momentum,
+            "velocities": {key: state.velocity.clone() for key, state in known if state.velocity is not None},
+            "steps": {key: state.steps for key, state in known},
+            "bits": {key: list(state.bits) for key, state in known if state.bits is not None},
+            "selected": {key: state.selected for key, state in known if state.selected is not None},
+            "scales": {key: state.scale for key, state in known if state.scale is not None},
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore what `state_dict` returned. All ranks must load the same step's state.
+
+        Raises ValueError for the state of another compressor, or of one with momentum where this has none.
+        """
+        if state["compressor"] != self.name:
+            raise ValueError(f"this is the state of {state['compressor']}, not of {self.name}: load it into that")
+        momentum, velocities = state.get("momentum", 0.0), state.get("velocities", {})  # version 0.2 had none
+        if bool(momentum) != bool(self.momentum):
+            raise ValueError(f"this is the state of {self.name} with momentum={momentum:g}: give it the same")
+        residues, bits = state["residues"], state["bits"]
+        scales = state.get("scales", {})  # version 0.1 saved them only of compressors that have any
+        self._states = {
+            key: ParameterState(
+                steps=state["steps"].get(key, 0),
+                residue=residues[key].clone() if key in residues else None,
+                scale=scales.get(key),
+                selected=state.get("selected", {}).get(key),
+                bits=(bits[key][0], bits[key][1]) if key in bits else None,
+                velocity=velocities[key].clone() if key in velocities else None,
+            )
+            for key in {**state["steps"], **residues, **scales}
+        }
+
+    def _residues(self) -> dict[str, torch.Tensor]:
+        return {key: state.residue for key, state in self._states.items() if state.residue is not None}
 
     # ----- settings
 
@@ -128,3 +204,36 @@ class Compressor(ParameterStates, ABC):
     def agreement_text(self, states: Iterable[ParameterState]) -> str:
         """Return what must be equal on all ranks before a step; ranks that differ get an error, not other gradients."""
         return f"{self.name}, momentum {self.momentum:g}, steps {[state.steps for state in states]}"
+
+
+Class = TypeVar("Class", bound=type[Compressor])
+
+_classes: dict[str, type[Compressor]] = {}
+
+
+def register(name: str) -> Callable[[Class], Class]:
+    """Register a compressor under a name; a class decorator.
+
+    @register("top-signs")              # then by_name("top-signs", k=25), once the module is imported
+    class TopSigns(Compressor): ...
+
+    Raises ValueError when another has that name.
+    """
+    if not isinstance(name, str):
+        raise ValueError(f'give the compressor a name: @register("...") and not @register on {name!r}')
+
+    def under_this_name(cls: Class) -> Class:
+        known = _classes.setdefault(name, cls)
+        if known is not cls:
+            raise ValueError(f"two compressors are called {name!r}: {known.__name__} and {cls.__name__}")
+        cls.name = name
+        return cls
+
+    return under_this_name
+
+
+def by_name(name: str, /, **options: Any) -> Compressor:
+    """Make the compressor of this name with the keywords of its class. Raises ValueError for an unknown name."""
+    if name not in _classes:
+        raise ValueError(f"unknown compressor {name!r}; known are {', '.join(_classes)}")
+    return _classes[name](**options)

@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any, Final
 
 import numpy as np
@@ -20,7 +21,6 @@ from numpy.typing import NDArray
 from p4reduce.codecs import Int32
 from p4reduce.communicator import Communicator
 from p4reduce.doctor.ping import ping
-from p4reduce.doctor.report import Check, Status
 from p4reduce.errors import GeometryMismatchError, JoinError, P4ReduceError
 from p4reduce.join import join, run_id
 from p4reduce.protocol.deadline import IP_UDP_BYTES
@@ -66,6 +66,28 @@ LEAST_FRAMES: Final = 64
 """Full frames that a socket buffer must hold: the answers to a usual window come all at once."""
 FULL_BLOCKS: Final = 64
 """Blocks of the sum in full frames."""
+
+
+class Status(StrEnum):
+    """How a check went."""
+
+    OK = "ok"
+    WARNING = "warning"
+    """It works, and will be slow or break later."""
+    FAILED = "failed"
+    SKIPPED = "skipped"
+    """It could not be checked."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """The result of one check."""
+
+    name: str
+    status: Status
+    found: str
+    advice: str = ""
+    """What to change; "" when nothing is wrong, or `found` says it already."""
 
 
 @dataclass(frozen=True)

@@ -50,8 +50,7 @@ def doctor(
     It checks certificates, controller, job, frame shape, ping, socket buffers, HELLO, round trips, and sums in small
     and in full frames. The exit status is 0 only if nothing failed.
     """
-    from p4reduce.doctor.checks import RankSpec, run_checks
-    from p4reduce.doctor.report import Status
+    from p4reduce.doctor.checks import RankSpec, Status, run_checks
 
     spec = None
     if job is not None and rank is not None and world_size is not None:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import torch
 
@@ -27,72 +27,44 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 20e-6, 1e-3
 _cuda: Any = torch.cuda  # which is not typed throughout
 
 
-class Accelerator(Protocol):
-    """What staging needs of a device: streams and events with the methods of torch.cuda.Stream and torch.cuda.Event."""
+class Accelerator:
+    """CUDA, by torch.cuda: what staging needs of a device."""
 
     def side_stream(self, device: torch.device) -> Any:
-        """Return a stream for copies."""
-        ...
+        """Return a stream for copies: one of torch's pool, in turn."""
+        return _cuda.Stream(device, priority=-1)
 
     def current_stream(self, device: torch.device) -> Any:
         """Return the stream on which the caller's operations run."""
-        ...
-
-    def on(self, stream: Any) -> AbstractContextManager[Any]:
-        """Make a stream the current one of this thread and its device."""
-        ...
-
-    def event(self) -> Any:
-        """Return an event, with `record(stream)`, `wait(stream)` and `query()`."""
-        ...
-
-    def host_like(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return pinned host memory for a tensor."""
-        ...
-
-    def copy(self, to: torch.Tensor, source: torch.Tensor) -> None:
-        """Begin a copy on the current stream."""
-        ...
-
-    def keep(self, tensor: torch.Tensor, stream: Any) -> None:
-        """Keep the tensor's memory from being used again before what is on the stream now has ended."""
-        ...
-
-    def future(self, device: torch.device) -> torch.futures.Future[Any]:
-        """Return a future whose waiters' streams wait for the current stream of the thread that completes it."""
-        ...
-
-
-class Cuda:
-    """CUDA by torch.cuda."""
-
-    def side_stream(self, device: torch.device) -> Any:
-        return _cuda.Stream(device, priority=-1)  # one of torch's pool, in turn
-
-    def current_stream(self, device: torch.device) -> Any:
         return _cuda.current_stream(device)
 
     def on(self, stream: Any) -> AbstractContextManager[Any]:
+        """Make a stream the current one of this thread and its device."""
         context: AbstractContextManager[Any] = _cuda.stream(stream)
         return context
 
     def event(self) -> Any:
+        """Return an event, with `record(stream)`, `wait(stream)` and `query()`."""
         return _cuda.Event()
 
     def host_like(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return pinned host memory for a tensor."""
         return torch.empty_like(tensor, device="cpu", pin_memory=True)
 
     def copy(self, to: torch.Tensor, source: torch.Tensor) -> None:
+        """Begin a copy on the current stream."""
         to.copy_(source, non_blocking=True)
 
     def keep(self, tensor: torch.Tensor, stream: Any) -> None:
+        """Keep the tensor's memory from being used again before what is on the stream now has ended."""
         tensor.record_stream(stream)
 
     def future(self, device: torch.device) -> torch.futures.Future[Any]:
+        """Return a future whose waiters' streams wait for the current stream of the thread that completes it."""
         return torch.futures.Future(devices=[device])
 
 
-ACCELERATORS: Final[dict[str, Callable[[], Accelerator]]] = {"cuda": Cuda}
+ACCELERATORS: Final[dict[str, Callable[[], Accelerator]]] = {"cuda": Accelerator}
 """By device type: where tensors may be, apart from the CPU."""
 
 

@@ -1,6 +1,6 @@
 """The mean over a ring of hosts, in a codec whose numbers no switch can sum; it needs torch and no switch.
 
-`schedule` has no I/O, `process_group` sends and receives, `hook` is for DistributedDataParallel.
+`schedule` has no I/O, `hook` is for DistributedDataParallel.
 """
 
 from p4reduce.codecs.inceptionn import Inceptionn

@@ -12,22 +12,66 @@ The gradients pass through the process group that DistributedDataParallel has, s
 # objects.
 
 import hashlib
+from collections.abc import Generator
+from datetime import timedelta
 
 import numpy as np
 import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import GradBucket
 
-from p4reduce.codecs.inceptionn import Inceptionn
+from p4reduce.codecs.inceptionn import Bytes, Floats, Inceptionn
 from p4reduce.collective_queue import CollectiveFuture, CollectiveQueue
 from p4reduce.errors import CollectiveError, CommunicatorClosedError, InvalidTensorError
-from p4reduce.ring.process_group import Neighbours
-from p4reduce.ring.schedule import MOST_RANKS, mean_over_ring
+from p4reduce.ring.schedule import MOST_RANKS, Hop, mean_over_ring
 from p4reduce.timeouts import DEFAULT_TIMEOUT_S, Timeout, timeout_seconds
 
 __all__ = ["RingState", "ring_hook"]
 
+_HEAD_TAG, _BODY_TAG = 1, 2
 FINISHED = "this RingState is finished: fix that on all ranks, wrap the module anew and make a new one"
+
+
+class _Neighbours:
+    """This rank and its neighbours in the ring of a process group on the CPU, such as gloo's."""
+
+    def __init__(self, group: dist.ProcessGroup, codec: Inceptionn, timeout_s: float) -> None:
+        """`timeout_s`: of the wait for a neighbour, in each hop."""
+        self._group, self._codec, self._timeout = group, codec, timedelta(seconds=timeout_s)
+        self.rank, self.world_size = group.rank(), group.size()
+        self.bytes_sent = 0
+
+    def run(self, steps: Generator[Hop, Bytes, Floats]) -> Floats:
+        """Return what `steps` return. Raises CollectiveError when a neighbour cannot be reached in time."""
+        try:
+            hop = next(steps)
+            while True:
+                hop = steps.send(self._swap(hop))
+        except StopIteration as finished:
+            mean: Floats = finished.value
+            return mean
+
+    def _swap(self, hop: Hop) -> Bytes:
+        following, before = (self.rank + 1) % self.world_size, (self.rank - 1) % self.world_size
+        try:
+            sent = [
+                self._group.send([torch.from_numpy(part)], following, tag)
+                for part, tag in ((hop.head, _HEAD_TAG), (hop.body, _BODY_TAG))
+                if len(part)
+            ]
+            head = torch.empty(self._codec.head_bytes(hop.elements), dtype=torch.uint8)
+            self._group.recv([head], before, _HEAD_TAG).wait(self._timeout)
+            body = torch.empty(self._codec.body_bytes(head.numpy()), dtype=torch.uint8)
+            if len(body):
+                self._group.recv([body], before, _BODY_TAG).wait(self._timeout)
+            for work in sent:
+                work.wait(self._timeout)
+        except RuntimeError as error:
+            raise CollectiveError(
+                f"the ring broke between rank {self.rank} and rank {before} or {following}: {error}; start all anew"
+            ) from error
+        self.bytes_sent += len(hop.head) + len(hop.body)
+        return np.concatenate([head.numpy(), body.numpy()])
 
 
 class RingState:
@@ -56,7 +100,7 @@ class RingState:
         self.codec = codec
         self.error: BaseException | None = None
         """What the first failed bucket raised; every later one raises it again."""
-        self._neighbours = Neighbours(group, codec, timeout_seconds(timeout_s))
+        self._neighbours = _Neighbours(group, codec, timeout_seconds(timeout_s))
         self._compare_settings(group)
         self._closed = False
         self._queue = CollectiveQueue("p4reduce-ring")

@@ -7,10 +7,10 @@ import secrets
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 from p4reduce.communicator import Communicator
-from p4reduce.testing.reference_switch import ReferenceSwitch
+from p4reduce.testing.reference_switch import ReferenceSwitch, SwitchSide
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.wire import DEFAULT, SECRET_BITS, Geometry
 
@@ -19,12 +19,6 @@ EPOCH: Final = 7
 """Of the leases and of the job in the reference switch; another `switch` has a job like it, with the secrets 0."""
 
 T = TypeVar("T")
-
-
-class SwitchSide(Protocol):
-    """The switch: the reference, or a real pipeline behind an adapter."""
-
-    def process(self, rank: int, payload: bytes) -> list[tuple[int, bytes]]: ...
 
 
 class MemoryTransport:

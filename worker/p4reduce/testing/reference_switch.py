@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 
@@ -21,6 +22,12 @@ from p4reduce_contracts.wire import (
     pack,
     unpack,
 )
+
+
+class SwitchSide(Protocol):
+    """One switch with all ranks: the reference switch, or a pipeline behind an adapter."""
+
+    def process(self, rank: int, payload: bytes) -> list[tuple[int, bytes]]: ...
 
 
 @dataclass

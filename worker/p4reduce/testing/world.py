@@ -19,6 +19,7 @@ from p4reduce.protocol.call import Call
 from p4reduce.protocol.collective import Collective
 from p4reduce.protocol.rtt import RoundTrip
 from p4reduce.stats import CollectiveStats
+from p4reduce.testing.reference_switch import SwitchSide
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.wire import MAX_GROWTH_BYTES
 from p4reduce_runtime.datagrams import ENCAP_BYTES
@@ -50,12 +51,6 @@ class Switches(Protocol):
     def payload(self, frame: bytes) -> bytes:
         """Return the payload of a frame that a switch sent."""
         ...
-
-
-class SwitchSide(Protocol):
-    """One switch with all ranks: the reference switch, or the executed pipeline behind an adapter."""
-
-    def process(self, rank: int, payload: bytes) -> list[tuple[int, bytes]]: ...
 
 
 class OneSwitch:

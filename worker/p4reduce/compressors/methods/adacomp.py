@@ -41,9 +41,8 @@ from numpy.typing import NDArray
 from p4reduce.codecs import coordinates
 from p4reduce.codecs.coordinates import Part, RanksCoordinates
 from p4reduce.compressors.forms import Form, Integers, Message, Stream, lane_width
-from p4reduce.compressors.interface import AUTO
+from p4reduce.compressors.interface import AUTO, register
 from p4reduce.compressors.policy import Policy
-from p4reduce.compressors.registry import register
 from p4reduce.compressors.selection import (
     Selection,
     Selections,
@@ -80,7 +79,7 @@ class AdaComp(SharedSupport):
     ) -> None:
         """`policy` gives L_T (default: 50 for convolutions, 500 for other layers). `levels`: of the form sum.
         `value_bits`: 8, 16 or 32, of the form shared. `momentum`: of momentum correction, for an optimizer without a
-        first moment, `AdamW(betas=(0.0, beta2))` or `SGD(momentum=0)` (momentum.py)."""
+        first moment, `AdamW(betas=(0.0, beta2))` or `SGD(momentum=0)` (exchange.py)."""
         if levels < 1:
             raise ValueError(f"levels is {levels}; give 1 or more")
         super().__init__(policy, form, value_bits=value_bits, warmup_steps=warmup_steps, momentum=momentum)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import ClassVar, NoReturn
 
 from p4reduce.compressors.forms import Form
-from p4reduce.compressors.interface import Compressor
+from p4reduce.compressors.interface import Compressor, register
 from p4reduce.compressors.policy import DENSE, Policy
-from p4reduce.compressors.registry import register
 from p4reduce.compressors.step import Answer, Compressed, Step
 
 

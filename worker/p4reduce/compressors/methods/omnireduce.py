@@ -19,8 +19,8 @@ from typing import Final, Literal, get_args
 import torch
 
 from p4reduce.compressors.block_sparsifier import BlockSparsifier, by_bin
+from p4reduce.compressors.interface import register
 from p4reduce.compressors.policy import Policy
-from p4reduce.compressors.registry import register
 from p4reduce.compressors.step import Step
 from p4reduce.group import Group
 

@@ -12,9 +12,8 @@ import torch
 
 from p4reduce.codecs.formats import levels
 from p4reduce.compressors.forms import Form, Values
-from p4reduce.compressors.interface import Compressor
+from p4reduce.compressors.interface import Compressor, register
 from p4reduce.compressors.policy import Policy
-from p4reduce.compressors.registry import register
 from p4reduce.compressors.step import Answer, Compressed, Decompressed, Step
 from p4reduce.group import Group
 

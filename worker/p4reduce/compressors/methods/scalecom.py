@@ -20,8 +20,8 @@ from typing import ClassVar
 import torch
 
 from p4reduce.compressors.forms import Form
+from p4reduce.compressors.interface import register
 from p4reduce.compressors.policy import Policy
-from p4reduce.compressors.registry import register
 from p4reduce.compressors.selection import Selection, select_by_bin
 from p4reduce.compressors.shared_support import SharedSupport
 from p4reduce.compressors.step import Step
