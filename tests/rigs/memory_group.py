@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from p4reduce.pytorch.fallback import GlooGroup
 from rigs.limits import LIMIT_S
 
 
@@ -34,7 +35,7 @@ class MemoryGroups:
         return told
 
 
-class MemoryGroup:
+class MemoryGroup(GlooGroup):
     def __init__(self, groups: MemoryGroups, rank: int) -> None:
         self._groups, self._rank = groups, rank
         self.patience_s = LIMIT_S

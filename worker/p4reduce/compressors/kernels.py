@@ -180,6 +180,23 @@ def select_all(
     return -1
 
 
+@kernel("int64(float32[::1], int64[::1], float32, int64[::1], int8[::1])")
+def subtract(total: Floats, indices: Indices, amount: np.float32, kept: Indices, signs: NDArray[np.int8]) -> int:
+    """Subtract `amount` times its sign from each of these elements that is not 0, and return how many are not.
+
+    Writes those elements to `kept`, and their signs, -1 or 1, to `signs`.
+    """
+    count = 0
+    for i in range(len(indices)):
+        value = total[indices[i]]
+        sign = np.int8(value > 0) - np.int8(value < 0)
+        kept[count] = indices[i]
+        signs[count] = sign
+        total[indices[i]] = value - np.float32(sign) * amount
+        count += int(sign != 0)
+    return count
+
+
 @kernel("int64(float32[::1], int64[::1], int64[::1], int64[::1], float32[::1], int64[::1], int8[::1], int64[::1])")
 def subtract_all(
     total: Floats,
@@ -191,21 +208,15 @@ def subtract_all(
     signs: NDArray[np.int8],
     kept_ends: Indices,
 ) -> int:
-    """Subtract from the elements chosen of each parameter that are not 0 its own of `amounts` times their sign.
+    """Subtract from the elements chosen of each parameter its own of `amounts`; see `subtract`.
 
-    `begin`: where each parameter begins in `total`. Writes those elements to `kept` and their signs, -1 or 1, to
-    `signs`, one parameter after the other, each up to its place in `kept_ends`, and returns the last of these.
+    `begin`: where each parameter begins in `total`. Writes to `kept` and `signs` one parameter after the other, each up
+    to its place in `kept_ends`, and returns the last of these.
     """
     count = first = 0
     for p in range(len(ends)):
-        own, amount = total[begin[p] :], amounts[p]
-        for index in indices[first : ends[p]]:
-            value = own[index]
-            sign = np.int8(value > 0) - np.int8(value < 0)
-            kept[count] = index
-            signs[count] = sign
-            own[index] = value - np.float32(sign) * amount
-            count += int(sign != 0)
+        chosen = indices[first : ends[p]]
+        count += subtract(total[begin[p] :], chosen, amounts[p], kept[count:], signs[count:])
         kept_ends[p] = count
         first = ends[p]
     return count

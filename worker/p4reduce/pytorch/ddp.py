@@ -59,6 +59,7 @@ from p4reduce.group import group_of
 from p4reduce.pytorch.fallback import check_fallback, fall_back
 from p4reduce.pytorch.staging import OnHost, stage
 from p4reduce.stats import CollectiveStats
+from p4reduce_contracts.ranks import name_ranks
 
 __all__ = ["DDPState", "PassReport", "ddp_hook"]
 
@@ -459,12 +460,8 @@ def _compare_options(comm: Communicator, options: dict[str, tuple[Any, tuple[Any
     for column, (name, (_, choices)) in enumerate(options.items()):
         ranks = {choice: np.flatnonzero(given[:, column] == at).tolist() for at, choice in enumerate(choices)}
         if len(set(given[:, column].tolist())) > 1:
-            said = " and ".join(f"{choice!r} on {_ranks(of)}" for choice, of in ranks.items() if of)
+            said = " and ".join(f"{choice!r} on {name_ranks(of)}" for choice, of in ranks.items() if of)
             raise ValueError(f"DDPState's {name} is {said}: give all ranks the same")
-
-
-def _ranks(ranks: list[int]) -> str:
-    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
 
 
 def _same_part(buffer: torch.Tensor, given: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:

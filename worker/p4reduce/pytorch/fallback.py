@@ -20,7 +20,7 @@ import struct
 import threading
 from collections.abc import Callable, Iterator
 from datetime import timedelta
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -45,7 +45,6 @@ from p4reduce.rejoin import CLOSE_PATIENCE_S, Joiner, Rejoin, check_same_job, ou
 from p4reduce.resync import (
     CollectiveOutcome,
     FinishedCollective,
-    Peers,
     ResyncedCollective,
     pack_progress,
     sync_lagging_ranks,
@@ -63,22 +62,11 @@ _PAUSE_S: Final = 0.5
 _GRACE_S: Final = 30.0
 
 
-class Group(Peers, Protocol):
-    """The ranks, without the switch. Its methods raise RuntimeError when a rank does not come in `patience_s`."""
-
-    patience_s: float
-
-    def largest(self, values: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """Return the elementwise maximum over all ranks."""
-        ...
-
-    def total(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the elementwise sum over all ranks."""
-        ...
-
-
 class GlooGroup:
-    """The ranks over a process group of their own."""
+    """The ranks over a process group of their own, without the switch (see `resync.Peers`).
+
+    Its methods raise RuntimeError when a rank does not come in `patience_s`.
+    """
 
     def __init__(self, group: dist.ProcessGroup, patience_s: float) -> None:
         self._group = group
@@ -119,7 +107,7 @@ def _tensor(data: bytes) -> torch.Tensor:
     return torch.from_numpy(np.frombuffer(data, np.uint8).copy())
 
 
-def sum_blocks(group: Group, blocks: Blocks, block_words: int) -> tuple[NDArray[np.uint8], Words]:
+def sum_blocks(group: GlooGroup, blocks: Blocks, block_words: int) -> tuple[NDArray[np.uint8], Words]:
     """Return the agreed exponents [blocks] and the summed words [blocks, block_words], as the switch would."""
     held = np.where(blocks.nonzero, blocks.exponents + np.uint8(1), 0).astype(np.uint8)
     exponents = group.largest(held) - np.uint8(1)  # 0, held by no rank, becomes UNTOUCHED
@@ -164,7 +152,7 @@ def fall_back(comm: Communicator, peers: dist.ProcessGroup | None) -> None:
 class Fallback:
     """Recovery over a process group (see `communicator.RecoveryPolicy`)."""
 
-    def __init__(self, joiner: Joiner, kept: CollectiveOutcome | None, group: Group) -> None:
+    def __init__(self, joiner: Joiner, kept: CollectiveOutcome | None, group: GlooGroup) -> None:
         """`kept`: of the last collective that this rank ended."""
         self.joiner = joiner
         self.kept = kept
