@@ -40,24 +40,15 @@ __all__ = [
     "join",
 ]
 
-_NEED_TORCH = {
-    "AdaComp": "p4reduce.compressors",
-    "DDPState": "p4reduce.pytorch.ddp",
-    "NoCompression": "p4reduce.compressors",
-    "OmniReduce": "p4reduce.compressors",
-    "Quantize": "p4reduce.compressors",
-    "ScaleCom": "p4reduce.compressors",
-    "ddp_hook": "p4reduce.pytorch.ddp",
-}
-
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:
         """Import what needs torch, and what is rarely used, when it is first used."""
-        if name in _NEED_TORCH:
-            return getattr(import_module(_NEED_TORCH[name]), name)
         if name in ("compressors", "ring"):
             return import_module(f"p4reduce.{name}")
         if name == "__version__":
             return import_module("importlib.metadata").version("p4reduce")
+        if name in __all__:
+            module = "p4reduce.pytorch.ddp" if name in ("DDPState", "ddp_hook") else "p4reduce.compressors"
+            return getattr(import_module(module), name)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -12,7 +12,7 @@ import functools
 import json
 import os
 import tempfile
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -75,18 +75,3 @@ class TraceFile:
         microseconds = {"ts": round(begun * 1e6, 3), "dur": round((ended - begun) * 1e6, 3)}
         events.append({"ph": "X", "name": name, **place, **microseconds, "args": {"rank": lease.rank, **arguments}})
         os.write(self._file, "".join(json.dumps(event) + ",\n" for event in events).encode())
-
-
-class TracedWaits:
-    """The ranks that one collective waits for, sampled from time to time."""
-
-    def __init__(self, file: TraceFile, lease: Lease) -> None:
-        self._file, self._lease = file, lease
-        self._since: dict[int, float] = {}
-
-    def look(self, missing_ranks: Collection[int], now: float) -> None:
-        """Take note of the ranks that are waited for now; write the waits that have ended."""
-        for rank in [rank for rank in self._since if rank not in missing_ranks]:
-            self._file.wait(rank, self._since.pop(rank), now, self._lease)
-        for rank in missing_ranks:
-            self._since.setdefault(rank, now)

@@ -157,7 +157,7 @@ class JoinedCoordinates(NamedTuple):
         elements, indices, signs, tensor_ends, ends, scales = self
         mean = np.zeros(int(elements.sum()), np.float32)
         sums = np.zeros(max(1, min(int(elements.max()), _AT_ONCE)))
-        if not kernels.add_mean_all(indices, signs, ends, tensor_ends, scales, elements, sums, mean):
+        if not kernels.add_mean(indices, signs, ends, tensor_ends, scales, elements, sums, mean):
             most = int(elements.max())
             raise InvalidTensorError(f"coordinates that do not rise, or beyond {most} elements; give others")
         edges = [0, *np.cumsum(elements).tolist()]

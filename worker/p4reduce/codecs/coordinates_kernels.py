@@ -181,75 +181,59 @@ def decode(
     return -1, 0
 
 
-@kernel("boolean(int64[::1], int8[::1], int64[::1], float64[::1], float64[::1], float32[::1])", allocates=True)
-def add_mean(
-    indices: Indices,
-    signs: Signs,
-    ends: Indices,
-    scales: NDArray[np.float64],
-    sums: NDArray[np.float64],
-    mean: NDArray[np.float32],
-) -> bool:
-    """Write the mean of all ranks' coordinates to `mean`, all zeros before.
-
-    `indices` and `signs`: of all ranks, one after the other, each up to `ends` and with its own of `scales`. `sums` is
-    all zeros too, and is so again at the end: the sums of so many elements are made at once. Returns False when a
-    rank's indices are not rising, or not in `mean`.
-    """
-    ranks = len(ends)
-    at = np.empty(ranks, np.int64)
-    begin = np.empty(ranks, np.int64)
-    for rank in range(ranks):
-        at[rank] = ends[rank - 1] if rank else 0
-    for start in range(0, len(mean), len(sums)):
-        stop = min(start + len(sums), len(mean))
-        for rank in range(ranks):
-            i = begin[rank] = at[rank]
-            last = start - 1
-            while i < ends[rank] and indices[i] < stop:
-                if indices[i] <= last:
-                    return False
-                last = indices[i]
-                sums[last - start] += scales[rank] * signs[i]
-                i += 1
-            at[rank] = i
-        for rank in range(ranks):
-            for i in range(begin[rank], at[rank]):
-                mean[indices[i]] = sums[indices[i] - start] / ranks
-        for rank in range(ranks):
-            for i in range(begin[rank], at[rank]):
-                sums[indices[i] - start] = 0
-    beyond = 0  # of `mean`
-    for rank in range(ranks):
-        beyond += ends[rank] - at[rank]
-    return beyond == 0
-
-
 @kernel(
     "boolean(int64[::1], int8[::1], int64[:, ::1], int64[::1], float64[:, ::1], int64[::1], float64[::1],"
     " float32[::1])",
     allocates=True,
 )
-def add_mean_all(
-    indices: Indices,
-    signs: Signs,
-    ends: Indices,
+def add_mean(
+    all_indices: Indices,
+    all_signs: Signs,
+    all_ends: Indices,
     tensor_ends: Indices,
-    scales: NDArray[np.float64],
+    all_scales: NDArray[np.float64],
     elements: Indices,
     sums: NDArray[np.float64],
-    mean: NDArray[np.float32],
+    means: NDArray[np.float32],
 ) -> bool:
-    """Write the means of several tensors one after the other to `mean`, [elements of all]; see `add_mean`.
+    """Write the means of several tensors one after the other to `means`, [elements of all], all zeros before.
 
-    `ends`, [tensors, ranks], counts from the tensor's first; a tensor's coordinates reach up to its place in
-    `tensor_ends`.
+    `all_indices` and `all_signs`: one tensor after the other, each up to its place in `tensor_ends`; of a tensor one
+    rank after the other, each up to its place in `all_ends`, [tensors, ranks], which counts from the tensor's first,
+    and with its own of `all_scales`. `sums` is all zeros too, and is so again at the end: the sums of so many elements
+    are made at once. Returns False when a rank's indices are not rising, or not in the tensor.
     """
-    at = first = 0
+    ranks = all_ends.shape[1]
+    at = np.empty(ranks, np.int64)
+    begin = np.empty(ranks, np.int64)
+    done = first = 0
     for p in range(len(elements)):
-        own = mean[at : at + elements[p]]
-        if not add_mean(indices[first : tensor_ends[p]], signs[first : tensor_ends[p]], ends[p], scales[p], sums, own):
-            return False
-        at += elements[p]
+        indices, signs = all_indices[first : tensor_ends[p]], all_signs[first : tensor_ends[p]]
+        ends, scales = all_ends[p], all_scales[p]
+        mean = means[done : done + elements[p]]
+        for rank in range(ranks):
+            at[rank] = ends[rank - 1] if rank else 0
+        for start in range(0, len(mean), len(sums)):
+            stop = min(start + len(sums), len(mean))
+            for rank in range(ranks):
+                i = begin[rank] = at[rank]
+                last = start - 1
+                while i < ends[rank] and indices[i] < stop:
+                    if indices[i] <= last:
+                        return False
+                    last = indices[i]
+                    sums[last - start] += scales[rank] * signs[i]
+                    i += 1
+                at[rank] = i
+            for rank in range(ranks):
+                for i in range(begin[rank], at[rank]):
+                    mean[indices[i]] = sums[indices[i] - start] / ranks
+            for rank in range(ranks):
+                for i in range(begin[rank], at[rank]):
+                    sums[indices[i] - start] = 0
+        for rank in range(ranks):
+            if at[rank] != ends[rank]:  # beyond `mean`
+                return False
+        done += elements[p]
         first = tensor_ends[p]
     return True
