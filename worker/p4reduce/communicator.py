@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar, cast
 
 from p4reduce import collectives
 from p4reduce.codecs import Segment
@@ -28,6 +28,8 @@ from p4reduce.errors import (
     PeerRefusedError,
     Reason,
 )
+from p4reduce.hosts.find import Hosts
+from p4reduce.hosts.sums import HostCollective, HostSums
 from p4reduce.membership import EpochMembership, Membership
 from p4reduce.protocol.blocks import Blocks
 from p4reduce.protocol.call import Call, Kind
@@ -35,7 +37,7 @@ from p4reduce.protocol.collective import Collective, load_kernels
 from p4reduce.protocol.refusal import reason_of
 from p4reduce.resync import FinishedCollective
 from p4reduce.stats import CollectiveReport, CollectiveStats
-from p4reduce.switch_connection import SwitchConnection
+from p4reduce.switch_connection import SwitchConnection, union_of
 from p4reduce.timeouts import DEFAULT_TIMEOUT_S, Timeout, timeout_seconds
 from p4reduce.transport import Transport
 from p4reduce_contracts.jobs.answers import WaitingSlot
@@ -48,7 +50,10 @@ _log = logging.getLogger(__name__)
 SomeTensor = TypeVar("SomeTensor", bound=Tensor)
 T = TypeVar("T")
 
+AnyFinished = FinishedCollective | HostCollective
 CLOSE_TIMEOUT_S: Final = 2.0
+FEWEST_HOST_BYTES: Final = 1 << 18
+"""Of a collective whose data is summed over hosts; a smaller one costs less when each rank sends for itself."""
 _INTERRUPT_S: Final = 0.3
 """How long close() waits for a running collective of another thread to end, once it is interrupted."""
 
@@ -113,6 +118,9 @@ class Communicator:
         self.membership = membership
         self.recovery: RecoveryPolicy | None = None
         """None: the first JobResetError ends the communicator."""
+        self.hosts: Hosts | None = None
+        """What lets the ranks of a host add in its memory; None: each rank sends for itself. Not used where there is a
+        recovery policy."""
         self.at_close: Callable[[], None] = _nothing
         """Called once at the end of `close`; does not raise."""
         self.operations = 0
@@ -309,8 +317,9 @@ class Communicator:
 
     def _turn_of(
         self, contribution: Contribution, wait_s: float
-    ) -> tuple[str, float, Callable[[Contribution, float], FinishedCollective], Contribution, float]:
+    ) -> tuple[str, float, Callable[[Contribution, float], AnyFinished], Contribution, float]:
         """Return what the queue runs for a contribution."""
+        take: Callable[[Contribution, float], AnyFinished]
         take = self._take_part if self.recovery is None else self._take_part_or_recover
         return contribution.kind.name.lower(), wait_s, take, contribution, self._clock() + wait_s
 
@@ -323,11 +332,13 @@ class Communicator:
             self,
             contribution.call(self.operations),
             contribution.blocks,
-            lambda: self._take_part(contribution, self._clock() + left_s),
+            lambda: cast(Collective, self._take_part(contribution, self._clock() + left_s)),  # not over hosts
             left_s,
         )
 
-    def _take_part(self, contribution: Contribution, deadline: float, number: int | None = None) -> Collective:
+    def _take_part(
+        self, contribution: Contribution, deadline: float, number: int | None = None
+    ) -> Collective | HostCollective:
         """Take part in one collective over the switch, in this call's turn, and count it.
 
         `number`: of one that no caller asked for, and of which nothing is remembered for later ones.
@@ -338,22 +349,30 @@ class Communicator:
             raise CollectiveError(
                 "a collective was called within another one, as by a signal's handler; it was not sent"
             )
-        alike = contribution.alike if number is None else None
+        hosts = self._host_sums(contribution, deadline) if number is None else None
+        alike = contribution.alike if number is None and hosts is None else None
         if number is None:
             self.operations += 1
         slots = connection.slots_of(alike)
         call = contribution.call(self.operations - 1 if number is None else number, slots)
         begun = self._clock()
+        summed: HostCollective | None = None
+        # Over hosts the ranks only compare their calls here: afterwards every rank has published its data.
+        blocks = contribution.blocks if hosts is None else Blocks()
         try:
+            if hosts is not None:
+                hosts.publish(contribution.blocks)
             collective = connection.run(
                 call,
-                contribution.blocks,
+                blocks,
                 slots,
                 self._left_s(deadline),
                 stats,
                 self._lost,
                 keep_words=self.recovery is not None,
             )
+            if hosts is not None and not collective.refusals:
+                summed = hosts.sum(call, contribution.blocks, self._left_s(deadline), self._lost_over_hosts, stats)
         except BaseException as error:  # the ranks may be at different collectives now: allow no other
             interrupted = f"{call} was interrupted by {type(error).__name__}; join again"
             self.fail(error if isinstance(error, P4ReduceError) else CollectiveError(interrupted))
@@ -362,7 +381,9 @@ class Communicator:
             raise
         finally:
             self.stats.add(stats)
-        union_blocks = connection.finished(collective, contribution.blocks, slots, alike)
+        union_blocks = connection.finished(collective, blocks, slots, alike)
+        if summed is not None:
+            union_blocks = union_of(contribution.blocks, summed.agreed_exponents)
         if collective.refusals:
             event(
                 _log,
@@ -374,8 +395,23 @@ class Communicator:
                 by_ranks=",".join(str(rank) for rank in sorted(collective.refusals)),
             )
         else:
-            self._last = call, self._clock() - begun, stats, union_blocks, collective.slots
-        return collective
+            self._last = call, self._clock() - begun, stats, union_blocks, (summed or collective).slots
+        return summed or collective
+
+    def _host_sums(self, contribution: Contribution, deadline: float) -> HostSums | None:
+        """Return what sums this collective over hosts, None if the switch alone does; equal on all ranks."""
+        blocks = contribution.blocks
+        if self.hosts is None or self.recovery is not None or len(blocks.parts) == 0:
+            return None
+        if 4 * blocks.n_blocks * self.lease.block_words < FEWEST_HOST_BYTES:
+            return None
+        found = self.hosts.find(self.lease, self.all_gather_bytes, self._left_s(deadline))
+        return found if found is not None and found.takes(blocks) else None
+
+    def _lost_over_hosts(self) -> P4ReduceError | None:
+        """Return why the running sum over hosts cannot be finished, if it cannot."""
+        assert self.hosts is not None
+        return self._lost() or self.hosts.failure()
 
     def _left_s(self, deadline: float) -> float:
         return max(round(deadline - self._clock(), 3), 1e-3)
@@ -465,6 +501,8 @@ class Communicator:
                 if self.queue.drain(_INTERRUPT_S) and not self._connection.running:
                     self._connection.close_channel()
                 self.transport.close()
+                if self.hosts is not None:
+                    self.hosts.close()
                 self.at_close()
 
     def __enter__(self) -> Communicator:

@@ -6,6 +6,7 @@ import atexit
 import contextlib
 import logging
 import os
+import secrets
 import threading
 import time
 import weakref
@@ -17,6 +18,7 @@ from p4reduce.codecs import arrays
 from p4reduce.communicator import Communicator
 from p4reduce.errors import CommunicatorClosedError, GeometryMismatchError, JoinError
 from p4reduce.heartbeat import Heartbeat
+from p4reduce.hosts.find import Hosts, ShardJob, hosts_enabled
 from p4reduce.membership import EpochMembership
 from p4reduce.protocol.channel import load_pump
 from p4reduce.protocol.collective import load_kernels
@@ -76,6 +78,8 @@ def join(
     collective, or the one that it interrupted, joins again, for `timeout_s` at most, and is finished in the job's next
     epoch. `metrics` is HOST:PORT, where Prometheus finds what this rank counts (else: P4REDUCE_METRICS, with a port
     that is higher by LOCAL_RANK).
+    Ranks of one host add large tensors in its memory, and send each block once (docs/hosts.md); P4REDUCE_HOSTS=off lets
+    every rank send for itself.
     `insecure` (else: P4REDUCE_INSECURE, 0 or 1) allows beyond loopback a controller without TLS, and
     `metrics`, which are HTTP without authentication. `switch` (else: P4REDUCE_SWITCH) is the name of the switch that
     this rank sends to, where the controller has several with different addresses; ranks may give different ones.
@@ -93,6 +97,7 @@ def join(
         raise JoinError(f"window is {window}; a collective uses 1 slot or more")
     try:
         insecure = insecure or insecure_from_environment(os.environ)
+        share = hosts_enabled(os.environ)
     except ConfigError as error:
         raise JoinError(str(error)) from error
     environment = os.environ
@@ -137,6 +142,8 @@ def join(
         raise
     if rejoin:
         comm.recovery = Rejoin(joiner, timeout_s)
+    elif world_size > 1 and share:
+        comm.hosts = Hosts(_ShardJobs(joiner))
     joiner.attach(comm)
     if counted is not None:
         counted.attach(comm)
@@ -218,6 +225,26 @@ class _Joiner:
         self._communicator = weakref.ref(communicator)
         self._attach_heartbeat()
 
+    def dial(self, token: str | None = None) -> JobClient:
+        """Return a client of the same controller. Raises JoinError."""
+        from p4reduce_contracts.jobs.client import JobClient
+
+        try:
+            return JobClient(
+                self._controller, security=self._security, token=token or self._token, insecure=self._insecure
+            )
+        except ConfigError as error:
+            raise JoinError(str(error)) from error
+
+    def of_shard(self, job: str, rank: int, world_size: int, token: str | None) -> _Joiner:
+        """Return what joins another job as this one does."""
+        return _Joiner(
+            *(job, rank, world_size, self._controller, self._security, token or self._token),
+            insecure=self._insecure,
+            persistent=False,
+            switch=self._switch,
+        )
+
     def cancel(self) -> None:
         """End a `join` on another thread, and let there be no further one."""
         with self._lock:
@@ -226,23 +253,37 @@ class _Joiner:
                 self._client.close()
 
     def _dial(self, patience: Patience) -> JobClient:
-        from p4reduce_contracts.jobs.client import JobClient
-
         with self._lock:
             if self._cancelled:
                 raise patience.give_up(CommunicatorClosedError("the communicator was closed"))
-            try:
-                self._client = JobClient(
-                    self._controller, security=self._security, token=self._token, insecure=self._insecure
-                )
-            except ConfigError as error:
-                raise JoinError(str(error)) from error
+            self._client = self.dial()
             return self._client
 
     def _attach_heartbeat(self) -> None:
         communicator = None if self._communicator is None else self._communicator()
         if communicator is not None and self._heartbeat is not None:
             self._heartbeat.attach(communicator)
+
+
+class _ShardJobs:
+    """Makes and joins jobs of shards as the job of a communicator was joined (see `find.ShardJobs`)."""
+
+    def __init__(self, joiner: _Joiner) -> None:
+        self._joiner = joiner
+
+    def create(self, count: int, world_size: int, slots: int) -> list[ShardJob]:
+        """Make `count` jobs; of `slots` each, or what is free."""
+        with self._joiner.dial() as client:
+            slots = min(slots, client.list_jobs().free_slots // count)
+            if not slots:
+                raise JoinError("the switch has no free slots")
+            name = f"shard-{secrets.token_hex(6)}"
+            made = [client.create_job(f"{name}-{shard}", world_size, slots, ephemeral=True) for shard in range(count)]
+            return [ShardJob(job.name, job.member_token) for job in made]
+
+    def join(self, job: ShardJob, rank: int, world_size: int, timeout_s: float) -> EpochMembership:
+        """Join one."""
+        return self._joiner.of_shard(job.name, rank, world_size, job.token).join(timeout_s)
 
 
 _communicators: weakref.WeakSet[Communicator] = weakref.WeakSet()

@@ -11,6 +11,7 @@ from collections.abc import Callable, Hashable
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from p4reduce.errors import CollectiveTimeoutError, P4ReduceError
 from p4reduce.gso import FEWEST_SLOTS, GsoProbe
@@ -129,7 +130,7 @@ class SwitchConnection:
         self.window.finished(collective.next_window, collective.stats, limited=limited)
         if collective.refusals:
             return ()
-        union_blocks = _union_blocks(blocks, collective)
+        union_blocks = union_of(blocks, collective.agreed_exponents)
         if alike is not None:
             self.window.saw(alike, sum(union_blocks), blocks.n_blocks)
         self.probe_gso(collective)
@@ -190,7 +191,7 @@ class SwitchConnection:
             self.transport.send(frames)
 
 
-def _union_blocks(blocks: Blocks, collective: Collective) -> tuple[int, ...]:
-    """Return how many blocks at least one rank held, of each segment."""
-    held = collective.agreed_exponents != UNTOUCHED
+def union_of(blocks: Blocks, agreed: NDArray[np.uint8]) -> tuple[int, ...]:
+    """Return how many blocks at least one rank held, of each part; `agreed`: their exponents."""
+    held = agreed != UNTOUCHED
     return tuple(int(np.count_nonzero(held[start:end])) for start, end in itertools.pairwise(blocks.starts))

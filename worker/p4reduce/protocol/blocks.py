@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ UNTOUCHED = 255
 """In the agreed exponents: no rank held this block, its sum is zero."""
 
 _ONES: Final = np.ones(256)
+_NO_HOLDERS: Final = np.zeros(0, np.uint64)
 
 
 @dataclass(frozen=True)
@@ -110,6 +112,12 @@ class Blocks:
             )
         self.nonzero: NDArray[np.bool_] = _joined([part.nonzero for part in parts], np.bool_)
         self.exponents: NDArray[np.uint8] = _joined([part.exponents for part in parts], np.uint8)
+        self.holders: NDArray[np.uint64] = _NO_HOLDERS
+        """[blocks]: which ranks of this host hold each, as a bitmap, where the data is that of several (hosts/)."""
+
+    def layout(self, *, keep_words: bool = False) -> Layout:
+        """Return where the data lies, and where its sums belong; see `Layout`."""
+        return Layout(self, keep_words=keep_words)
 
     def encode(self, blocks: NDArray[np.int64], exponents: NDArray[np.uint8]) -> Words:
         """Return the words of these blocks, with the exponents that the ranks agreed on; big-endian."""
@@ -140,18 +148,12 @@ class Blocks:
 
 
 class Layout:
-    """Where the kernels find the data of a collective, and where its sums belong: one array each, and a table.
-
-    `elements` is the data itself where there is one part, else a copy of all parts'; read-only.
-    """
+    """Where the kernels find the data of a collective, and where its sums belong: one array each, and a table."""
 
     def __init__(self, blocks: Blocks, *, keep_words: bool = False) -> None:
         """`keep_words`: all sums stay words; else they are stored as numbers where a part has units."""
         self.parts = parts = blocks.parts
         self._starts = blocks.starts
-        data = [part.values for part in parts]
-        self.elements: NDArray[np.uint32] = data[0][:] if len(data) == 1 else _joined(data, np.uint32)
-        self.elements.flags.writeable = False
         self.scales = _by_exponent([part.scales for part in parts])
         self.units = _by_exponent([part.units for part in parts])
         """[parts, 256], by exponent: what a number is multiplied by to become a word, and back."""
@@ -171,11 +173,19 @@ class Layout:
                 words = words * part.lanes // (1 if part.form == FLOAT32 else 2)
             self.table[row] = (
                 *(self._starts[row], begin, end, part.step, part.lanes, part.form, part.levels, decodes),
-                *(part.largest_sum, sums_begin - first * words, first, last),
+                *(part.largest_sum, sums_begin - first * words, first, last, 0),
             )
             sums_begin += (last - first) * words
             self.sums_ends.append(sums_begin)
             self.words_per_block.append(words)
+
+    @functools.cached_property
+    def elements(self) -> NDArray[np.uint32]:
+        """The data: itself where there is one part, else a copy of all parts'; read-only."""
+        data = [part.values for part in self.parts]
+        elements = data[0][:] if len(data) == 1 else _joined(data, np.uint32)
+        elements.flags.writeable = False
+        return elements
 
     @property
     def sums_words(self) -> int:
@@ -222,4 +232,4 @@ def _by_exponent(tables: Sequence[NDArray[np.float64] | None]) -> NDArray[np.flo
 
 
 def _spare(block_words: int) -> NDArray[np.float32]:
-    return np.empty(MOST_LANES * block_words, np.float32)
+    return np.empty((MOST_LANES + 1) * block_words, np.float32)

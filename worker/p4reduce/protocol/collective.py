@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from p4reduce.errors import CorruptSumError, Reason
-from p4reduce.protocol.blocks import Array, Blocks, Layout
+from p4reduce.protocol.blocks import Array, Blocks
 from p4reduce.protocol.call import Call
 from p4reduce.protocol.channel import Channel
 from p4reduce.protocol.deadline import Obstacle, obstacle, refused_frames, too_late
@@ -85,7 +85,7 @@ class Collective:
         self._kernels = load_kernels()
         self._lease, self._geometry = lease, lease.geometry
         self._blocks, self._keeps_words = blocks, keep_words
-        self._layout = layout = Layout(blocks, keep_words=keep_words)
+        self._layout = layout = blocks.layout(keep_words=keep_words)
         self._rounds = slot_rounds
         self._timeout_s = timeout_s
         self._deadline = 0.0

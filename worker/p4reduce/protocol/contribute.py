@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from p4reduce.protocol.floats import encode, first_word
+from p4reduce.protocol.floats import encode, encode_held, first_word
 from p4reduce.protocol.prefetch import prefetch
 from p4reduce.protocol.recovery import on_frame_sent, set_loss_detection_timer
 from p4reduce.protocol.state import FLOAT32, Config, Engine, NextFrame, PartLayout, Slot
@@ -71,7 +71,12 @@ def contribute(engine: Engine, now: float) -> None:
                 block = slot.blocks[column]
                 number = part_of(parts, block)
                 scale = engine.scales[number, slot.exponents[column]]
-                weighed = encode(parts[number], elements, block, scale, size, weights, engine.spare, frame, start)
+                part = parts[number]
+                if part.input_words:
+                    held = engine.holders[block]
+                    weighed = encode_held(part, elements, held, block, scale, size, weights, engine.spare, frame, start)
+                else:
+                    weighed = encode(part, elements, block, scale, size, weights, engine.spare, frame, start)
             else:
                 for j in range(size):
                     frame[start + j] = 0

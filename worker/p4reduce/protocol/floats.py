@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from p4reduce.protocol.state import BFLOAT16, FLOAT32, PartLayout
+from p4reduce.protocol.state import BFLOAT16, FLOAT32, MOST_LANES, PartLayout
 from p4reduce.protocol.words import part_of, swap
 from p4reduce_runtime.kernels import Function, kernel
 from p4reduce_runtime.records import Table
@@ -361,6 +361,42 @@ def encode(
 
 
 @kernel(
+    "uint32(PartLayout, Array(uint32, 1, 'C', True), uint64, int64, float64, uint64, uint32[::1], float32[::1], "
+    "uint32[::1], uint64)"
+)
+def encode_held(
+    part: PartLayout,
+    elements: NDArray[np.uint32],
+    held: np.uint64,
+    block: int,
+    scale: float,
+    size: np.uint64,
+    weights: NDArray[np.uint32],
+    spare: NDArray[np.float32],
+    frame: NDArray[np.uint32],
+    start: np.uint64,
+) -> np.uint32:
+    """Write the sum of the words of a block over the ranks of this host that hold it, which are the bits of `held`.
+
+    Return the weighted sum of the words.
+    """
+    words = spare[np.uint64(MOST_LANES) * size :].view(np.uint32)
+    weighed = np.uint32(0)
+    for j in range(size):
+        frame[start + j] = 0
+    begin = 0
+    while held:
+        if held & np.uint64(1):
+            part_sum = encode(part, elements[begin:], block, scale, size, weights, spare, words, np.uint64(0))
+            weighed = np.uint32(weighed + part_sum)
+            for j in range(size):
+                frame[start + j] = swap(np.uint32(swap(frame[start + j]) + swap(words[j])))
+        held >>= np.uint64(1)
+        begin += part.input_words
+    return weighed
+
+
+@kernel(
     "void(PartLayout, Array(uint32, 1, 'C', True), uint64, uint64, float64, int64, float32[::1], uint32[::1])",
     inline=True,
 )
@@ -463,3 +499,29 @@ def decode_blocks(
         number = part_of(parts, block)
         unit = units[number, exponents[block]]
         decode(parts[number], words[block], np.uint64(0), size, unit, block, spare, sums)
+
+
+@kernel(
+    "void(PartLayout[::1], Array(uint32, 1, 'C', True), uint64[::1], float64[:, ::1], float64[:, ::1], uint8[::1], "
+    "uint64, uint32[:, ::1], float32[::1], uint32[::1])"
+)
+def sum_held_blocks(
+    parts: Table[PartLayout],
+    elements: NDArray[np.uint32],
+    holders: NDArray[np.uint64],
+    scales: NDArray[np.float64],
+    units: NDArray[np.float64],
+    exponents: NDArray[np.uint8],
+    size: np.uint64,
+    words: NDArray[np.uint32],
+    spare: NDArray[np.float32],
+    sums: NDArray[np.uint32],
+) -> None:
+    """Write the sums of the blocks of one host's ranks, which are all ranks. `words` [2, block_words] is memory."""
+    weights, frame, start = words[0], words[1], np.uint64(0)
+    for block in range(len(holders)):
+        if holders[block]:
+            number, exponent, held = part_of(parts, block), exponents[block], holders[block]
+            part = parts[number]
+            encode_held(part, elements, held, block, scales[number, exponent], size, weights, spare, frame, start)
+            decode(part, frame, start, size, units[number, exponent], block, spare, sums)

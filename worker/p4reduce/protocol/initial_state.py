@@ -67,10 +67,11 @@ def new_engine(
         frame_weights=weights((1 << lease.columns) - 1, lease.block_words),
         keys=keys,
         elements=layout.elements,
+        holders=blocks.holders,
         sums=layout.make_room(dense) if layout.sums_words <= FEW_SUMS else np.zeros(0, np.uint32),
         agreed=agreed,
         frames=frames,
-        spare=np.empty(MOST_LANES * lease.block_words, np.float32),
+        spare=np.empty((MOST_LANES + 1) * lease.block_words, np.float32),
     )
 
 

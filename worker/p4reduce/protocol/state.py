@@ -206,6 +206,9 @@ class PartLayout(Record):
     kept_begin: int
     kept_end: int
     """The span of its blocks, counted from its first one, whose sums are stored."""
+    input_words: int
+    """Words in `elements` from a number of one rank of this host to the same number of the next; 0: the data is of one
+    rank."""
 
 
 class NextFrame(Record):
@@ -251,13 +254,15 @@ class Engine(NamedTuple):
     keys: Words
     """[blocks + stride at least]: the key of the first held block at or after each in its column."""
     elements: Annotated[NDArray[np.uint32], "Array(uint32, 1, 'C', True)"]
+    holders: Annotated[NDArray[np.uint64], "uint64[::1]"]
+    """[blocks]: which ranks of this host hold each block, as a bitmap, where the data is that of several."""
     sums: Words
     agreed: Annotated[NDArray[np.uint8], "uint8[::1]"]
     """[blocks]: the exponent agreed for each, UNTOUCHED where no rank held it."""
     frames: Annotated[NDArray[np.uint32], "uint32[:, ::1]"]
     """[slots, words]: what each slot sent last, as it is on the wire."""
     spare: Annotated[NDArray[np.float32], "float32[::1]"]
-    """Memory for the numbers of a block; what is in it means nothing."""
+    """Memory for the numbers of a block, and its words; what is in it means nothing."""
 
 
 REFUSED: Final = 6

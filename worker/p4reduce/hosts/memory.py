@@ -1,0 +1,207 @@
+"""The memory that the ranks of a host share: a file without a name, which ends with the last rank that has it open.
+
+Every rank has an area for its data, and one more is for the sums. An area is as long as the largest tensor may be; the
+kernel gives memory only to pages that were written, and keeps them until the communicators are closed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import secrets
+import select
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from p4reduce.errors import CollectiveError, CollectiveTimeoutError, P4ReduceError
+from p4reduce_contracts.wire import MAX_BLOCKS
+
+NONCE_BYTES: Final = 16
+_CONTROL_BYTES: Final = 1 << 16
+_TABLE_BYTES: Final = MAX_BLOCKS + 1
+_DATA_BYTES: Final = 1 << 32
+_AREA_BYTES: Final = 2 * _TABLE_BYTES + _DATA_BYTES
+_DONE_AT, _FAILED_AT = 1024, 2048
+"""Where in the control page, in numbers of 8 bytes, the shards' counts begin: of sums that are done, and the last one
+that failed."""
+
+_SPIN_S: Final = 100e-6
+_LONGEST_PAUSE_S: Final = 500e-6
+_LOOK_S: Final = 0.02
+"""How often a rank that waits for a shard looks whether other ranks are alive."""
+
+Words = NDArray[np.uint32]
+
+
+class MemoryFile:
+    """A file in memory that other processes of this user can open by this process's number and the descriptor."""
+
+    def __init__(self, descriptor: int, nonce: bytes) -> None:
+        self.descriptor = descriptor
+        self.nonce = nonce
+
+    @classmethod
+    def create(cls, ranks: int) -> MemoryFile:
+        """Make a file with areas for so many ranks. OSError where the system has none."""
+        descriptor = os.memfd_create("p4reduce-host", os.MFD_CLOEXEC)
+        nonce = secrets.token_bytes(NONCE_BYTES)
+        try:
+            os.ftruncate(descriptor, _CONTROL_BYTES + (ranks + 1) * _AREA_BYTES)
+            os.pwrite(descriptor, nonce, 0)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return cls(descriptor, nonce)
+
+    @classmethod
+    def open(cls, process: int, descriptor: int, nonce: bytes) -> MemoryFile:
+        """Open the file of another process; OSError if that is not allowed, or it is another file than that of `nonce`.
+
+        In another container a process of this number may be any.
+        """
+        opened = os.open(f"/proc/{process}/fd/{descriptor}", os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            if os.pread(opened, NONCE_BYTES, 0) != nonce:
+                raise OSError(f"descriptor {descriptor} of process {process} is another file")
+        except BaseException:
+            os.close(opened)
+            raise
+        return cls(opened, nonce)
+
+    def close(self) -> None:
+        """Close this process's descriptor; what is mapped stays."""
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
+
+
+class HostMemory:
+    """The mapped memory of a host of some ranks, as one of them sees it."""
+
+    def __init__(self, file: MemoryFile, ranks: Sequence[int], processes: Sequence[int]) -> None:
+        """`ranks` of the host and their `processes`. OSError when there is no room to map it."""
+        self.ranks, self._processes = tuple(ranks), tuple(processes)
+        count = len(ranks)
+        self._file = file
+        self._map = mmap.mmap(file.descriptor, _CONTROL_BYTES + (count + 1) * _AREA_BYTES)
+        with contextlib.suppress(AttributeError, OSError):
+            self._map.madvise(mmap.MADV_DONTDUMP)
+        words: Words = np.frombuffer(self._map, np.uint32)
+        tables: NDArray[np.uint8] = np.frombuffer(self._map, np.uint8)
+        control: NDArray[np.uint64] = np.frombuffer(self._map, np.uint64, _CONTROL_BYTES // 8)
+        self._done, self._failed = control[_DONE_AT : _DONE_AT + count], control[_FAILED_AT : _FAILED_AT + count]
+        begins = [_CONTROL_BYTES + place * _AREA_BYTES for place in range(count + 1)]
+        self._exponents = [tables[begin : begin + MAX_BLOCKS] for begin in begins]
+        self._nonzero = [
+            tables[begin + _TABLE_BYTES : begin + _TABLE_BYTES + MAX_BLOCKS].view(np.bool_) for begin in begins
+        ]
+        data = [(begin + 2 * _TABLE_BYTES) // 4 for begin in begins]
+        self.data: Words = words[data[0] :]
+        """The data of all ranks: that of place k begins `k · input_words` words after that of place 0."""
+        self.elements: Words = self.data[:]
+        """The same, read-only."""
+        self.elements.flags.writeable = False
+        self.sums: Words = words[data[count] : data[count] + _DATA_BYTES // 4]
+        self._watched = _watch([pid for pid in processes if pid != os.getpid()])
+
+    input_words: Final = _AREA_BYTES // 4
+    most_words: Final = _DATA_BYTES // 4
+    """Words of one rank's data, and of the sums, at most."""
+
+    @property
+    def bytes_used(self) -> int:
+        """How much memory the file takes at present."""
+        return os.fstat(self._file.descriptor).st_blocks * 512 if self._file.descriptor >= 0 else 0
+
+    def exponents(self, place: int) -> NDArray[np.uint8]:
+        """Return [blocks]: the exponents of the data at a place; after the last place, those agreed for the sums."""
+        return self._exponents[place]
+
+    def nonzero(self, place: int) -> NDArray[np.bool_]:
+        """Return [blocks]: which the data at a place holds."""
+        return self._nonzero[place]
+
+    def set_done(self, shard: int, number: int) -> None:
+        """Say that the sums of a shard of sum `number` are in the memory."""
+        self._done[shard] = number
+
+    def set_failed(self, shard: int, number: int) -> None:
+        """Say that a shard of sum `number` has failed."""
+        self._failed[shard] = number
+
+    def wait(
+        self, shards: int, number: int, deadline: float, lost: Callable[[], P4ReduceError | None], what: object
+    ) -> None:
+        """Return when all shards of sum `number` are done.
+
+        Raises what `lost` returns, CollectiveTimeoutError at `deadline` of the monotonic clock, and CollectiveError
+        when a rank of this host has failed or ended.
+        """
+        begun = time.monotonic()
+        look_at, pause_s = begun + _LOOK_S, 20e-6
+        while (self._done[:shards] != number).any():
+            now = time.monotonic()
+            if now >= look_at:
+                look_at = now + _LOOK_S
+                self._check(shards, number, lost, what)
+                if now >= deadline:
+                    late = ", ".join(str(self.ranks[shard]) for shard in np.flatnonzero(self._done[:shards] != number))
+                    raise CollectiveTimeoutError(
+                        f"{what}: no sum came from rank {late} of this host in time; {_HINT}", [int(late.split(",")[0])]
+                    )
+            if now - begun < _SPIN_S:
+                time.sleep(0)
+            else:
+                time.sleep(pause_s)
+                pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+    def _check(self, shards: int, number: int, lost: Callable[[], P4ReduceError | None], what: object) -> None:
+        """Raise an error when the sum cannot be done any more."""
+        failure = lost()
+        if failure is not None:
+            raise failure.with_traceback(None)
+        for shard in np.flatnonzero(self._failed[:shards] == number):
+            raise CollectiveError(f"{what}: rank {self.ranks[shard]} of this host failed in it; {_HINT}")
+        for process, ended in self._watched:
+            if ended():
+                rank = self.ranks[self._processes.index(process)]
+                raise CollectiveError(f"{what}: rank {rank} of this host, process {process}, has ended; {_HINT}")
+
+    def close(self) -> None:
+        """Give the memory back, as far as no array refers to it any more."""
+        for _, ended in self._watched:
+            ended.close()
+        self._watched = []
+        self._file.close()
+
+
+_HINT: Final = "its log says why; join again"
+
+
+class _Ended:
+    """Whether a process has ended, by its descriptor."""
+
+    def __init__(self, process: int) -> None:
+        self._descriptor = os.pidfd_open(process)
+        self._poll = select.poll()
+        self._poll.register(self._descriptor, select.POLLIN)
+
+    def __call__(self) -> bool:
+        return bool(self._poll.poll(0))
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+
+def _watch(processes: Sequence[int]) -> list[Any]:
+    """Return each process with what says whether it has ended; without those that may not be watched."""
+    watched: list[Any] = []
+    for process in processes:
+        with contextlib.suppress(OSError, AttributeError):
+            watched.append((process, _Ended(process)))
+    return watched

@@ -1,0 +1,254 @@
+"""A collective's sums over the ranks of a host, and over the switch for those of all hosts.
+
+Every rank writes its data to the host's memory. Once the ranks have compared their calls, all of it is there. The rank
+that sends a shard encodes each block from the data of every rank of the host that holds it, with the exponent that all
+hosts agree on, and adds the integers; so the sums have the bits that they have without shared memory.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from p4reduce.errors import P4ReduceError, Reason
+from p4reduce.hosts.memory import HostMemory, Words
+from p4reduce.hosts.plan import HostPlan, span_of
+from p4reduce.protocol.blocks import UNTOUCHED, Blocks, Layout, Part
+from p4reduce.protocol.call import Call
+from p4reduce.protocol.state import FLOAT32, MOST_LANES
+from p4reduce.stats import CollectiveStats
+from p4reduce.switch_connection import SwitchConnection
+from p4reduce_runtime import kernels
+
+
+@dataclass(frozen=True)
+class HostCollective:
+    """A collective that was summed over hosts."""
+
+    call: Call
+    results: list[Any]
+    agreed_exponents: NDArray[np.uint8]
+    slots: int
+
+    @property
+    def refusals(self) -> Mapping[int, Reason]:
+        """None: a rank that refuses says so before the data is summed."""
+        return {}
+
+    def result(self) -> list[Any]:
+        """Return the result of each part."""
+        return self.results
+
+
+class HostSums:
+    """This rank's side of the sums over its host."""
+
+    def __init__(self, plan: HostPlan, rank: int, memory: HostMemory, connection: SwitchConnection | None) -> None:
+        """`connection`: over which this rank sends its shard, if it sends one."""
+        self._plan, self._memory, self._connection = plan, memory, connection
+        ranks = plan.hosts[plan.host_of(rank)]
+        self._place, self._places = ranks.index(rank), len(ranks)
+        self._shard = plan.shard_of(rank)
+        self._number = 0
+
+    def takes(self, blocks: Blocks) -> bool:
+        """Return whether there is room for the data of a collective; equal on all ranks."""
+        return _HostLayout.words(blocks) <= self._memory.most_words
+
+    def publish(self, blocks: Blocks) -> None:
+        """Write this rank's data where the others find it, before the ranks compare their calls."""
+        memory, place, count = self._memory, self._place, blocks.n_blocks
+        memory.exponents(place)[:count] = blocks.exponents
+        memory.nonzero(place)[:count] = blocks.nonzero
+        data = memory.data[place * memory.input_words :]
+        begin = 0
+        for part in blocks.parts:
+            per_block = _words_per_block(part)
+            end = begin + len(part.values)
+            data[begin:end] = part.values
+            data[end : begin + -(-len(part.values) // per_block) * per_block] = 0
+            begin += _capacity(part)
+
+    def sum(
+        self,
+        call: Call,
+        blocks: Blocks,
+        timeout_s: float,
+        lost: Callable[[], P4ReduceError | None],
+        stats: CollectiveStats,
+    ) -> HostCollective:
+        """Return the collective once it is done: all ranks have published their data.
+
+        Raises CollectiveError, and what `lost` returns.
+        """
+        deadline = time.monotonic() + timeout_s
+        self._number += 1
+        layout, slots = _HostLayout(blocks, self._memory), 0
+        if self._shard is not None:
+            try:
+                slots = self._sum_shard(self._shard, call, layout, timeout_s, lost, stats)
+            except BaseException:
+                self._memory.set_failed(self._shard, self._number)
+                raise
+            self._memory.set_done(self._shard, self._number)
+        self._memory.wait(self._plan.shards, self._number, deadline, lost, call)
+        exponents = self._memory.exponents(self._places)[: blocks.n_blocks].copy()
+        return HostCollective(call, layout.results(blocks, exponents), exponents, slots)
+
+    def _sum_shard(
+        self,
+        shard: int,
+        call: Call,
+        layout: _HostLayout,
+        timeout_s: float,
+        lost: Callable[[], P4ReduceError | None],
+        stats: CollectiveStats,
+    ) -> int:
+        """Sum a shard into the memory; return how many slots that took."""
+        first, last = span_of(shard, self._plan.shards, layout.n_blocks)
+        data = _ShardBlocks(layout, self._memory, self._places, first, last)
+        slots = 0
+        if self._connection is None:
+            agreed = np.where(data.nonzero, data.exponents, np.uint8(UNTOUCHED))
+            data.sum_in_memory()
+        else:
+            slots = self._connection.slots_of(None)
+            collective = self._connection.run(call, data, slots, timeout_s, stats, lost, keep_words=False)
+            self._connection.finished(collective, data, slots, None)
+            agreed, slots = collective.agreed_exponents, collective.slots
+        data.clear(agreed == UNTOUCHED)
+        self._memory.exponents(self._places)[first:last] = agreed
+        return slots
+
+
+class _HostLayout:
+    """Where the data of the ranks of a host lies, and where the sums belong; equal on all of them."""
+
+    def __init__(self, blocks: Blocks, memory: HostMemory) -> None:
+        own = blocks.layout()
+        self.n_blocks, self.parts, self.starts = blocks.n_blocks, blocks.parts, blocks.starts
+        self.scales, self.units = own.scales, own.units
+        self.elements, self.sums = memory.elements, memory.sums
+        self._own = own
+        self.table = own.table.copy()
+        self.words_per_block = own.words_per_block
+        begin = sums_begin = 0
+        for row, part in enumerate(self.parts):
+            numbers = 1 if part.form == FLOAT32 else 2
+            end = begin + _capacity(part)
+            entry = self.table[row]
+            entry["begin"], entry["end"], entry["input_words"] = numbers * begin, numbers * end, memory.input_words
+            entry["sums_begin"], entry["kept_begin"], entry["kept_end"] = sums_begin, 0, len(part.nonzero)
+            begin, sums_begin = end, sums_begin + len(part.nonzero) * self.words_per_block[row]
+
+    @staticmethod
+    def words(blocks: Blocks) -> int:
+        """Return how many words the data takes, or the sums, whichever are more."""
+        layout = blocks.layout()
+        sums = sum(len(part.nonzero) * words for part, words in zip(blocks.parts, layout.words_per_block, strict=True))
+        return max(sums, sum(map(_capacity, blocks.parts)))
+
+    def results(self, blocks: Blocks, exponents: NDArray[np.uint8]) -> list[Any]:
+        """Return the results of the parts, copied from the sums."""
+        own, begin = self._own, 0
+        sums = own.make_room(dense=True)
+        for row, end in enumerate(own.sums_ends):
+            end = min(end, len(sums))
+            first = int(own.table["kept_begin"][row])
+            at = int(self.table["sums_begin"][row]) + first * self.words_per_block[row]
+            sums[begin:end] = self.sums[at : at + end - begin]
+            begin = end
+        return own.finish(sums, exponents)
+
+
+class _ShardBlocks(Blocks):
+    """The blocks of a shard: the data of several ranks, in the memory of their host."""
+
+    def __init__(self, layout: _HostLayout, memory: HostMemory, places: int, first: int, last: int) -> None:
+        self._host, self._first = layout, first
+        self.parts = layout.parts
+        self.n_blocks = last - first
+        self.starts = [0, self.n_blocks]
+        self.holders = np.zeros(self.n_blocks, np.uint64)
+        self.exponents = np.zeros(self.n_blocks, np.uint8)
+        for place in range(places):
+            held = memory.nonzero(place)[first:last]
+            self.holders |= held.astype(np.uint64) << np.uint64(place)
+            np.maximum(self.exponents, memory.exponents(place)[first:last], out=self.exponents, where=held)
+        self.nonzero = self.holders != 0
+        self._block_words = layout.parts[0].block_words if layout.parts else 0
+
+    def layout(self, *, keep_words: bool = False) -> Layout:
+        """Return where the data lies, and where its sums belong."""
+        return _ShardLayout(self._host, self._first, self.n_blocks)
+
+    def sum_in_memory(self) -> None:
+        """Write the sums of the blocks, where these are of all ranks."""
+        from p4reduce.protocol import floats
+
+        layout, size = self.layout(), self._block_words
+        words, spare = np.zeros((2, size), np.uint32), np.empty((MOST_LANES + 1) * size, np.float32)
+        floats.sum_held_blocks(
+            kernels.argument(layout.table),
+            layout.elements,
+            self.holders,
+            layout.scales,
+            layout.units,
+            self.exponents,
+            np.uint64(size),
+            words,
+            spare,
+            self._host.sums,
+        )
+
+    def clear(self, untouched: NDArray[np.bool_]) -> None:
+        """Write zeros as the sums of these blocks."""
+        if not untouched.any():
+            return
+        first, last = self._first, self._first + self.n_blocks
+        ends = self._host.starts[1:]
+        for row, (begin, end) in enumerate(zip(self._host.starts, ends, strict=False)):
+            low, high = max(begin, first), min(end, last)
+            if low < high:
+                words = self._host.words_per_block[row]
+                at = int(self._host.table["sums_begin"][row])
+                sums = self._host.sums[at + (low - begin) * words : at + (high - begin) * words]
+                sums.reshape(-1, words)[untouched[low - first : high - first]] = 0
+
+
+class _ShardLayout(Layout):
+    """The layout of a host, its blocks counted from the first of a shard."""
+
+    def __init__(self, host: _HostLayout, first: int, count: int) -> None:
+        ends = np.array(host.starts[1:])
+        rows = np.flatnonzero((ends > first) & (np.array(host.starts[:-1]) < first + count))
+        self.parts = [host.parts[int(row)] for row in rows]
+        self.table = host.table[rows]
+        self.table["first_block"] -= first
+        self.scales, self.units = host.scales[rows], host.units[rows]
+        self.elements = host.elements
+        self.sums_ends, self.words_per_block = [0], []
+        self._sums = host.sums
+
+    def make_room(self, dense: bool) -> Words:
+        """Return the host's memory for sums; blocks without a sum are cleared afterwards."""
+        return self._sums
+
+    def finish(self, sums: Words, exponents: NDArray[np.uint8]) -> list[Any]:
+        """Return nothing: each rank makes its results of the host's memory."""
+        return []
+
+
+def _words_per_block(part: Part) -> int:
+    """Return how many words in memory the numbers of a block take."""
+    return part.block_words * max(1, part.lanes) // (1 if part.form == FLOAT32 else 2)
+
+
+def _capacity(part: Part) -> int:
+    """Return the words that are kept for a part's data: where ranks have some of different length, for the longest."""
+    return -(-len(part.nonzero) // part.step) * _words_per_block(part)
