@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Final
 
 from p4reduce.codecs import arrays
 from p4reduce.communicator import Communicator
-from p4reduce.errors import CommunicatorClosedError, GeometryMismatchError, JoinError
-from p4reduce.heartbeat import Heartbeat
+from p4reduce.errors import CommunicatorClosedError, GeometryMismatchError, JoinError, P4ReduceError
+from p4reduce.heartbeat import LEAVE_TIMEOUT_S, Heartbeat
 from p4reduce.hosts.find import Hosts, ShardJob, hosts_enabled
 from p4reduce.membership import EpochMembership
 from p4reduce.protocol.channel import load_pump
@@ -35,7 +35,7 @@ from p4reduce_runtime.logs import event
 from p4reduce_runtime.settings import ConfigError
 
 if TYPE_CHECKING:
-    from p4reduce_contracts.jobs.answers import JoinTicket
+    from p4reduce_contracts.jobs.answers import JobInfo, JoinTicket
     from p4reduce_contracts.jobs.client import JobClient
     from p4reduce_runtime.security import Security
 
@@ -270,6 +270,7 @@ class _ShardJobs:
 
     def __init__(self, joiner: _Joiner) -> None:
         self._joiner = joiner
+        self._made: list[JobInfo] = []
 
     def create(self, count: int, world_size: int, slots: int) -> list[ShardJob]:
         """Make `count` jobs; of `slots` each, or what is free."""
@@ -278,8 +279,17 @@ class _ShardJobs:
             if not slots:
                 raise JoinError("the switch has no free slots")
             name = f"shard-{secrets.token_hex(6)}"
-            made = [client.create_job(f"{name}-{shard}", world_size, slots, ephemeral=True) for shard in range(count)]
-            return [ShardJob(job.name, job.member_token) for job in made]
+            for shard in range(count):
+                self._made.append(client.create_job(f"{name}-{shard}", world_size, slots, ephemeral=True))
+            return [ShardJob(job.name, job.member_token) for job in self._made]
+
+    def remove(self) -> None:
+        """Remove those that this rank has made."""
+        made, self._made = self._made, []
+        for job in made:
+            with contextlib.suppress(P4ReduceError), self._joiner.dial(job.owner_token) as client:
+                client.timeout_s = LEAVE_TIMEOUT_S
+                client.remove_job(job.name)
 
     def join(self, job: ShardJob, rank: int, world_size: int, timeout_s: float) -> EpochMembership:
         """Join one."""

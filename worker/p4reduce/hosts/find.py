@@ -39,6 +39,7 @@ class ShardJob(NamedTuple):
 
     name: str
     token: str
+    """The members'."""
 
 
 class ShardJobs(Protocol):
@@ -50,6 +51,10 @@ class ShardJobs(Protocol):
 
     def join(self, job: ShardJob, rank: int, world_size: int, timeout_s: float) -> EpochMembership:
         """Join one. Raises P4ReduceError."""
+        ...
+
+    def remove(self) -> None:
+        """Remove those that this rank has made. Does not raise: they end without members, too."""
         ...
 
 
@@ -107,6 +112,7 @@ class Hosts:
         shard, self._shard = self._shard, None
         if shard is not None:
             shard.release()
+        self._jobs.remove()
         memory, self._memory = self._memory, None
         if memory is not None:
             memory.close()

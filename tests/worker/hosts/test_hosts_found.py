@@ -1,0 +1,106 @@
+"""Which ranks share a host, and the memory that they map."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import pytest
+
+from p4reduce.errors import CollectiveError, CollectiveTimeoutError
+from p4reduce.hosts import memory
+from p4reduce.hosts.find import host_key, hosts_enabled
+from p4reduce.hosts.memory import HostMemory, MemoryFile
+from p4reduce.hosts.plan import make_plan, span_of
+from p4reduce_runtime.settings import ConfigError
+
+
+def test_plans() -> None:
+    assert make_plan(["a", "b", "c"]) is None
+    even = make_plan(list("abab"))
+    assert even is not None and even.hosts == ((0, 2), (1, 3)) and even.shards == 2 and even.uses_switch
+    assert [even.shard_of(rank) for rank in range(4)] == [0, 0, 1, 1]
+    assert [even.host_of(rank) for rank in range(4)] == [0, 1, 0, 1]
+    uneven = make_plan(list("abbbb"))
+    assert uneven is not None and uneven.shards == 1
+    assert [uneven.shard_of(rank) for rank in range(5)] == [0, 0, None, None, None]
+    one = make_plan(list("aaaa"))
+    assert one is not None and one.shards == 4 and not one.uses_switch
+    racks = make_plan([f"host {rank // 8}" for rank in range(1024)])
+    assert racks is not None and len(racks.hosts) == 128 and racks.shards == 8
+    wide = make_plan(["a"] * 130)
+    assert wide is not None and [len(ranks) for ranks in wide.hosts] == [64, 64, 2]
+
+
+def test_spans_divide_all_blocks() -> None:
+    for blocks in (0, 1, 7, 100):
+        spans = [span_of(shard, 3, blocks) for shard in range(3)]
+        assert spans[0][0] == 0 and spans[-1][1] == blocks
+        assert all(before[1] == after[0] for before, after in zip(spans, spans[1:], strict=False))
+
+
+def test_keys_of_hosts() -> None:
+    assert host_key({"P4REDUCE_HOSTID": "left"}) == "id left" != host_key({"P4REDUCE_HOSTID": "right"})
+    assert host_key({}) == host_key({}) and "boot" in host_key({})
+
+
+def test_hosts_are_turned_off() -> None:
+    assert hosts_enabled({}) and hosts_enabled({"P4REDUCE_HOSTS": "on"})
+    assert not hosts_enabled({"P4REDUCE_HOSTS": "off"})
+    with pytest.raises(ConfigError, match="P4REDUCE_HOSTS is 'no'; it has to be on or off"):
+        hosts_enabled({"P4REDUCE_HOSTS": "no"})
+
+
+@pytest.mark.fault("another process has the number of a rank in another container: its memory is not used")
+def test_another_file_is_not_taken_for_the_memory_of_a_rank() -> None:
+    file = MemoryFile.create(2)
+    with pytest.raises(OSError, match="is another file"):
+        MemoryFile.open(os.getpid(), file.descriptor, bytes(memory.NONCE_BYTES))
+    with pytest.raises(OSError, match="No such file"):
+        MemoryFile.open(os.getpid(), 99_999, file.nonce)
+    opened = MemoryFile.open(os.getpid(), file.descriptor, file.nonce)
+    opened.close()
+    opened.close()
+    file.close()
+
+
+@pytest.fixture
+def shared() -> HostMemory:
+    """The memory of two ranks of this process, 4 and 7."""
+    return HostMemory(MemoryFile.create(2), (4, 7), (os.getpid(), os.getpid()))
+
+
+def test_memory_is_used_where_it_was_written(shared: HostMemory) -> None:
+    before = shared.bytes_used
+    shared.data[shared.input_words : shared.input_words + 1_000_000] = 1
+    assert shared.bytes_used - before == pytest.approx(4_000_000, abs=1 << 22)
+    assert not shared.elements.flags.writeable and shared.elements[shared.input_words] == 1
+
+
+def test_a_wait_ends_with_all_shards(shared: HostMemory) -> None:
+    shared.set_done(0, 1)
+    shared.set_done(1, 1)
+    shared.wait(2, 1, time.monotonic(), lambda: None, "a sum")
+
+
+def test_a_wait_names_the_rank_that_is_late(shared: HostMemory) -> None:
+    shared.set_done(0, 1)
+    with pytest.raises(CollectiveTimeoutError, match="no sum came from rank 7 of this host") as caught:
+        shared.wait(2, 1, time.monotonic(), lambda: None, "a sum")
+    assert caught.value.missing_ranks == (7,)
+
+
+@pytest.mark.fault("a process of a host is killed: the other ranks of the host get an error at once that names it")
+def test_a_wait_ends_with_a_process_of_the_host(shared: HostMemory, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Ended:
+        def __call__(self) -> bool:
+            return True
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr(shared, "_processes", (1, 2))
+    monkeypatch.setattr(shared, "_watched", [(2, Ended())])
+    with pytest.raises(CollectiveError, match="rank 7 of this host, process 2, has ended"):
+        shared.wait(2, 1, time.monotonic() + 600, lambda: None, "a sum")
+    shared.close()

@@ -1,0 +1,216 @@
+"""Sums over hosts have the bits that they have when every rank sends for itself, and fail as those do."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from p4reduce.codecs import Floats
+from p4reduce.communicator import FEWEST_HOST_BYTES, Communicator
+from p4reduce.errors import (
+    CollectiveError,
+    CollectiveMismatchError,
+    NotFiniteError,
+    P4ReduceError,
+    PeerRefusedError,
+)
+from p4reduce.hosts.sums import HostCollective, HostSums
+from p4reduce.testing.local_group import LocalGroup
+from rigs.host_group import HostGroup
+
+PLACEMENTS = ([0, 0, 1, 1], [0, 0, 0, 0], [0, 1, 0, 1], [0, 1, 1, 1], [0, 1, 1, 2], [0, 0, 0, 1, 1, 2, 2, 2])
+SIZE = 280_003
+"""Of tensors that are summed over hosts in each format, 8 bits too."""
+
+
+def gradient(rank: int, size: int = SIZE, density: float = 0.5) -> NDArray[np.float32]:
+    """Normal numbers of many magnitudes; blocks of 64 are zero but for this share."""
+    rng = np.random.default_rng([rank, 37])
+    numbers = rng.normal(size=size) * 2.0 ** rng.integers(-20, 20, size)
+    held = np.repeat(rng.random(-(-size // 64)) < density, 64)[:size]
+    return np.where(held, numbers, 0).astype(np.float32)
+
+
+def collectives(comm: Communicator) -> dict[str, Any]:
+    """Call collectives of each kind and format; return the bytes of their results."""
+    mine = gradient(comm.rank)
+    found: dict[str, Any] = {}
+    for bits in (32, 16, 8):
+        found[f"float32 in {bits}"] = comm.all_reduce(mine, bits=bits)  # type: ignore[arg-type]  # of a tuple's
+    found["dense"] = comm.all_reduce(gradient(comm.rank, density=1.0))
+    found["nearly empty"] = comm.all_reduce(gradient(comm.rank, density=0.01))
+    found["float16"] = comm.all_reduce(np.clip(mine, -100, 100).astype(np.float16))
+    found["bfloat16"] = comm.all_reduce(torch.from_numpy(mine).bfloat16()).view(torch.int16).numpy()
+    integers = np.random.default_rng(comm.rank).integers(-(2**31), 2**31, SIZE).astype(np.int32)
+    found["int32"] = comm.all_reduce(integers)
+    found["out"] = comm.all_reduce(mine.copy(), out=np.full_like(mine, 7))
+    in_place = mine.copy()
+    found["in place"] = comm.all_reduce(in_place, out=in_place)
+    segments = [Floats(mine, 16, mean=True), Floats(mine[:1001]), Floats(mine[:0]), Floats(mine[:99], 8)]
+    for number, total in enumerate(comm.all_reduce_segments(segments)):
+        found[f"segment {number}"] = total
+    kept = comm.all_reduce_segments([Floats(mine, 8, keep_sent=True)])[0]
+    found["total"], found["sent"] = kept
+    begin, end = np.array([comm.rank, comm.rank + 1]) * SIZE // comm.world_size
+    found["part"] = comm.all_reduce_segments([Floats(mine, part=(int(begin), int(end)))])[0]
+    found["gathered"] = comm.all_gather(mine[:70_001])
+    found["broadcast"] = comm.broadcast(mine, root=comm.world_size - 1)
+    found["small"] = comm.all_reduce(mine[:10])
+    return {name: np.asarray(array).tobytes() for name, array in found.items()}
+
+
+@pytest.fixture(scope="module")
+def alone() -> dict[int, list[dict[str, Any]]]:
+    """The results of every rank when each sends for itself, by world size."""
+    found = {}
+    for world_size in {len(placement) for placement in PLACEMENTS}:
+        with LocalGroup(world_size) as group:
+            found[world_size] = group.run(collectives)
+    return found
+
+
+@pytest.mark.parametrize("placement", PLACEMENTS, ids=str)
+def test_sums_have_the_same_bits_wherever_ranks_are(
+    monkeypatch: pytest.MonkeyPatch, alone: dict[int, list[dict[str, Any]]], placement: Sequence[int]
+) -> None:
+    with HostGroup(monkeypatch, placement) as group:
+        for found, expected in zip(group.run(collectives), alone[len(placement)], strict=True):
+            assert [name for name in expected if found[name] != expected[name]] == []
+        assert all(group.hosts_of(comm).plan is not None for comm in group.comms)
+        assert all(group.hosts_of(comm).shared_bytes > 4 * SIZE for comm in group.comms)
+
+
+def test_each_block_of_a_host_is_sent_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    with HostGroup(monkeypatch, [0, 0, 1, 1]) as group:
+        reports = group.run(lambda comm: (comm.all_reduce(gradient(comm.rank)), comm.last)[1])
+    blocks = [report.stats.blocks_up for report in reports if report is not None]
+    held = [gradient(rank) != 0 for rank in range(4)]
+    for host in (0, 1):
+        either = held[2 * host] | held[2 * host + 1]
+        expected = sum(bool(either[at : at + 32].any()) for at in range(0, SIZE, 32))
+        sent = blocks[2 * host] + blocks[2 * host + 1]
+        assert expected <= sent <= 1.05 * expected  # some of zeros, where a RESULT would grow too much
+
+
+def test_a_nan_refuses_on_all_hosts_and_names_the_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(comm: Communicator) -> str:
+        mine = gradient(comm.rank)
+        comm.all_reduce(mine)
+        if comm.rank == 1:
+            mine[3] = np.nan
+        with pytest.raises((NotFiniteError, PeerRefusedError)) as caught:
+            comm.all_reduce(mine)
+        assert not np.isnan(comm.all_reduce(gradient(comm.rank))).any()
+        return str(caught.value)
+
+    with HostGroup(monkeypatch, [0, 0, 1, 1]) as group:
+        texts = group.run(refused)
+    assert "element [3]" in texts[1]
+    assert all("rank 1: a NaN" in text for text in (texts[0], *texts[2:]))
+
+
+@pytest.mark.parametrize("other", [SIZE - 1, 10], ids=["over hosts", "small"])
+def test_ranks_of_one_host_that_call_differently_are_named(monkeypatch: pytest.MonkeyPatch, other: int) -> None:
+    def mismatch(comm: Communicator) -> str:
+        comm.all_reduce(gradient(comm.rank))
+        with pytest.raises(CollectiveMismatchError) as caught:
+            comm.all_reduce(gradient(comm.rank, other if comm.rank == 1 else SIZE))
+        comm.close(wait=False)
+        return str(caught.value)
+
+    with HostGroup(monkeypatch, [0, 0, 1, 1]) as group:
+        assert all("ranks 0, 2, 3: " in text and "; rank 1: " in text for text in group.run(mismatch))
+
+
+@pytest.mark.fault("a rank fails in a sum over its host: the others of the host get an error that names it")
+def test_a_failure_of_a_shard_is_an_error_on_its_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = HostSums._sum_shard
+
+    def failing(self: HostSums, *arguments: Any) -> int:
+        if threading.current_thread() is failed[0]:
+            raise MemoryError("no memory")
+        return original(self, *arguments)
+
+    failed: list[threading.Thread] = []
+
+    def run(comm: Communicator) -> str:
+        comm.all_reduce(gradient(comm.rank))
+        if comm.rank == 2:
+            failed.append(threading.current_thread())
+            monkeypatch.setattr(HostSums, "_sum_shard", failing)
+        comm.barrier()
+        try:
+            comm.all_reduce(gradient(comm.rank))
+        except (P4ReduceError, MemoryError) as error:
+            comm.close(wait=False)
+            return f"{type(error).__name__}: {error}"
+        return "summed"
+
+    with HostGroup(monkeypatch, [0, 0, 0, 0]) as group:
+        texts = group.run(run)
+    assert texts[2] == "MemoryError: no memory"
+    assert all("rank 2 of this host failed in it" in text for text in (texts[0], texts[1], texts[3]))
+
+
+def test_without_room_for_shards_each_rank_sends_for_itself(
+    monkeypatch: pytest.MonkeyPatch, alone: dict[int, list[dict[str, Any]]], caplog: pytest.LogCaptureFixture
+) -> None:
+    with HostGroup(monkeypatch, [0, 0, 1, 1], full=True) as group:
+        found = group.run(lambda comm: (comm.all_reduce(gradient(comm.rank)), comm.last)[0].tobytes())
+        assert group.hosts_of(group.comms[0]).sums is None
+    assert set(found) == {alone[4][0]["float32 in 32"]}
+    assert "every rank sends for itself" in caplog.text and "no free slots" in caplog.text
+
+
+def test_hosts_of_one_rank_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    with HostGroup(monkeypatch, [0, 1, 2]) as group:
+        group.run(lambda comm: comm.all_reduce(gradient(comm.rank)))
+        assert all(group.hosts_of(comm).plan is None for comm in group.comms)
+        assert not group.shards.groups
+
+
+def test_a_small_collective_does_not_look_for_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
+    with HostGroup(monkeypatch, [0, 0]) as group:
+        group.run(lambda comm: comm.all_reduce(np.ones(FEWEST_HOST_BYTES // 4 - 32, np.float32)))
+        assert all(group.hosts_of(comm).plan is None for comm in group.comms)
+        group.run(lambda comm: comm.all_reduce(np.ones(FEWEST_HOST_BYTES // 4, np.float32)))
+        assert all(group.hosts_of(comm).plan is not None for comm in group.comms)
+
+
+def test_what_a_rank_holds_for_its_host_ends_with_the_communicator(monkeypatch: pytest.MonkeyPatch) -> None:
+    with HostGroup(monkeypatch, [0, 0, 1, 1]) as group:
+        group.run(lambda comm: comm.all_reduce(gradient(comm.rank)))
+    assert all(group.hosts_of(comm).sums is None for comm in group.comms)
+    assert all(group.hosts_of(comm).shared_bytes == 0 for comm in group.comms)
+    assert group.shards.removed == 4
+
+
+def test_a_lost_membership_of_a_shard_ends_the_sum(monkeypatch: pytest.MonkeyPatch) -> None:
+    error = CollectiveError("the shard's job was reset")
+
+    def run(comm: Communicator) -> str:
+        comm.all_reduce(gradient(comm.rank))
+        if comm.rank == 3:
+            monkeypatch.setattr(group.hosts_of(comm), "failure", lambda: error)
+        try:
+            comm.all_reduce(gradient(comm.rank))
+        except CollectiveError as caught:
+            comm.close(wait=False)
+            return str(caught)
+        return "summed"
+
+    with HostGroup(monkeypatch, [0, 0, 1, 1], timeout_s=3.0) as group:
+        texts = group.run(run)
+    assert texts[3] == str(error)
+    assert "rank 3 of this host failed" in texts[2]
+
+
+def test_the_outcome_of_hosts_has_no_refusals() -> None:
+    outcome = HostCollective(None, [1], np.zeros(0, np.uint8), 0)  # type: ignore[arg-type]  # the call is not looked at
+    assert outcome.refusals == {} and outcome.result() == [1]
