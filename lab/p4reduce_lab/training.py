@@ -124,7 +124,12 @@ def train(
     Raises ProcessError when a worker fails, the switch or the controller ends, or nothing is printed for STALL_S.
     """
     command = [sys.executable, "-P", *worker_command(trainings, job), str(WORLD_SIZE), *switches]
-    env = {"OMP_NUM_THREADS": "1", "P4REDUCE_CONTROLLER": controller, "PYTHONUNBUFFERED": "1"}
+    env = {
+        "OMP_NUM_THREADS": "1",
+        "P4REDUCE_CONTROLLER": controller,
+        "P4REDUCE_HOSTS": "off",  # the workers of one machine are to use the switch
+        "PYTHONUNBUFFERED": "1",
+    }
     if sys.platform == "linux":
         env["GLOO_SOCKET_IFNAME"] = "lo"  # the host's own name need not resolve
     workers = children.start("workers", command, env)

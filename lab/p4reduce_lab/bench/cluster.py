@@ -14,6 +14,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from p4reduce.hosts.find import VARIABLE as HOSTS_VARIABLE
 from p4reduce_contracts.jobs.lease import ONLY_SWITCH
 from p4reduce_contracts.wire import AGGREGATION_PORT
 from p4reduce_lab.addresses import LOOPBACK as LOOPBACK_ADDRESS
@@ -131,8 +132,10 @@ class Cluster:
 
 
 @contextmanager
-def running_cluster(run: Run, link: Link, world_size: int) -> Iterator[Cluster]:
+def running_cluster(run: Run, link: Link, world_size: int, ranks_per_host: int = 1) -> Iterator[Cluster]:
     """Start everything on hosts of a network, or on the loopback interface; take it down at the end.
+
+    With one rank a host each rank sends for itself, on the loopback interface too.
 
     Raises ProcessError, and SetupError where the network cannot be built.
     """
@@ -142,7 +145,7 @@ def running_cluster(run: Run, link: Link, world_size: int) -> Iterator[Cluster]:
         stack.callback(builder.close)
         stack.callback(run.children.stop)  # hosts, switches, controller and workers, the last one first
         if not link.on_loopback:
-            network = links.build(builder, world_size)
+            network = links.build(builder, world_size // ranks_per_host)
             network.shape(link)
         udp = ANY_PORT if link.on_loopback else f"{links.SWITCH_ADDRESS}:{AGGREGATION_PORT}"
         jobs = ANY_PORT if link.on_loopback else f"{links.SWITCH_ADDRESS}:{_CONTROLLER_PORT}"
@@ -153,7 +156,7 @@ def running_cluster(run: Run, link: Link, world_size: int) -> Iterator[Cluster]:
             started_embedded_system(run.children, [switch], config, insecure=not link.on_loopback)
         )
         stack.enter_context(system.job(_JOB, world_size))
-        workers = _start_workers(run, stack, network.hosts, system, world_size)
+        workers = _start_workers(run, stack, network.hosts, system, world_size, ranks_per_host)
         workers.ask("join")
         run.say(f"{world_size} workers have joined, {link}; {ready_line(system.switches[0])}")
         yield Cluster(run, link, system, workers, network, world_size)
@@ -201,7 +204,9 @@ def _counted(replies: list[Reply], switch_s: float, on_loopback: bool) -> dict[s
     return counted
 
 
-def _start_workers(run: Run, stack: ExitStack, hosts: Sequence[Host], system: System, world_size: int) -> Workers:
+def _start_workers(
+    run: Run, stack: ExitStack, hosts: Sequence[Host], system: System, world_size: int, ranks_per_host: int
+) -> Workers:
     folder = stack.enter_context(tempfile.TemporaryDirectory())
     path = str(Path(folder) / "socket")
     listener = stack.enter_context(socket.socket(socket.AF_UNIX))
@@ -222,8 +227,9 @@ def _start_workers(run: Run, stack: ExitStack, hosts: Sequence[Host], system: Sy
             "P4REDUCE_JOB": _JOB,
             "P4REDUCE_CONTROLLER": system.controller,
             INSECURE_VARIABLE: "1" if hosts else "0",
+            HOSTS_VARIABLE: "on" if ranks_per_host > 1 else "off",
         }
-        within = hosts[rank].namespace.within if hosts else []
+        within = hosts[rank // ranks_per_host].namespace.within if hosts else []
         command = [*within, sys.executable, "-P", "-m", _MODULE, path, interface]
         children.append(run.children.start(f"worker {rank}", command, environment))
     return Workers(listener, children)

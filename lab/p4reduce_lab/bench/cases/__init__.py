@@ -7,6 +7,7 @@ from p4reduce_lab.bench.cases import (
     backend,
     dense,
     density,
+    hosts,
     loss,
     racks_simulated,
     switch_udp,
@@ -16,6 +17,7 @@ from p4reduce_lab.bench.cases import (
 )
 
 CASES: tuple[Case, ...] = tuple(
-    module.CASE for module in (switch_udp, switch_veth, dense, density, racks_simulated, training, backend, wire, loss)
+    module.CASE
+    for module in (switch_udp, switch_veth, dense, hosts, density, racks_simulated, training, backend, wire, loss)
 )
 BY_NAME = {case.name: case for case in CASES}
