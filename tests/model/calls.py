@@ -51,16 +51,7 @@ class Sum:
         tensor = self.tensor(lease.rank)
         source = Int32(tensor).bind(lease.world_size, lease.block_words, False)
         call = Call(number, Kind.ALL_REDUCE, CodecId.INT32, 0, tensor.size)
-        return RestorableCollective(
-            lease,
-            rounds,
-            source,
-            call,
-            TIMEOUT_S,
-            round_trip=round_trip,
-            window=self.window,
-            refusal_window=lease.slot_count,
-        )
+        return _begin(lease, rounds, source, call, round_trip, self.window)
 
 
 @dataclass(frozen=True)
@@ -76,16 +67,14 @@ class Refusal:
         if lease.rank != self.rank:
             return self.asked.begin(lease, rounds, number, round_trip)
         call = Call(number, Kind.REFUSED, detail=Reason.NOT_FINITE)
-        return RestorableCollective(
-            lease,
-            rounds,
-            Blocks(),
-            call,
-            TIMEOUT_S,
-            round_trip=round_trip,
-            window=self.asked.window,
-            refusal_window=lease.slot_count,
-        )
+        return _begin(lease, rounds, Blocks(), call, round_trip, self.asked.window)
+
+
+def _begin(  # noqa: PLR0917
+    lease: Lease, rounds: list[int], source: Blocks, call: Call, round_trip: RoundTrip, window: int
+) -> RestorableCollective:
+    options = {"round_trip": round_trip, "window": window, "refusal_window": lease.slot_count}
+    return RestorableCollective(lease, rounds, source, call, TIMEOUT_S, **options)
 
 
 @dataclass(frozen=True)

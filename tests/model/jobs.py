@@ -17,7 +17,6 @@ from model.switch import (
     CompiledSwitch,
     LeafAsRoot,
     LeafWithAnotherPartial,
-    Switch,
     SwitchMLRule,
     without_round_check,
 )
@@ -34,7 +33,7 @@ class Searched:
     generations: tuple[Generation, ...]
     small: tuple[Faults, ...]
     large: tuple[Faults, ...] = ()
-    make_switch: Callable[[Sequence[Generation]], Switch] = CompiledSwitch
+    make_switch: Callable[[Sequence[Generation]], CompiledSwitch] = CompiledSwitch
 
     def job(self, faults: Faults, *, symmetry: bool = True) -> Job:
         """Return the job with these faults."""
@@ -62,7 +61,7 @@ def _tree(name: str, slots: int, *calls: Sum | Refusal) -> tuple[Generation, ...
     return (generation(TreeRig("small", shape).world_size, slots, EPOCH, calls, shape=shape),)
 
 
-def _over(name: str, **options: Sequence[int]) -> Callable[[Sequence[Generation]], Switch]:
+def _over(name: str, **options: Sequence[int]) -> Callable[[Sequence[Generation]], CompiledSwitch]:
     return partial(CompiledSwitch, shape=TREES[name], **options)
 
 

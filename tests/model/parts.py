@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 
 from model.calls import Generation, Refusal
 from model.ranks import BrokenPropertyError, Rank, is_before
-from model.switch import Switch
+from model.switch import CompiledSwitch
 from model.symmetry import Group, Images, NotSymmetricError
 from p4reduce_contracts.errors import FrameError
 from p4reduce_contracts.wire import CONTRIBUTE, RESULT, SMALL, unpack
@@ -62,7 +62,7 @@ class Parts:
     def __init__(
         self,
         generations: Sequence[Generation],
-        make_switch: Callable[[Sequence[Generation]], Switch],
+        make_switch: Callable[[Sequence[Generation]], CompiledSwitch],
         *,
         flips: bool,
         symmetry: bool,

@@ -25,7 +25,7 @@ from typing import NamedTuple
 from model.calls import Generation
 from model.parts import Numbers, Parts, Reached
 from model.ranks import BrokenPropertyError, is_before
-from model.switch import CompiledSwitch, Switch
+from model.switch import CompiledSwitch
 
 
 class Faults(NamedTuple):
@@ -93,7 +93,7 @@ class Job:
         self,
         generations: Sequence[Generation],
         faults: Faults,
-        make_switch: Callable[[Sequence[Generation]], Switch] = CompiledSwitch,
+        make_switch: Callable[[Sequence[Generation]], CompiledSwitch] = CompiledSwitch,
         *,
         symmetry: bool = True,
     ) -> None:

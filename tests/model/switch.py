@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -21,30 +21,10 @@ Sent = list[tuple[int, bytes]]
 """Payloads that leave a switch, with where each goes: to a rank, or -1, -2, ...: over a link to another switch."""
 
 
-class Switch(Protocol):
-    """A switch, or a tree of them. Its state is a value: a tuple that begins with the number of the admitted leases."""
-
-    def begin(self, generation: int) -> Any:
-        """Return the state of a switch that was just started."""
-
-    def renew(self, state: Any) -> Any:
-        """Return the state with the next leases."""
-
-    def process(self, state: Any, sender: int, payload: bytes) -> tuple[Any, Sent]:
-        """Take in a frame of a rank, or from a link."""
-
-    def at(self, sender: int) -> int:
-        """Return the switch to which a rank or link leads."""
-
-    def rounds(self, state: Any) -> Rounds:
-        """Return what the versions hold; {} where a version has no round."""
-
-    def image(self, permutation: Sequence[int]) -> Mapping[int, int] | None:
-        """Return, by rank and link, which comes in its place with permuted ranks; None: the switch is another then."""
-
-
 class CompiledSwitch:
-    """The v1model program as the embedded switch compiles it, or a tree of it. A state has the cells of all registers.
+    """The v1model program as the embedded switch compiles it, or a tree of it.
+
+    A state is a value: the number of the admitted leases, and the cells of all registers.
 
     `mutate` changes the program's JSON before it is compiled. `shape`: of a tree (rigs/tree.py); None: one switch for
     all ranks. `uplink_secrets`: of the links between switches, by generation; None: others in each. With new leases of
@@ -173,7 +153,6 @@ class LeafWithAnotherPartial(CompiledSwitch):
     """A leaf sends up the duplicate that it got, in the place of the partial sum that it has stored."""
 
     def process(self, state: Any, sender: int, payload: bytes) -> tuple[Any, Sent]:
-        """Take in a frame of a rank, or from a link."""
         after, sent = super().process(state, sender, payload)
         if after != state or sender < 0:
             return after, sent
@@ -191,7 +170,7 @@ def without_round_check(config: Any) -> None:
     assert changed == 1, "the comparison of rounds is not where it was in the program: adapt this mutant"
 
 
-class SwitchMLRule:
+class SwitchMLRule(CompiledSwitch):
     """The rule of SwitchML's paper (NSDI'21, algorithm 3) in the place of ours: two versions of a slot, without rounds.
 
     A contribution counts if its rank's bit in the version is not set, and clears the rank's bit in the other version.
@@ -199,30 +178,19 @@ class SwitchMLRule:
     """
 
     def __init__(self, generations: Sequence[Generation]) -> None:
+        super().__init__(generations)
         self._leases = [generation.leases for generation in generations]
 
     def begin(self, generation: int) -> Any:
-        """Return the state of a switch that was just started."""
         return generation, ((0, 0, 0, (), 0, ()),) * (2 * self._leases[0][0].slot_count)
 
     def renew(self, state: Any) -> Any:
-        """Return the state with the next leases."""
         return state[0] + 1, state[1]
 
-    def at(self, sender: int) -> int:
-        """Return the only switch."""
-        return 0
-
     def rounds(self, state: Any) -> Rounds:
-        """Return {}: a version has no round."""
         return {}
 
-    def image(self, permutation: Sequence[int]) -> Mapping[int, int] | None:
-        """Return the permutation."""
-        return dict(enumerate(permutation))
-
     def process(self, state: Any, rank: int, payload: bytes) -> tuple[Any, Sent]:
-        """Take in a frame of a rank."""
         generation, versions = state
         leases, frame, switch = self._leases[generation], unpack(SMALL, payload), ReferenceSwitch(SMALL)
         index = frame.slot << 1 | frame.round & 1
