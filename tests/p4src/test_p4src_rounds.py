@@ -6,8 +6,7 @@ import pytest
 
 from p4reduce_contracts import wire
 from p4reduce_contracts.wire.check import check_of
-from rigs.pipeline import EPOCH, JOB, PipelineRig, payload_of, rank_port
-from rigs.random_rounds import random_rounds
+from rigs.pipeline import PipelineRig, payload_of
 
 DROP_STALE = 8
 
@@ -18,21 +17,6 @@ def block_of(rig: PipelineRig, value: int) -> bytes:
 
 def result_of(rig: PipelineRig, frame: bytes) -> wire.Frame:
     return wire.unpack(rig.geometry, payload_of(frame))
-
-
-@pytest.mark.parametrize("geometry", ["small", "default"])
-@pytest.mark.parametrize("world_size", [1, 2, 8])
-def test_random_rounds_sum_exactly(geometry: str, world_size: int) -> None:
-    rig = PipelineRig(geometry, world_size)
-    for round_, outputs in random_rounds(rig, rig.contribution, 30):
-        assert [port for port, _ in outputs] == [rank_port(rank) for rank in range(world_size)]
-        result = result_of(rig, outputs[0][1])
-        assert result.type == wire.RESULT
-        assert (result.job, result.epoch, result.slot) == (JOB, EPOCH, 1)
-        assert result.seen == (1 << world_size) - 1
-        round_.check(result)
-    assert rig.job_count("results") == 30
-    assert rig.job_count("contributions") == 30 * world_size
 
 
 def test_the_previous_round_s_result_survives_the_next_round() -> None:

@@ -115,19 +115,6 @@ class ForkServer:
         with log.open("wb") as output:
             return self.spawn(output, output, *command, environment=environment, folder=folder)
 
-    def run(self, *command: str, environment: Mapping[str, str], timeout_s: float) -> tuple[int, str, str]:
-        """Run `python *command` to its end; return its status, stdout and stderr, each less than a pipe holds."""
-        with ExitStack() as stack:
-            (output, to_output), (errors, to_errors) = (
-                [stack.enter_context(open(end, mode)) for end, mode in zip(os.pipe(), ("rb", "wb"), strict=True)]
-                for _ in range(2)
-            )
-            forked = stack.enter_context(self.spawn(to_output, to_errors, *command, environment=environment))
-            to_output.close()
-            to_errors.close()
-            status = forked.wait(timeout_s)
-            return status, output.read().decode(), errors.read().decode()
-
     def spawn(
         self,
         output: IO[Any],
