@@ -111,18 +111,19 @@ def grant_of(
     return Grant(JOB, "rig", epoch, SlotRange(slot_base, slot_count), known, above)
 
 
-def udp_frame(rank: int, payload: bytes, dst_port: int = wire.AGGREGATION_PORT, dst_ip: int = SWITCH_IP) -> bytes:
-    """What rank's host sends: Ethernet, IPv4 and UDP around `payload`."""
-    udp = b"".join(n.to_bytes(2, "big") for n in (rank_udp_port(rank), dst_port, 8 + len(payload), 0))
-    ethernet = SWITCH_MAC.to_bytes(6, "big") + rank_mac(rank).to_bytes(6, "big") + b"\x08\0"
-    return ethernet + ipv4_header(rank_ip(rank), dst_ip, 8 + len(payload)) + udp + payload
-
-
-def from_host(host: Host, payload: bytes, number: int = 0) -> bytes:
+def from_host(
+    host: Host, payload: bytes, number: int = 0, dst_port: int = wire.AGGREGATION_PORT, dst_ip: int | None = None
+) -> bytes:
     """What `host` sends to switch `number`: Ethernet, IPv4 and UDP around `payload`."""
-    udp = b"".join(n.to_bytes(2, "big") for n in (host.udp_port, wire.AGGREGATION_PORT, 8 + len(payload), 0))
+    udp = b"".join(n.to_bytes(2, "big") for n in (host.udp_port, dst_port, 8 + len(payload), 0))
     ethernet = (SWITCH_MAC + number).to_bytes(6, "big") + host.mac.to_bytes(6, "big") + b"\x08\0"
-    return ethernet + ipv4_header(host.ip, SWITCH_IP + number, 8 + len(payload)) + udp + payload
+    to = SWITCH_IP + number if dst_ip is None else dst_ip
+    return ethernet + ipv4_header(host.ip, to, 8 + len(payload)) + udp + payload
+
+
+def udp_frame(rank: int, payload: bytes, dst_port: int = wire.AGGREGATION_PORT, dst_ip: int = SWITCH_IP) -> bytes:
+    """What rank's host sends."""
+    return from_host(rank_host(rank, 0), payload, 0, dst_port, dst_ip)
 
 
 @dataclass(frozen=True)

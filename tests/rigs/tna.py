@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from rigs.pipeline import ones_complement_sum
+
 PARSER_ERROR_PARTIAL_HDR = 2
 PORT_METADATA_BYTES = {1: 8, 2: 24}
 """What lies between the intrinsic header and the frame, by Tofino's generation."""
@@ -70,17 +72,10 @@ class Checksum:
 
     def verify(self) -> int:
         """Return 1 if the sum is wrong: the unit tells an error."""
-        return int(ones_complement(self._data) != 0)
+        return int(ones_complement_sum(self._data) != 0xFFFF)
 
     def update(self, numbers: list[tuple[int, int]]) -> int:
-        return ones_complement(to_bytes(numbers))
-
-
-def ones_complement(data: bytes) -> int:
-    total = sum(int.from_bytes(data[i : i + 2], "big") for i in range(0, len(data), 2))
-    while total >> 16:
-        total = (total & 0xFFFF) + (total >> 16)
-    return 0xFFFF ^ total
+        return 0xFFFF ^ ones_complement_sum(to_bytes(numbers))
 
 
 def to_bytes(numbers: Sequence[tuple[int, int]]) -> bytes:
