@@ -178,7 +178,7 @@ class Situation:
         try:
             await self._happen(event)
         except _KilledError:
-            await self._end()
+            await self.end()
             if event.name == "copy put back":
                 shutil.rmtree(self._folder)
                 self._copy.rename(self._folder)
@@ -294,15 +294,12 @@ class Situation:
             for switch in self._config.switches
         }
 
-    async def _end(self) -> None:
+    async def end(self) -> None:
+        """End the controller."""
         self._writes_left = 0
         for reconciler in self._reconcilers.values():
             await reconciler.close()
         self._store.close()
-
-    async def close(self) -> None:
-        """End the controller."""
-        await self._end()
 
     def _draw(self) -> int:
         self._drawn += 1
@@ -485,4 +482,4 @@ async def _played(
         report.broken, report.trace = str(error), [str(event) for event in events]
         return None
     finally:
-        await situation.close()
+        await situation.end()

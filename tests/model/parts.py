@@ -129,10 +129,7 @@ class Parts:
 
     def _take_rank_step(self, key: tuple[int, int, int]) -> Reached:
         rank, state, number = key
-        found = self.ranks[rank]
-        return self._sent(
-            rank, found.fire_timer(state) if number < 0 else found.receive(state, self.frames[number].payload)
-        )
+        return self._sent(rank, self.ranks[rank].step(state, self._payload(number)))
 
     def renewed(self, state: int) -> int:
         """Return the switch's state with the entries of new leases."""
@@ -254,14 +251,16 @@ class Parts:
         repeated = 0
         for (rank, state, number), (after, sent) in list(self._rank_steps.items()):
             reached = after, [self.frames[frame].payload for frame in sent]
-            frame = None if number < 0 else self.frames[number].payload
-            repeated += self.ranks[rank].check_equal(state, frame, reached)
+            repeated += self.ranks[rank].check_equal(state, self._payload(number), reached)
         return repeated
 
     @property
     def counts(self) -> tuple[int, int, int]:
         """How many states the ranks and the switch have had, and how many frames there were."""
         return sum(rank.count for rank in self.ranks), len(self._switch_states), len(self.frames)
+
+    def _payload(self, number: int) -> bytes | None:
+        return None if number < 0 else self.frames[number].payload
 
     def _sent(self, rank: int, reached: tuple[int, Sequence[bytes]]) -> Reached:
         state, payloads = reached

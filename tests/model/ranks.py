@@ -76,27 +76,26 @@ class Rank:
         lease = self._generations[generation].leases[self.rank]
         return self._begin(generation, 0, [0] * lease.slot_count, RoundTrip(), [])
 
-    def receive(self, number: int, frame: bytes) -> tuple[int, Sequence[bytes]]:
-        """Take in a frame; return the state's number after it, and what is sent."""
-        return self._receive(number, self._states[number], frame)
-
-    def fire_timer(self, number: int) -> tuple[int, Sequence[bytes]]:
-        """Let the next timer fire, if there is one; return the state's number after it, and what is sent."""
-        return self._fire_timer(number, self._states[number])
+    def step(self, number: int, frame: bytes | None) -> tuple[int, Sequence[bytes]]:
+        """Take in a frame; None: let the next timer fire. Return the state's number after it, and what is sent."""
+        return self._step(number, self._states[number], frame)
 
     def check_equal(self, number: int, frame: bytes | None, reached: tuple[int, Sequence[bytes]]) -> bool:
         """Compare what another state of this number does with what the first one did; False if there is no other."""
         state = self._equal.get(number)
         if state is None:
             return False
-        after = self._fire_timer(number, state) if frame is None else self._receive(number, state, frame)
+        after = self._step(number, state, frame)
         assert (after[0], list(after[1])) == (reached[0], list(reached[1])), "states with one number differ"
         return True
 
-    def _receive(self, number: int, state: RankState, frame: bytes) -> tuple[int, Sequence[bytes]]:
+    def _step(self, number: int, state: RankState, frame: bytes | None) -> tuple[int, Sequence[bytes]]:
         if state.snapshot is None:
             return number, ()
-        collective = self._restored(state)
+        collective = self._collectives[state.generation, state.index]
+        collective.restore(state.snapshot)
+        if frame is None:
+            return self._after(state, collective, _fired(collective))
         try:
             frames = collective.receive(frame, 0.0)
         except CorruptSumError as error:
@@ -105,19 +104,6 @@ class Rank:
             return self._number_of(replace(state, snapshot=None)), ()
         except P4ReduceError as error:
             raise BrokenPropertyError(f"rank {self.rank}: {type(error).__name__}: {error}") from error
-        return self._after(state, collective, frames)
-
-    def _fire_timer(self, number: int, state: RankState) -> tuple[int, Sequence[bytes]]:
-        if state.snapshot is None:
-            return number, ()
-        collective = self._restored(state)
-        now = collective.next_timer
-        assert now is not None, "a collective that is not done has a timer"
-        frames = collective.on_timer(now)
-        engine: Any = collective.engine
-        for name in _TIMES:
-            engine.loss[name] -= now
-        engine.slots["sent_at"] -= now
         return self._after(state, collective, frames)
 
     def done(self, number: int) -> bool:
@@ -156,12 +142,6 @@ class Rank:
         opening = collective.start(0.0)
         return self._number_of(_state_of(generation, index, collective)), frames + opening
 
-    def _restored(self, state: RankState) -> RestorableCollective:
-        assert state.snapshot is not None
-        collective = self._collectives[state.generation, state.index]
-        collective.restore(state.snapshot)
-        return collective
-
     def _check(self, generation: Generation, index: int, collective: RestorableCollective) -> None:
         """What is handed out is the exact sum, and nothing is where a rank refused."""
         call = generation.calls[index]
@@ -195,6 +175,18 @@ class Rank:
         elif number not in self._equal and state != self._states[number]:
             self._equal[number] = state
         return number
+
+
+def _fired(collective: RestorableCollective) -> list[bytes]:
+    """Let the next timer fire, and move all times back by as much; return what is sent."""
+    now = collective.next_timer
+    assert now is not None, "a collective that is not done has a timer"
+    frames = collective.on_timer(now)
+    engine: Any = collective.engine
+    for name in _TIMES:
+        engine.loss[name] -= now
+    engine.slots["sent_at"] -= now
+    return frames
 
 
 def _state_of(generation: int, index: int, collective: RestorableCollective) -> RankState:
