@@ -75,8 +75,17 @@ class Target:
 
     name: str
     seeds: Callable[[], list[bytes]]
-    run: Callable[[bytes], bool]
+    decode: Callable[[bytes], object]
+    """Returns False, or raises one of `errors`, where it does not take the input."""
     words: tuple[bytes, ...] = ()
+    errors: tuple[type[Exception], ...] = ()
+
+    def run(self, data: bytes) -> bool:
+        """Return whether the decoder takes the input."""
+        try:
+            return self.decode(data) is not False
+        except self.errors:
+            return False
 
 
 @cache
@@ -110,13 +119,8 @@ def _frame(payload: bytes) -> bool:
     return taken
 
 
-def _hello(payload: bytes) -> bool:
-    try:
-        job, nonce = wire.unpack_hello(payload)
-    except FrameError:
-        return False
-    assert wire.pack_hello(job, nonce) == payload
-    return True
+def _hello(payload: bytes) -> None:
+    assert wire.pack_hello(*wire.unpack_hello(payload)) == payload
 
 
 def _hello_frame(frame: bytes) -> bool:
@@ -150,15 +154,12 @@ def _calls() -> list[bytes]:
     return [np.array([each.words(7) for each in kinds], ">u4").tobytes()]
 
 
-def _coordinates(data: bytes) -> bool:
+def _coordinates(data: bytes) -> None:
     """The first byte chooses the length of the bins, the next two the tensor's elements; two ranks share the rest."""
     length, elements = (1, 50, 63, 64, 500)[data[0] % 5] if data else 50, int.from_bytes(data[1:3], "big")
     rows = np.frombuffer(data[3:] + bytes(len(data[3:]) % 2), np.uint8).reshape(2, -1)
     parts = [coordinates.Part(elements, length, sender) for sender in (None, 0, 1, None)]
-    try:
-        received = coordinates.GatheredCoordinates(parts, [np.zeros(0, np.uint8)], 0).finish(rows)
-    except InvalidTensorError:
-        return False
+    received = coordinates.GatheredCoordinates(parts, [np.zeros(0, np.uint8)], 0).finish(rows)
     for part, found in zip(parts, received, strict=True):
         assert len(found.ends) == (2 if part.sender is None else 1)
         assert len(found.indices) == len(found.signs) == found.ends[-1]
@@ -166,7 +167,6 @@ def _coordinates(data: bytes) -> bool:
             assert (np.diff(own) > 0).all()
             assert ((own >= 0) & (own < elements)).all()
         assert found.mean.shape == (elements,)
-    return True
 
 
 def _some_coordinates() -> list[bytes]:
@@ -194,19 +194,11 @@ class _Answered(JobClient):
         return self._reply
 
 
-def _lease(data: bytes) -> bool:
-    try:
-        reply = jobs_pb2.Lease.FromString(data)
-    except DecodeError:
-        return False
-    try:
-        lease = _Answered(reply).wait_lease(1, 1.0)
-    except (GeometryMismatchError, JobServiceError):
-        return False
+def _lease(data: bytes) -> None:
+    lease = _Answered(jobs_pb2.Lease.FromString(data)).wait_lease(1, 1.0)
     assert lease.full.bit_length() == len(lease.levels[-1].children)
     assert len(lease.levels[-1].ranks) == lease.world_size <= lease.geometry.max_world_size
     assert "secret" not in repr(lease)
-    return True
 
 
 def _leases() -> list[bytes]:
@@ -244,13 +236,8 @@ def _saved_jobs() -> list[bytes]:
 # ---- P4Runtime
 
 
-def _entity(data: bytes) -> bool:
-    try:
-        entity = p4r.Entity.FromString(data)
-        codec.decode(p4rt.SCHEMA, entity)
-    except (DecodeError, SchemaError):
-        return False
-    return True
+def _entity(data: bytes) -> None:
+    codec.decode(p4rt.SCHEMA, p4r.Entity.FromString(data))
 
 
 def _entities() -> list[bytes]:
@@ -281,12 +268,8 @@ def _written_to() -> tuple[Entities, Schema]:
 def _updates(data: bytes) -> bool:
     """What a controller writes and reads: the switch refuses it for a reason, or does it."""
     entities, _ = _written_to()
-    try:
-        request = p4r.WriteRequest.FromString(data)
-    except DecodeError:
-        return False
     taken = False
-    for update in request.updates:
+    for update in p4r.WriteRequest.FromString(data).updates:
         refused = entities.write(update)
         assert refused is None or refused.code is not Code.INTERNAL, refused
         taken |= refused is None
@@ -330,11 +313,8 @@ def _some_updates() -> list[bytes]:
 
 
 def _digest(data: bytes) -> bool:
-    try:
-        values = codec.decode_data(p4r.DigestList.FromString(data).data[0])
-    except (DecodeError, SchemaError, IndexError):
-        return False
-    return all(value >= 0 for value in values)
+    digests = p4r.DigestList.FromString(data).data
+    return len(digests) > 0 and all(value >= 0 for value in codec.decode_data(digests[0]))
 
 
 def _digests() -> list[bytes]:
@@ -346,30 +326,17 @@ def _digests() -> list[bytes]:
     return [digests.SerializeToString()]
 
 
-def _byte_string(data: bytes) -> bool:
+def _byte_string(data: bytes) -> None:
     value = bytestrings.decode(data)
     assert bytestrings.decode(bytestrings.encode(value, 8 * len(data) or 1)) == value
-    return True
 
 
-def _p4info_text(data: bytes) -> bool:
-    return _schema(data.decode("utf-8", "surrogateescape"))
+def _p4info_text(data: bytes) -> None:
+    Schema.from_p4info(data.decode("utf-8", "surrogateescape"))
 
 
-def _p4info(data: bytes) -> bool:
-    try:
-        p4info = p4i.P4Info.FromString(data)
-    except DecodeError:
-        return False
-    return _schema(p4info)
-
-
-def _schema(p4info: Any) -> bool:
-    try:
-        Schema.from_p4info(p4info)
-    except SchemaError:
-        return False
-    return True
+def _p4info(data: bytes) -> None:
+    Schema.from_p4info(p4i.P4Info.FromString(data))
 
 
 def _p4info_texts() -> list[bytes]:
@@ -386,25 +353,22 @@ def _p4infos() -> list[bytes]:
 # ---- files
 
 
-def _of_file(read: Callable[[Path], Any], name: str, *errors: type[Exception]) -> Callable[[bytes], bool]:
-    """A target that reads a file of this name."""
+def _of_file(read: Callable[[Path], Any], name: str) -> Callable[[bytes], None]:
+    """A decoder that reads a file of this name."""
 
     @cache
     def folder() -> Path:
         return Path(tempfile.mkdtemp(prefix=f"fuzz-{os.getpid()}-"))
 
-    def run(data: bytes) -> bool:
+    def run(data: bytes) -> None:
         path = folder() / name
         path.write_bytes(data)
         try:
             read(path)
-        except errors:
-            return False
         finally:
             path.unlink()
             folder().rmdir()
             folder.cache_clear()
-        return True
 
     return run
 
@@ -453,13 +417,8 @@ def _program_folder() -> tuple[bytes, ...]:
     return tuple((PROGRAMS / f"{name}.json").read_bytes() for name in names)
 
 
-def _pipeline_json(data: bytes) -> bool:
-    try:
-        program = Program(data)
-        program.process(1, bytes(64))
-    except ProgramError:
-        return False
-    return True
+def _pipeline_json(data: bytes) -> None:
+    Program(data).process(1, bytes(64))
 
 
 def _device_config(data: bytes) -> bool:
@@ -468,7 +427,8 @@ def _device_config(data: bytes) -> bool:
     except RequestError as refused:
         assert refused.code is Code.INVALID_ARGUMENT
         return False
-    return _pipeline_json(program)
+    _pipeline_json(program)
+    return True
 
 
 def _device_configs() -> list[bytes]:
@@ -483,7 +443,7 @@ TARGETS = {
     target.name: target
     for target in (
         Target("frame", _contributions, _frame),
-        Target("hello", lambda: [wire.pack_hello(7, 1 << 63)], _hello),
+        Target("hello", lambda: [wire.pack_hello(7, 1 << 63)], _hello, errors=(FrameError,)),
         Target("hello-frame", lambda: [udp_frame(0, wire.pack_hello(7, 1 << 63))], _hello_frame),
         Target(
             "pipeline-frame",
@@ -491,35 +451,43 @@ TARGETS = {
             _pipeline_frame,
         ),
         Target("call", _calls, _call),
-        Target("coordinates", _some_coordinates, _coordinates),
-        Target("lease", _leases, _lease),
+        Target("coordinates", _some_coordinates, _coordinates, errors=(InvalidTensorError,)),
+        Target("lease", _leases, _lease, errors=(DecodeError, GeometryMismatchError, JobServiceError)),
         Target("saved-job", _saved_jobs, _saved_job, JSON_WORDS),
-        Target("entity", _entities, _entity),
-        Target("updates", _some_updates, _updates),
-        Target("digest", _digests, _digest),
+        Target("entity", _entities, _entity, errors=(DecodeError, SchemaError)),
+        Target("updates", _some_updates, _updates, errors=(DecodeError,)),
+        Target("digest", _digests, _digest, errors=(DecodeError, SchemaError)),
         Target("byte-string", lambda: [b"\0\1", b""], _byte_string),
-        Target("p4info-text", _p4info_texts, _p4info_text, (b'"a"', b"{", b"}", b"new_type", b"9" * 5000, b"-1")),
-        Target("p4info", _p4infos, _p4info),
+        Target(
+            "p4info-text",
+            _p4info_texts,
+            _p4info_text,
+            (b'"a"', b"{", b"}", b"new_type", b"9" * 5000, b"-1"),
+            (SchemaError,),
+        ),
+        Target("p4info", _p4infos, _p4info, errors=(DecodeError, SchemaError)),
         Target(
             "controller-toml",
             lambda: [CONTROLLER],
-            _of_file(config.load, "controller.toml", ConfigError),
+            _of_file(config.load, "controller.toml"),
             TOML_WORDS,
+            (ConfigError,),
         ),
         Target(
             "geometry-toml",
             lambda: [b"columns = 8\nblock_words = 32\nslots = 512\n"],
-            _of_file(
-                lambda path: artifacts.geometry(path.parent),
-                pipeline_folders.GEOMETRY,
-                pipeline_folders.PipelineNotFoundError,
-            ),
+            _of_file(lambda path: artifacts.geometry(path.parent), pipeline_folders.GEOMETRY),
             TOML_WORDS,
+            (pipeline_folders.PipelineNotFoundError,),
         ),
-        Target("topology-json", _topologies, _of_file(topology.load, "topology.json", TopologyError), JSON_WORDS),
-        Target("pipeline-json", lambda: list(_program_folder()), _pipeline_json, JSON_WORDS),
+        Target("topology-json", _topologies, _of_file(topology.load, "topology.json"), JSON_WORDS, (TopologyError,)),
+        Target("pipeline-json", lambda: list(_program_folder()), _pipeline_json, JSON_WORDS, (ProgramError,)),
         Target(
-            "device-config", _device_configs, _device_config, (b"\x08\x01", b"\x12\x00", b"\x1a\x02{}", b"\xff" * 10)
+            "device-config",
+            _device_configs,
+            _device_config,
+            (b"\x08\x01", b"\x12\x00", b"\x1a\x02{}", b"\xff" * 10),
+            (ProgramError,),
         ),
     )
 }
