@@ -6,6 +6,7 @@ import hashlib
 import random
 import sys
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,9 @@ from p4reduce.errors import CollectiveError, Reason
 from p4reduce.protocol.blocks import Blocks
 from p4reduce.protocol.call import Call, CodecId, Kind
 from p4reduce.protocol.collective import Collective
-from p4reduce.protocol.rtt import RoundTrip
 from p4reduce.stats import CollectiveStats
 from p4reduce.testing.reference_switch import ReferenceSwitch
+from p4reduce.testing.world import Member, NetworkConditions, OneSwitch, World
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.wire import DEFAULT, PENDING, RESULT, SMALL, Frame, Geometry, pack, unpack
 from rigs.secret import rank_secret, rank_secrets
@@ -27,7 +28,7 @@ TIMEOUT_S = 20.0
 
 
 class Traffic:
-    """Carries frames between collectives and the reference switch, and keeps a digest of all that the ranks do."""
+    """The reference switch at the end of paths that lose, repeat, damage and forge frames."""
 
     def __init__(self, geometry: Geometry, world_size: int, seed: int, harm: float) -> None:
         self.geometry, self.world_size, self.harm = geometry, world_size, harm
@@ -35,58 +36,11 @@ class Traffic:
         self.numbers = np.random.default_rng(seed)
         self.switch = ReferenceSwitch(geometry, SLOTS)
         self.switch.add_job(1, 7, world_size, 0, SLOTS, rank_secrets(world_size))
-        first = self.random.choice([0, 2**32 - 2])
-        self.rounds = [[first] * SLOTS for _ in range(world_size)]
-        self.round_trips = [RoundTrip() for _ in range(world_size)]
-        self.now = 0.0
-        self.digest = hashlib.sha256()
 
-    def collective(self, sources: Sequence[Blocks], calls: Sequence[Call]) -> bool:
-        """Run one collective to its end or first error; return whether it came to its end."""
-        ranks = []
-        for rank, (source, call) in enumerate(zip(sources, calls, strict=True)):
-            shape = self.geometry.columns, self.geometry.block_words
-            lease = Lease(1, "test", 7, rank, self.world_size, SLOTS, *shape, secret=rank_secret(rank))
-            options: dict[str, Any] = {"window": SLOTS - 1, "refusal_window": SLOTS, "proposal": 3 + rank}
-            options |= {"round_trip": self.round_trips[rank], "stats": CollectiveStats(stale=3)}
-            ranks.append(Collective(lease, self.rounds[rank], source, call, TIMEOUT_S, **options))
-        down: list[list[bytes]] = [[] for _ in ranks]
-        try:
-            for rank, collective in enumerate(ranks):
-                self.now += 0.001
-                self.up(rank, collective, collective.start(self.now), down)
-            while not all(collective.done for collective in ranks):
-                self.now += self.random.choice([0.0001, 0.0003, 0.001, 0.004])
-                rank = self.random.randrange(len(ranks))
-                if down[rank]:
-                    size = self.random.choice([1, 3, 64])
-                    burst, down[rank] = down[rank][:size], down[rank][size:]
-                    self.up(rank, ranks[rank], ranks[rank].receive_burst(burst, self.now), down)
-                elif not any(down):
-                    timers = [(collective.next_timer, rank) for rank, collective in enumerate(ranks)]
-                    at, rank = min((at, rank) for at, rank in timers if at is not None)
-                    self.now = max(self.now, at)
-                    self.up(rank, ranks[rank], ranks[rank].on_timer(self.now), down)
-        except CollectiveError as error:
-            self.digest.update(repr(error).encode())
-            return False
-        for collective in ranks:
-            for result in [] if collective.refusals else collective.result():
-                for part in result if isinstance(result, tuple) else (result,):  # a sum, or it and what was sent
-                    self.digest.update(part.tobytes())
-        return True
-
-    def up(self, rank: int, collective: Collective, frames: list[bytes], down: list[list[bytes]]) -> None:
-        shown = frames, collective.stats, collective.next_timer, collective.waiting(self.now), collective.refusals
-        self.digest.update(repr((self.now, rank, shown, self.round_trips[rank].table.tolist())).encode())
-        for frame in frames:
-            for arrived in self.disturbed(frame):
-                for to, answer in self.switch.process(rank, arrived):
-                    for payload in [*self.disturbed(answer), *self.forged(answer)]:
-                        place = len(down[to])
-                        if self.random.random() < self.harm:
-                            place = self.random.randrange(place + 1)
-                        down[to].insert(place, payload)
+    def process(self, rank: int, payload: bytes) -> list[tuple[int, bytes]]:
+        """Return what arrives at ranks because of a frame of one."""
+        answers = [answer for arrived in self.disturbed(payload) for answer in self.switch.process(rank, arrived)]
+        return [(to, got) for to, answer in answers for got in [*self.disturbed(answer), *self.forged(answer)]]
 
     def disturbed(self, payload: bytes) -> list[bytes]:
         """What comes out of the network: nothing, the frame, two of it, or one with a flipped bit or another length."""
@@ -160,26 +114,66 @@ def call_of(number: int, segments: Sequence[Segment]) -> Call:
     return Call(number, Kind.ALL_REDUCE, CodecId.SEGMENTS, len(segments), 0, layout)
 
 
+class Recorded(World):
+    """A world that keeps a digest of all that the ranks do."""
+
+    def __init__(self, traffic: Traffic, members: Sequence[Member], seed: int) -> None:
+        conditions = NetworkConditions(late=traffic.harm, late_s=0.1, delay_s=0.001)
+        super().__init__(OneSwitch(traffic), members, conditions, seed)
+        self.digest = hashlib.sha256()
+        self._arrived: list[list[bytes]] = [[] for _ in members]
+
+    def _down(self, member: Member, payload: bytes) -> None:
+        arrived = self._arrived[member.lease.rank]
+        arrived.append(payload)
+        if member.running is not None and self.random.random() < 0.6:  # else it comes with the next ones
+            self._up(member, member.running.receive_burst(arrived.copy(), self.now))
+            arrived.clear()
+
+    def _up(self, member: Member, payloads: list[bytes]) -> None:
+        running = member.running
+        assert running is not None
+        shown = payloads, member.stats, running.next_timer, running.waiting(self.now), running.refusals
+        self.digest.update(repr((self.now, member.lease.rank, shown, member.round_trip.table.tolist())).encode())
+        super()._up(member, payloads)
+
+
 def play(seed: int, harm: float, collectives: int = 3) -> str:
     """Return a digest of all frames, counts, timers, errors and results of some collectives, one after the other."""
     geometry = SMALL if seed % 4 else DEFAULT
-    world_size = 1 + seed % 4
+    world_size, words = 1 + seed % 4, geometry.block_words
     traffic = Traffic(geometry, world_size, seed, harm)
+    first = traffic.random.choice([0, 2**32 - 2])
+    calls: list[list[tuple[Blocks, Call]]] = [[] for _ in range(world_size)]
     for number in range(collectives):
-        segments = traffic.segments()
-        sources: list[Blocks] = []
-        for own in segments:
-            parts = [segment.bind(world_size, geometry.block_words, traffic.random.random() < 0.3) for segment in own]
-            sources.append(Blocks([part for blocks in parts for part in blocks.parts]))
-        calls = [call_of(number, own) for own in segments]
+        for rank, own in enumerate(traffic.segments()):
+            parts = [segment.bind(world_size, words, traffic.random.random() < 0.3) for segment in own]
+            calls[rank].append((Blocks([part for blocks in parts for part in blocks.parts]), call_of(number, own)))
         if traffic.random.random() < 0.2:
-            sources[-1] = Blocks()
-            calls[-1] = Call(number, Kind.REFUSED, detail=Reason.NOT_FINITE)
-        elif traffic.random.random() < 0.1:
-            calls[-1] = Call(number + 1, Kind.BARRIER)
-        if not traffic.collective(sources, calls):
-            break
-    return traffic.digest.hexdigest()
+            calls[-1][-1] = Blocks(), Call(number, Kind.REFUSED, detail=Reason.NOT_FINITE)
+        elif traffic.random.random() < 0.2:
+            calls[-1][-1] = calls[-1][-1][0], Call(number + 1, Kind.BARRIER)
+    members = [
+        Member(
+            Lease(1, "test", 7, rank, world_size, SLOTS, geometry.columns, words, secret=rank_secret(rank)),
+            calls[rank],
+            [first] * SLOTS,
+            TIMEOUT_S,
+            SLOTS - 1,
+            stats=CollectiveStats(stale=3),
+            make=partial(Collective, refusal_window=SLOTS, proposal=3 + rank),
+        )
+        for rank in range(world_size)
+    ]
+    world = Recorded(traffic, members, seed)
+    try:
+        results = world.run()
+    except CollectiveError as error:
+        results = [[[repr(error)]]]
+    for result in (one for of_rank in results for of_call in of_rank for one in of_call):
+        for part in result if isinstance(result, tuple) else (result,):  # a sum, or it and what was sent
+            world.digest.update(part.tobytes() if isinstance(part, np.ndarray) else repr(part).encode())
+    return world.digest.hexdigest()
 
 
 if __name__ == "__main__":
