@@ -55,19 +55,8 @@ def test_header_layout() -> None:
     }  # fmt: skip
     keys = (0x01020304, 0x05060708, 0x090A0B0C, 0x0D0E0F10)
     blocks = bytes(range(64))
-    frame = wire.Frame(
-        values["type"],
-        values["job"],
-        values["present"],
-        values["epoch"],
-        values["slot"],
-        values["round"],
-        values["seen"],
-        values["secret"],
-        values["check"],
-        keys,
-        blocks,
-    )
+    named = ("type", "job", "present", "epoch", "slot", "round", "seen", "secret", "check")
+    frame = wire.Frame(**{name: values[name] for name in named}, keys=keys, blocks=blocks)
     packed = wire.pack(wire.SMALL, frame)
     values["checksum"] = wire.header_checksum(wire.SMALL, packed)
     number = 0
