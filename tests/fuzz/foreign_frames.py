@@ -28,7 +28,7 @@ from p4reduce.protocol.collective import Collective
 from p4reduce_contracts import wire
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_runtime.datagrams import ENCAP_BYTES
-from rigs.pipeline import EPOCH, JOB, SECRET_AT, SLOT_COUNT, PipelineRig, rank_mac, rank_port, rank_udp_port, udp_frame
+from rigs.pipeline import EPOCH, JOB, SECRET_AT, SLOT_COUNT, PipelineRig, is_for, rank_port, udp_frame
 from rigs.secret import rank_secret
 
 RANKS: Final = 2
@@ -118,13 +118,9 @@ class ForeignFrames:
 
     def _switch(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
         """(rank, payload) of the aggregation frames that leave for a rank."""
-        answers = []
-        for out_port, out in self.rig.program.process(port, frame):
-            for rank in range(RANKS):
-                address = rank_mac(rank).to_bytes(6, "big"), rank_udp_port(rank).to_bytes(2, "big")
-                if out_port == rank_port(rank) and (out[:6], out[36:38]) == address:
-                    answers.append((rank, out[ENCAP_BYTES:]))
-        return answers
+        ranks = {rank_port(rank): rank for rank in range(RANKS)}
+        sent = [(ranks[to], out) for to, out in self.rig.program.process(port, frame) if to in ranks]
+        return [(rank, out[ENCAP_BYTES:]) for rank, out in sent if is_for(rank, out)]
 
 
 def main() -> int:

@@ -34,7 +34,7 @@ from p4reduce.protocol.collective import Collective
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.wire import BASE_BYTES, GUARD_BYTES
 from p4reduce_runtime.datagrams import ENCAP_BYTES
-from rigs.pipeline import JOB, SLOT_COUNT, rank_mac, rank_udp_port
+from rigs.pipeline import JOB, SLOT_COUNT, is_for
 from rigs.secret import rank_secret
 from rigs.tree import TREES, Place, Shape, TreeRig
 
@@ -178,8 +178,7 @@ class BitFlips:
                 if to.rank < 0:
                     arriving.append((to, self._disturb(out, ENCAP_BYTES, self._between(place, to))))
                     continue
-                address = rank_mac(to.rank).to_bytes(6, "big"), rank_udp_port(to.rank).to_bytes(2, "big")
-                if (out[:6], out[36:38]) == address:  # else another host's, or no host's
+                if is_for(to.rank, out):  # else another host's, or no host's
                     answers.append((to.rank, self._disturb(out[ENCAP_BYTES:], 0, "down")))
         return answers
 

@@ -266,6 +266,11 @@ def _block_of(registers: dict[str, int], column: int, block_bytes: int) -> bytes
     return b"".join(registers[name].to_bytes(block_bytes // len(parts), "big") for name in parts)
 
 
+def is_for(rank: int, frame: bytes) -> bool:
+    """Whether a frame has the MAC address and the UDP port of a rank."""
+    return (frame[:6], frame[36:38]) == (rank_mac(rank).to_bytes(6, "big"), rank_udp_port(rank).to_bytes(2, "big"))
+
+
 def with_secret(payload: bytes, secret: int) -> bytes:
     """The payload with that secret; no checksum covers it."""
     return payload[:SECRET_AT] + secret.to_bytes(8, "big") + payload[SECRET_AT + 8 :]

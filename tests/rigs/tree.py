@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Final, Union
 
 from p4reduce.testing.world import Place
@@ -55,8 +56,8 @@ class TreeRig:
         self.parents: list[int] = []
         self._leads_to: dict[tuple[int, int], Place] = {}
         self._rank_at: dict[int, Place] = {}
-        self._geometry_name, self._epoch, self._secret_of = geometry_name, epoch, secret_of
-        self._uplink_secret, self._compiled, self._slot_count = uplink_secret, compiled, slot_count
+        self._secret_of, self._uplink_secret = secret_of, uplink_secret
+        self._rig = partial(PipelineRig, geometry_name, epoch=epoch, compiled=compiled, slot_count=slot_count)
         self._build(shape, -1)
         self.geometry = self.switches[0].geometry
         self.world_size = len(self._rank_at)
@@ -79,16 +80,7 @@ class TreeRig:
                 self._leads_to[number, port] = Place(child, UPLINK_PORT)
                 self._leads_to[child, UPLINK_PORT] = Place(number, port)
         above = None if parent < 0 else switch_host(parent, self._uplink_secret(number))
-        self.switches[number] = PipelineRig(
-            self._geometry_name,
-            len(hosts),
-            epoch=self._epoch,
-            compiled=self._compiled,
-            children=hosts,
-            parent=above,
-            number=number,
-            slot_count=self._slot_count,
-        )
+        self.switches[number] = self._rig(len(hosts), children=hosts, parent=above, number=number)
         return number
 
     def above(self, rank: int) -> list[int]:
