@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,7 +74,7 @@ class Refusal:
 def _begin(  # noqa: PLR0917
     lease: Lease, rounds: list[int], source: Blocks, call: Call, round_trip: RoundTrip, window: int
 ) -> RestorableCollective:
-    options = {"round_trip": round_trip, "window": window, "refusal_window": lease.slot_count}
+    options: dict[str, Any] = {"round_trip": round_trip, "window": window, "refusal_window": lease.slot_count}
     return RestorableCollective(lease, rounds, source, call, TIMEOUT_S, **options)
 
 
