@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from p4reduce.codecs import coordinates
 from p4reduce.codecs.coordinates import STREAM_HEADER_BYTES, Coordinates, decode, encode, entry_bytes, most_bytes
@@ -28,20 +26,6 @@ def round_trip(given: Coordinates, length: int, elements: int, behind: int = 3) 
     assert found.indices.tolist() == given.indices.tolist()
     assert found.signs.tolist() == given.signs.tolist()
     return used
-
-
-@settings(max_examples=200)
-@given(st.sampled_from(LENGTHS), st.lists(st.tuples(st.integers(0, 300), st.integers(0, 16383)), max_size=12))
-def test_runs_of_empty_bins(length: int, steps: list[tuple[int, int]]) -> None:
-    """A few elements, with any number of empty bins before each: far more than one entry passes."""
-    bins, indices = 0, set()
-    for gap, offset in steps:
-        bins += gap
-        indices.add(bins * length + offset % length)
-    given = sorted(indices)
-    signs = [(-1) ** (index % 3) for index in given]
-    last = given[-1] if given else 0
-    round_trip(chosen(given, signs), length, last + 1)
 
 
 @pytest.mark.parametrize("gap", [1, 2, 63, 64, 65, 127, 128, 129, 1000])

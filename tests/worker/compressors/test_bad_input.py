@@ -129,24 +129,6 @@ def test_a_parameter_that_appears_later_begins_then(name: str) -> None:
             torch.testing.assert_close(mean, apart, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", sorted(set(MAKERS) - {"none"}))
-def test_the_state_of_another_model_is_refused(name: str) -> None:
-    compressors = [make(name) for _ in range(2)]
-    for _ in over_switch(compressors, odd, 3):
-        pass
-
-    def rank_main(comm: Communicator) -> int:
-        gradients = {"transposed": torch.ones(7, 7)}
-        with pytest.raises(
-            InvalidTensorError, match="gradient of 'transposed' has 49 elements, its (residue|velocity) 6000: load"
-        ):
-            all_reduce_compressed(comm, compressors[comm.rank], gradients)
-        return comm.stats.blocks_up
-
-    with LocalGroup(2) as group:
-        assert group.run(rank_main) == [0, 0]
-
-
 @pytest.mark.parametrize("form", ["sum", "gather", "auto", "shared"])
 def test_a_residue_that_overflows_is_refused(form: str) -> None:
     """What the scale, half the largest, leaves of 3e38; in the form shared, what is never chosen."""

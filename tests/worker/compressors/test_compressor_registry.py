@@ -43,6 +43,10 @@ def test_default_policies_are_not_shared() -> None:
         ("adacomp", {"levels": 0}, ["levels is 0"]),
         ("adacomp", {"warmup_steps": -1}, ["warmup_steps is -1"]),
         ("adacomp", {"policy": Policy(linear=16385)}, ["linear is 16385 elements, and the longest is 16384"]),
+        *[
+            ("adacomp", {"momentum": m}, ["momentum is", "give 0 or more, less than 1"])
+            for m in (-0.1, 1.0, float("nan"))
+        ],
         ("adacomp", {"form": "ring"}, ["sum, gather, shared", "'ring'"]),
         ("adacomp", {"policy": 50}, ["policy is 50", "Policy"]),
         ("adacomp", {"value_bits": 12}, ["value_bits is 12", "8, 16 or 32"]),

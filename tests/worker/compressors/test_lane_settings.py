@@ -74,8 +74,3 @@ def test_more_levels_than_the_job_was_created_for_are_refused() -> None:
 def test_a_width_that_no_lane_has_is_refused() -> None:
     with pytest.raises(InvalidTensorError, match="lanes are 4, 5, 6, 8, 10, 16 or 32 bits wide, not 7"):
         AdaComp().check(group(0, 2, lane_bits=7))
-
-
-def test_values_do_not_depend_on_the_jobs_lanes() -> None:
-    AdaComp(form="shared", value_bits=8).check(group(0, 32, lane_bits=4))
-    AdaComp(form="gather", value_bits=8).check(group(0, 32, lane_bits=4))

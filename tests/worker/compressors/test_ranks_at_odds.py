@@ -16,7 +16,7 @@ from p4reduce.errors import CollectiveMismatchError, CollectiveTimeoutError, Inv
 from p4reduce.testing.in_process import exchange_all, groups
 from p4reduce.testing.local_group import LocalGroup
 from rigs.limits import LIMIT_S
-from rigs.ranks import equal, gaussian, gradients_of, over_switch
+from rigs.ranks import equal, gradients_of, over_switch
 
 FAMILIES: dict[str, Callable[[], Compressor]] = {
     "adacomp, gather": lambda: AdaComp(form="gather"),
@@ -163,15 +163,3 @@ def test_ranks_with_different_scales_get_an_error() -> None:
 
 def test_different_compressors_are_an_error() -> None:
     assert len(told([AdaComp(form="gather"), OmniReduce()], 0)) == 2
-
-
-def test_frame_loss_with_a_manual_clock_is_refused() -> None:
-    with pytest.raises(ValueError, match="use LocalGroup where frames are lost"):
-        next(over_switch([AdaComp()], source, 1, lose=lambda rank, payload: False))
-
-
-def test_equal_ranks_are_not_refused() -> None:
-    """Whatever differs between them by right: gradients, residues, own scales."""
-    compressors: list[Compressor] = [AdaComp(form="sum", levels=3) for _ in range(3)]
-    found = list(over_switch(compressors, lambda rank, step: {"w": gaussian((9, 60), rank) * 10.0**rank}, 4))
-    assert all(outcome.means["w"].any() for step in found for outcome, _ in step)
