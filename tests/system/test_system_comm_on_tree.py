@@ -22,7 +22,7 @@ from worker.comm import test_comm_refusals as refusals
 from worker.compressors import test_block_sparsifiers as sparsifiers
 from worker.compressors import test_form_shared as form_shared
 from worker.compressors import test_methods as methods
-from worker.compressors import test_refused_gradients as gradients
+from worker.compressors import test_momentum as momentum
 from worker.ddp import test_ddp_bits as bits
 from worker.ddp import test_ddp_nonfinite as nonfinite
 
@@ -60,11 +60,7 @@ CASES: list[tuple[ModuleType, Callable[..., None], dict[str, Any]]] = [
         {"method": "scalecom, b 0.1, 3 a chunk", "world_size": 5},
     ),
     (sparsifiers, sparsifiers.test_the_union_of_the_ranks_blocks_is_sent, {}),
-    (
-        gradients,
-        gradients.test_one_rank_s_gradients_are_refused_on_all_and_the_next_step_is_right,
-        {"compressor": "adacomp", "what": "a NaN"},
-    ),
+    (momentum, momentum.test_a_step_that_is_refused_leaves_the_velocities_of_all_ranks, {}),
     (bits, bits.test_means_in_few_bits_are_close_and_equal_on_all_ranks, {"number": 16}),
     *[
         (bits, bits.test_with_error_feedback_sums_and_residues_add_up_to_the_gradients, {"dtype": dtype})
