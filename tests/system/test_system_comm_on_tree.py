@@ -19,6 +19,7 @@ from rigs.pipeline import EPOCH
 from rigs.tree_group import TreeGroup, TreeSwitch, tree_job
 from worker.comm import test_comm_collectives as collectives
 from worker.comm import test_comm_refusals as refusals
+from worker.compressors import test_bad_input as bad_input
 from worker.compressors import test_block_sparsifiers as sparsifiers
 from worker.compressors import test_form_shared as form_shared
 from worker.compressors import test_methods as methods
@@ -68,8 +69,8 @@ CASES: list[tuple[ModuleType, Callable[..., None], dict[str, Any]]] = [
     ],
     *[(bits, bits.test_gradients_of_16_bits_are_summed, {"dtype": dtype}) for dtype in DTYPES[1:]],
     *[
-        (bits, bits.test_gradients_of_16_bits_are_compressed_in_float32, {"dtype": torch.bfloat16, "form": form})
-        for form in ("sum", "gather")
+        (ranks, bad_input.test_gradients_of_16_bits_are_compressed_in_float32, {"name": name})
+        for name in ("adacomp, sum", "scalecom")
     ],
     (bits, bits.test_weights_of_16_bits_stay_equal_on_all_ranks, {"dtype": torch.float16}),
     (bits, bits.test_a_skipped_step_leaves_the_residues, {}),
