@@ -1,18 +1,27 @@
-"""Which ranks share a host, and the memory that they map."""
+"""Which ranks share a host, and the memory that they map. The test of processes starts this file as each rank."""
 
 from __future__ import annotations
 
 import os
 import time
+from pathlib import Path
 
+import numpy as np
 import pytest
 
+import p4reduce
 from p4reduce.errors import CollectiveError, CollectiveTimeoutError
 from p4reduce.hosts import memory
 from p4reduce.hosts.find import host_key, hosts_enabled
 from p4reduce.hosts.memory import HostMemory, MemoryFile
 from p4reduce.hosts.plan import make_plan, span_of
+from p4reduce_contracts.jobs.client import JobClient
 from p4reduce_runtime.settings import ConfigError
+from rigs.fork_server import ForkServer
+from rigs.limits import LIMIT_S
+from rigs.system import System
+
+TESTS = Path(__file__).parents[2]
 
 
 def test_plans() -> None:
@@ -104,3 +113,42 @@ def test_a_wait_ends_with_a_process_of_the_host(shared: HostMemory, monkeypatch:
     with pytest.raises(CollectiveError, match="rank 7 of this host, process 2, has ended"):
         shared.wait(2, 1, time.monotonic() + 600, lambda: None, "a sum")
     shared.close()
+
+
+@pytest.mark.processes
+@pytest.mark.fault("a rank of a host is killed between sums: the ranks of all hosts get an error, and can join again")
+def test_ranks_of_two_hosts_find_each_other_and_end(
+    torch_server: ForkServer, wide_system: System, tmp_path: Path
+) -> None:
+    with JobClient(wide_system.controller.address("jobs on")) as client:
+        client.create_job("hosts", 4, slots=64)
+        of_test = {"P4REDUCE_CONTROLLER": client.address, "P4REDUCE_HOSTS": "on", "PYTHONPATH": str(TESTS)}
+        environment = {**os.environ, **of_test}
+        outputs = torch_server.launch(tmp_path, 4, __file__, environment=environment, timeout_s=LIMIT_S)
+        for output in outputs[:3]:
+            assert output.startswith("2 shards, same sum\n") and output.endswith("\nCollectiveError\n")
+        assert [job.name for job in client.list_jobs().jobs] == ["hosts"]
+
+
+def main() -> None:
+    """Be a rank of two hosts of two; rank 3 ends."""
+    rank = int(os.environ["RANK"])
+    os.environ["P4REDUCE_HOSTID"] = f"host {rank % 2}"
+    comm = p4reduce.join("hosts")
+    numbers = [np.random.default_rng(seed).integers(-(2**20), 2**20, 200_000) for seed in range(4)]
+    total = comm.all_reduce(numbers[rank].astype(np.float32))
+    assert comm.hosts is not None and comm.hosts.plan is not None
+    same = "same" if (total == np.sum(numbers, axis=0)).all() else "another"
+    print(f"{comm.hosts.plan.shards} shards, {same} sum", flush=True)
+    comm.barrier()
+    if rank == 3:
+        os._exit(0)
+    try:
+        comm.all_reduce(total)
+    except CollectiveError:
+        print("CollectiveError")
+    comm.close(wait=False)
+
+
+if __name__ == "__main__":
+    main()

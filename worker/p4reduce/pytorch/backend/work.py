@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
 import os
 import queue
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
     Tensors = list[torch.Tensor]
 
 
+_END_S = 2.0
+"""How long the end of the interpreter waits for callbacks."""
+
+
 class _Callbacks:
     """Runs callbacks of futures, each at once: one may wait for a collective that another one calls, as PowerSGD's do.
 
@@ -30,8 +35,12 @@ class _Callbacks:
     def __init__(self) -> None:
         self._calls: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._idle = threading.Semaphore(0)
+        self._running = 0
+        self._ended = threading.Condition()
 
     def submit(self, call: Callable[[], None]) -> None:
+        with self._ended:
+            self._running += 1
         self._calls.put(call)
         if not self._idle.acquire(blocking=False):
             threading.Thread(target=self._run, name="p4reduce-callback", daemon=True).start()
@@ -40,11 +49,30 @@ class _Callbacks:
         while True:
             self._calls.get()()
             self._idle.release()
+            with self._ended:
+                self._running -= 1
+                self._ended.notify_all()
+
+    def wait(self, timeout_s: float) -> None:
+        """Wait until no callback runs, for so long at most."""
+        with self._ended:
+            self._ended.wait_for(lambda: not self._running, timeout_s)
 
 
 @functools.cache
 def _callbacks(_process: int) -> _Callbacks:
     return _Callbacks()  # a forked process has none of its parent's threads
+
+
+def _wait_for_callbacks() -> None:
+    """Let callbacks end that the end of the communicators has interrupted.
+
+    The interpreter ends a daemon that wakes later in the middle of torch's C++ code, which aborts the process.
+    """
+    _callbacks(os.getpid()).wait(_END_S)
+
+
+atexit.register(_wait_for_callbacks)  # before any communicator is there, so that it runs after they are closed
 
 
 class CollectiveWork(Work):
