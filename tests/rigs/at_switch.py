@@ -8,12 +8,14 @@ from __future__ import annotations
 import os
 import runpy
 import sys
+from pathlib import Path
 
 
 def main() -> None:
     switches, script, *arguments = sys.argv[1:]
     os.environ["P4REDUCE_SWITCH"] = switches.split(",")[int(os.environ["RANK"])]
     sys.argv = [script, *arguments]
+    sys.path[0] = str(Path(script).parent)  # as when the script itself is started
     runpy.run_path(script, run_name="__main__")
 
 
