@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,6 +24,10 @@ if importlib.util.find_spec("hypothesis") is not None:  # the environment of `ma
 
     settings.register_profile("tests", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
     settings.load_profile("tests")  # no test depends on the machine's speed, or on chance
+
+
+# All ranks of a test are on one host: without this they would not use the switch. worker/hosts/ has the other case.
+os.environ["P4REDUCE_HOSTS"] = "off"
 
 
 @pytest.fixture
