@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from p4reduce.communicator import Communicator
-from p4reduce.errors import JoinError
 from p4reduce.hosts import find
 from p4reduce.hosts.find import Hosts, ShardJob
 from p4reduce.membership import EpochMembership
 from p4reduce.testing.local_group import LocalGroup
+from p4reduce_contracts.jobs.errors import SwitchFullError
 
 
 class LocalShards:
@@ -25,9 +25,9 @@ class LocalShards:
         self.full = full
         self.removed = 0
 
-    def create(self, count: int, world_size: int, slots: int) -> list[ShardJob]:
+    def create(self, count: int, world_size: int, slots: int, *, private: bool) -> list[ShardJob]:
         if self.full:
-            raise JoinError("the switch has no free slots")
+            raise SwitchFullError("the switch has no free slots")
         names = [f"{secrets.token_hex(6)}-{shard}" for shard in range(count)]
         self.groups.update({name: LocalGroup(world_size, slots=slots) for name in names})
         return [ShardJob(name, "") for name in names]

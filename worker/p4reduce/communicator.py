@@ -121,6 +121,10 @@ class Communicator:
         self.hosts: Hosts | None = None
         """What lets the ranks of a host add in its memory; None: each rank sends for itself. Not used where there is a
         recovery policy."""
+        self._searching = False
+        """Whether the collectives that find the hosts are being called."""
+        self._over_hosts = False
+        """Whether a collective over hosts runs; its time on the connection is only a part of it."""
         self.at_close: Callable[[], None] = _nothing
         """Called once at the end of `close`; does not raise."""
         self.operations = 0
@@ -345,7 +349,7 @@ class Communicator:
         """
         self._check_epoch()
         connection, stats = self._connection, CollectiveStats(collectives=1)
-        if connection.running:
+        if connection.running or self._over_hosts:
             raise CollectiveError(
                 "a collective was called within another one, as by a signal's handler; it was not sent"
             )
@@ -361,6 +365,7 @@ class Communicator:
         blocks = contribution.blocks if hosts is None else Blocks()
         try:
             if hosts is not None:
+                self._over_hosts = True
                 hosts.publish(contribution.blocks)
             collective = connection.run(
                 call,
@@ -380,6 +385,7 @@ class Communicator:
                 self.operations -= 1
             raise
         finally:
+            self._over_hosts = False
             self.stats.add(stats)
         union_blocks = connection.finished(collective, blocks, slots, alike)
         if summed is not None:
@@ -401,11 +407,25 @@ class Communicator:
     def _host_sums(self, contribution: Contribution, deadline: float) -> HostSums | None:
         """Return what sums this collective over hosts, None if the switch alone does; equal on all ranks."""
         blocks = contribution.blocks
-        if self.hosts is None or self.recovery is not None or len(blocks.parts) == 0:
+        if self.hosts is None or self._searching or self.recovery is not None:
             return None
         if 4 * blocks.n_blocks * self.lease.block_words < FEWEST_HOST_BYTES:
             return None
-        found = self.hosts.find(self.lease, self.all_gather_bytes, self._left_s(deadline))
+
+        def gather(row: bytes) -> list[bytes]:
+            return self.all_gather_bytes(row, timeout_s=self._left_s(deadline))
+
+        self._searching = True
+        try:
+            found = self.hosts.find(self.lease, gather, self._left_s(deadline))
+        except PeerRefusedError:
+            raise
+        except BaseException as error:  # the ranks may be at different collectives now: allow no other
+            interrupted = f"the search for hosts was interrupted by {type(error).__name__}; join again"
+            self.fail(error if isinstance(error, P4ReduceError) else CollectiveError(interrupted))
+            raise
+        finally:
+            self._searching = False
         return found if found is not None and found.takes(blocks) else None
 
     def _lost_over_hosts(self) -> P4ReduceError | None:

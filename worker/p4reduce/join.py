@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from p4reduce.codecs import arrays
 from p4reduce.communicator import Communicator
-from p4reduce.errors import CommunicatorClosedError, GeometryMismatchError, JoinError, P4ReduceError
+from p4reduce.errors import CommunicatorClosedError, GeometryMismatchError, JoinError
 from p4reduce.heartbeat import LEAVE_TIMEOUT_S, Heartbeat
 from p4reduce.hosts.find import Hosts, ShardJob, hosts_enabled
 from p4reduce.membership import EpochMembership
@@ -143,7 +143,7 @@ def join(
     if rejoin:
         comm.recovery = Rejoin(joiner, timeout_s)
     elif world_size > 1 and share:
-        comm.hosts = Hosts(_ShardJobs(joiner))
+        comm.hosts = Hosts(_ShardJobs(joiner), window)
     joiner.attach(comm)
     if counted is not None:
         counted.attach(comm)
@@ -272,7 +272,7 @@ class _ShardJobs:
         self._joiner = joiner
         self._made: list[JobInfo] = []
 
-    def create(self, count: int, world_size: int, slots: int) -> list[ShardJob]:
+    def create(self, count: int, world_size: int, slots: int, *, private: bool) -> list[ShardJob]:
         """Make `count` jobs; of `slots` each, or what is free."""
         with self._joiner.dial() as client:
             slots = min(slots, client.list_jobs().free_slots // count)
@@ -280,16 +280,18 @@ class _ShardJobs:
                 raise JoinError("the switch has no free slots")
             name = f"shard-{secrets.token_hex(6)}"
             for shard in range(count):
-                self._made.append(client.create_job(f"{name}-{shard}", world_size, slots, ephemeral=True))
+                job = client.create_job(f"{name}-{shard}", world_size, slots, private=private, ephemeral=True)
+                self._made.append(job)
             return [ShardJob(job.name, job.member_token) for job in self._made]
 
     def remove(self) -> None:
         """Remove those that this rank has made."""
         made, self._made = self._made, []
-        for job in made:
-            with contextlib.suppress(P4ReduceError), self._joiner.dial(job.owner_token) as client:
-                client.timeout_s = LEAVE_TIMEOUT_S
-                client.remove_job(job.name)
+        with contextlib.suppress(Exception):  # they end without members, too
+            for job in made:
+                with self._joiner.dial(job.owner_token) as client:
+                    client.timeout_s = LEAVE_TIMEOUT_S
+                    client.remove_job(job.name)
 
     def join(self, job: ShardJob, rank: int, world_size: int, timeout_s: float) -> EpochMembership:
         """Join one."""

@@ -14,7 +14,7 @@ from p4reduce.errors import CollectiveError, CollectiveTimeoutError
 from p4reduce.hosts import memory
 from p4reduce.hosts.find import host_key, hosts_enabled
 from p4reduce.hosts.memory import HostMemory, MemoryFile
-from p4reduce.hosts.plan import make_plan, span_of
+from p4reduce.hosts.plan import group_of, make_plan, span_of
 from p4reduce_contracts.jobs.client import JobClient
 from p4reduce_runtime.settings import ConfigError
 from rigs.fork_server import ForkServer
@@ -37,8 +37,8 @@ def test_plans() -> None:
     assert one is not None and one.shards == 4 and not one.uses_switch
     racks = make_plan([f"host {rank // 8}" for rank in range(1024)])
     assert racks is not None and len(racks.hosts) == 128 and racks.shards == 8
-    wide = make_plan(["a"] * 130)
-    assert wide is not None and [len(ranks) for ranks in wide.hosts] == [64, 64, 2]
+    assert [len(group_of(rank, ["a", "b"] * 65)) for rank in (0, 1, 126, 127, 128, 129)] == [64, 64, 64, 64, 1, 1]
+    assert group_of(129, ["a", "b"] * 65) == (129,) and group_of(3, list("abab")) == (1, 3)
 
 
 def test_spans_divide_all_blocks() -> None:
@@ -67,6 +67,8 @@ def test_another_file_is_not_taken_for_the_memory_of_a_rank() -> None:
         MemoryFile.open(os.getpid(), file.descriptor, bytes(memory.NONCE_BYTES))
     with pytest.raises(OSError, match="No such file"):
         MemoryFile.open(os.getpid(), 99_999, file.nonce)
+    with open(__file__, "rb") as other, pytest.raises(OSError, match="is another file"):
+        MemoryFile.open(os.getpid(), other.fileno(), file.nonce)
     opened = MemoryFile.open(os.getpid(), file.descriptor, file.nonce)
     opened.close()
     opened.close()
@@ -97,6 +99,15 @@ def test_a_wait_names_the_rank_that_is_late(shared: HostMemory) -> None:
     with pytest.raises(CollectiveTimeoutError, match="no sum came from rank 7 of this host") as caught:
         shared.wait(2, 1, time.monotonic(), lambda: None, "a sum")
     assert caught.value.missing_ranks == (7,)
+
+
+def test_a_rank_that_ends_after_its_part_is_no_error(shared: HostMemory, monkeypatch: pytest.MonkeyPatch) -> None:
+    def ended(*arguments: object) -> None:
+        shared.set_done(0, 1)
+        raise CollectiveError("rank 4 has ended")
+
+    monkeypatch.setattr(shared, "_check", ended)
+    shared.wait(1, 1, time.monotonic() + 600, lambda: None, "a sum")
 
 
 @pytest.mark.fault("a process of a host is killed: the other ranks of the host get an error at once that names it")

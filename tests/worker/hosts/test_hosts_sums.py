@@ -16,6 +16,7 @@ from p4reduce.communicator import FEWEST_HOST_BYTES, Communicator
 from p4reduce.errors import (
     CollectiveError,
     CollectiveMismatchError,
+    CollectiveTimeoutError,
     NotFiniteError,
     P4ReduceError,
     PeerRefusedError,
@@ -209,6 +210,96 @@ def test_a_lost_membership_of_a_shard_ends_the_sum(monkeypatch: pytest.MonkeyPat
         texts = group.run(run)
     assert texts[3] == str(error)
     assert "rank 3 of this host failed" in texts[2]
+
+
+def test_a_host_of_more_ranks_than_bits_is_several(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("p4reduce.hosts.plan.MOST_RANKS", 2)
+    with HostGroup(monkeypatch, [0, 0, 0, 0, 0]) as group:
+        totals = group.run(lambda comm: comm.all_reduce(np.full(SIZE, 10.0**comm.rank, np.float32)))
+        plan = group.hosts_of(group.comms[0]).plan
+    assert plan is not None and plan.hosts == ((0, 1), (2, 3), (4,))
+    assert all((total == 11111).all() for total in totals)
+
+
+def test_a_collective_within_one_over_hosts_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As by a signal's handler, while the rank waits for another's part."""
+
+    def run(comm: Communicator) -> str:
+        comm.all_reduce(gradient(comm.rank))
+        sums = group.hosts_of(comm).sums
+        assert sums is not None
+        if comm.rank == 0:
+            monkeypatch.setattr(sums._memory, "wait", lambda *arguments: comm.all_reduce(gradient(0)))
+        try:
+            comm.all_reduce(gradient(comm.rank))
+        except CollectiveError as error:
+            comm.close(wait=False)
+            return str(error)
+        comm.close(wait=False)
+        return "summed"
+
+    with HostGroup(monkeypatch, [0, 1, 1]) as group:
+        assert "within another one" in group.run(run)[0]
+
+
+class Interrupted(BaseException):
+    """As KeyboardInterrupt."""
+
+
+def test_an_interrupt_of_the_search_ends_the_communicators(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*arguments: object) -> str:
+        raise Interrupted
+
+    def run(comm: Communicator) -> str:
+        if comm.rank == 1:
+            monkeypatch.setattr(group.hosts_of(comm), "_map", interrupted)
+        with pytest.raises((CollectiveError, Interrupted)) as caught:
+            comm.all_reduce(gradient(comm.rank))
+        with pytest.raises(CollectiveError):
+            comm.all_reduce(gradient(comm.rank))
+        comm.close(wait=False)
+        return type(caught.value).__name__
+
+    with HostGroup(monkeypatch, [0, 0, 1, 1], timeout_s=2.0) as group:
+        found = group.run(run)
+    assert found[1] == "Interrupted" and set(found) == {"Interrupted", "CollectiveTimeoutError"}
+
+
+def test_an_error_in_the_search_lets_every_rank_send_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(*arguments: object) -> None:
+        raise MemoryError("no memory")
+
+    monkeypatch.setattr("p4reduce.hosts.find.HostMemory", failing)
+    with HostGroup(monkeypatch, [0, 0, 1, 1]) as group:
+        assert group.run(lambda comm: run_alone(comm, group)) == 4 * ["alone"]
+
+
+def run_alone(comm: Communicator, group: HostGroup) -> str:
+    """Sum twice."""
+    for _ in range(2):
+        assert (comm.all_reduce(np.ones(SIZE, np.float32)) == 4).all()
+    return "alone" if group.hosts_of(comm).sums is None else "over hosts"
+
+
+def test_the_search_keeps_the_time_limit_of_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(comm: Communicator) -> str:
+        if comm.rank == 1:
+            return "missing"
+        with pytest.raises(CollectiveTimeoutError) as caught:
+            comm.all_reduce(gradient(comm.rank), timeout_s=0.5)
+        return str(caught.value)
+
+    with HostGroup(monkeypatch, [0, 0], timeout_s=600.0) as group:
+        assert " in 0.5 s" in group.run(run)[0]
+        for comm in group.comms:
+            comm.close(wait=False)
+
+
+def test_the_collectives_of_the_search_look_for_no_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("p4reduce.communicator.FEWEST_HOST_BYTES", 1)
+    with HostGroup(monkeypatch, [0, 0, 1, 1]) as group:
+        assert group.run(lambda comm: run_alone(comm, group)) == 4 * ["over hosts"]
+        assert len(group.shards.groups) == 2
 
 
 def test_the_outcome_of_hosts_has_no_refusals() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -11,9 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
-from p4reduce.errors import P4ReduceError
+from p4reduce.errors import CollectiveError, P4ReduceError
 from p4reduce.hosts.memory import HostMemory, MemoryFile
-from p4reduce.hosts.plan import HostPlan, make_plan
+from p4reduce.hosts.plan import HostPlan, group_of, make_plan
 from p4reduce.hosts.sums import HostSums
 from p4reduce.membership import EpochMembership
 from p4reduce.switch_connection import SwitchConnection
@@ -45,12 +46,12 @@ class ShardJob(NamedTuple):
 class ShardJobs(Protocol):
     """Makes and joins the jobs of shards (join.py)."""
 
-    def create(self, count: int, world_size: int, slots: int) -> list[ShardJob]:
-        """Make `count` jobs that end with their members. Raises P4ReduceError."""
+    def create(self, count: int, world_size: int, slots: int, *, private: bool) -> list[ShardJob]:
+        """Make `count` jobs that end with their members. Raises Exception."""
         ...
 
     def join(self, job: ShardJob, rank: int, world_size: int, timeout_s: float) -> EpochMembership:
-        """Join one. Raises P4ReduceError."""
+        """Join one. Raises Exception."""
         ...
 
     def remove(self) -> None:
@@ -69,8 +70,9 @@ def hosts_enabled(environment: Mapping[str, str]) -> bool:
 class Hosts:
     """The hosts of a communicator's job, once they are found, and what this rank holds for them."""
 
-    def __init__(self, jobs: ShardJobs) -> None:
-        self._jobs = jobs
+    def __init__(self, jobs: ShardJobs, window: int | None = None) -> None:
+        """`window`: a fixed number of slots for each shard; None adapts it."""
+        self._jobs, self._window = jobs, window
         self.sums: HostSums | None = None
         """None: before the search, and where no two ranks share a host."""
         self.plan: HostPlan | None = None
@@ -106,48 +108,35 @@ class Hosts:
 
     def close(self) -> None:
         """Leave the shard's job and give the memory back. Does not raise."""
-        self.sums, connection, self._connection = None, self._connection, None
-        if connection is not None and not connection.running:
-            connection.close_channel()
-        shard, self._shard = self._shard, None
-        if shard is not None:
-            shard.release()
-        self._jobs.remove()
         memory, self._memory = self._memory, None
         if memory is not None:
             memory.close()
         if self._file is not None:
             self._file.close()
             self._file = None
+        self.sums, connection, self._connection = None, self._connection, None
+        if connection is not None and not connection.running:
+            connection.close_channel()
+        shard, self._shard = self._shard, None
+        with contextlib.suppress(Exception):
+            if shard is not None:
+                shard.release()
+        self._jobs.remove()
 
     def _search(self, lease: Lease, gather: Gather, timeout_s: float) -> None:
-        deadline = time.monotonic() + min(timeout_s, _JOIN_S)
-        mine = self._own_file(lease.world_size)
-        told = [_read(row) for row in gather(json.dumps(mine).encode())]
-        key = self._map_leaders(lease.rank, told)
-        keys = [row.decode() for row in gather(key.encode())]
-        plan = make_plan(keys)
-        if plan is None:
-            self.close()
-            return
-        problem, jobs = self._map(plan, lease, told), list[ShardJob]()
-        if plan.uses_switch and not lease.rank:
-            try:
-                slots = max(_FEWEST_SLOTS, lease.slot_count // plan.shards)
-                jobs = [] if problem else self._jobs.create(plan.shards, len(plan.hosts), slots)
-            except P4ReduceError as error:
-                problem = f"no jobs for the shards could be made: {error}"
-        answers = [_read(row) for row in gather(json.dumps({"problem": problem, "jobs": jobs}).encode())]
-        problem = problem or _first_problem(answers)
-        connection = None
-        if not problem and plan.uses_switch:
-            problem, connection = self._join_shard(plan, lease, answers[0]["jobs"], deadline - time.monotonic())
-            problem = problem or ""
-            problem = _first_problem([_read(row) for row in gather(json.dumps({"problem": problem}).encode())])
+        deadline = time.monotonic() + min(timeout_s / 2, _JOIN_S)
+        told = _rows(gather, "file", self._own_file(lease.world_size))
+        problem, plan, connection = _first_problem(told), None, None
+        if not problem:
+            keys = _rows(gather, "key", {"key": self._map_leader(lease.rank, told)})
+            plan = make_plan([str(row["key"]) for row in keys])
+        if plan is not None:
+            problem, connection = self._prepare(plan, lease, gather, told, deadline)
         if problem:
             _log.warning(
                 "job %s: every rank sends for itself, as if each had a host of its own: %s", lease.name, problem
             )
+        if problem or plan is None:
             self.close()
             return
         assert self._memory is not None
@@ -166,43 +155,59 @@ class Hosts:
             over="switch" if plan.uses_switch else "memory only",
         )
 
+    def _prepare(
+        self, plan: HostPlan, lease: Lease, gather: Gather, told: Sequence[Mapping[str, Any]], deadline: float
+    ) -> tuple[str, SwitchConnection | None]:
+        """Map the memory and join the shard; return what went wrong on any rank, or the connection of this one."""
+        found: dict[str, Any] = {"problem": self._map(plan, lease, told), "jobs": []}
+        if plan.uses_switch and not lease.rank and not found["problem"]:
+            found |= self._create(plan, lease)
+        answers = _rows(gather, "jobs", found)
+        problem = _first_problem(answers)
+        if problem or not plan.uses_switch:
+            return problem, None
+        failed, connection = self._join_shard(plan, lease, answers[0]["jobs"], deadline - time.monotonic())
+        return _first_problem(_rows(gather, "joined", {"problem": failed})), connection
+
     def _own_file(self, world_size: int) -> dict[str, Any]:
         """Return what the other ranks need to open a file of this rank's, and the key of its host."""
         try:
-            self._file = MemoryFile.create(world_size)
-        except (OSError, AttributeError):
-            return {"key": secrets.token_hex(8), "pid": 0, "fd": 0, "nonce": ""}
-        return {
-            "key": host_key(os.environ),
-            "pid": os.getpid(),
-            "fd": self._file.descriptor,
-            "nonce": self._file.nonce.hex(),
-        }
+            self._file = file = MemoryFile.create(world_size)
+            key = host_key(os.environ)
+        except Exception as error:
+            return {"problem": f"a rank cannot make files in memory: {error}", "key": ""}
+        return {"problem": "", "key": key, "pid": os.getpid(), "fd": file.descriptor, "nonce": file.nonce.hex()}
 
-    def _map_leaders(self, rank: int, told: Sequence[Mapping[str, Any]]) -> str:
+    def _map_leader(self, rank: int, told: Sequence[Mapping[str, Any]]) -> str:
         """Open the file of the first rank of this host; return the host's key, another one if that is not possible."""
-        key = str(told[rank]["key"])
-        leader = next(other for other, said in enumerate(told) if said["key"] == key)
+        leader = group_of(rank, [str(row["key"]) for row in told])[0]
         if leader != rank:
             said = told[leader]
             try:
                 opened = MemoryFile.open(int(said["pid"]), int(said["fd"]), bytes.fromhex(said["nonce"]))
-            except OSError as error:
+            except Exception as error:
                 _log.info("rank %d cannot use memory of rank %d: %s", rank, leader, error)
-                return secrets.token_hex(8)
+                return f"rank {rank}"
             if self._file is not None:
                 self._file.close()
             self._file = opened
-        return key
+        return f"rank {leader}"
+
+    def _create(self, plan: HostPlan, lease: Lease) -> dict[str, Any]:
+        """Make the jobs of the shards; return them, and what went wrong."""
+        slots = max(_FEWEST_SLOTS, lease.slot_count // plan.shards)
+        try:
+            return {"jobs": self._jobs.create(plan.shards, len(plan.hosts), slots, private=lease.private)}
+        except Exception as error:
+            return {"problem": f"no jobs for the shards could be made: {error}"}
 
     def _map(self, plan: HostPlan, lease: Lease, told: Sequence[Mapping[str, Any]]) -> str:
         """Map the memory of this host; return why that is not possible, or nothing."""
         ranks = plan.hosts[plan.host_of(lease.rank)]
-        if self._file is None:
-            return f"rank {lease.rank} cannot make files in memory"
+        assert self._file is not None
         try:
             self._memory = HostMemory(self._file, ranks, [int(told[rank]["pid"]) for rank in ranks])
-        except (OSError, ValueError, OverflowError) as error:
+        except Exception as error:
             return f"rank {lease.rank} cannot map memory for {len(ranks)} ranks: {error}"
         return ""
 
@@ -216,8 +221,8 @@ class Hosts:
         try:
             job, host = ShardJob(*jobs[shard]), plan.host_of(lease.rank)
             self._shard = self._jobs.join(job, host, len(plan.hosts), max(1.0, timeout_s))
-            return "", SwitchConnection(self._shard.lease, self._shard.transport, window=None)
-        except P4ReduceError as error:
+            return "", SwitchConnection(self._shard.lease, self._shard.transport, window=self._window)
+        except Exception as error:
             return f"rank {lease.rank} could not join the job of its shard: {error}", None
 
 
@@ -233,9 +238,17 @@ def host_key(environment: Mapping[str, str]) -> str:
         return secrets.token_hex(8)
 
 
-def _read(row: bytes) -> dict[str, Any]:
-    found = json.loads(row)
-    assert isinstance(found, dict)
+def _rows(gather: Gather, step: str, mine: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Give what this rank has found at a step to all ranks; return what each has. CollectiveError at another step."""
+    found: list[dict[str, Any]] = []
+    for rank, row in enumerate(gather(json.dumps({"step": step, **mine}).encode())):
+        try:
+            said = json.loads(row)
+        except ValueError:
+            said = None
+        if not isinstance(said, dict) or said.get("step") != step:
+            raise CollectiveError(f"rank {rank} is not at step {step!r} of the search for hosts; join again")
+        found.append(said)
     return found
 
 

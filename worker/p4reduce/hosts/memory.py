@@ -22,6 +22,7 @@ from p4reduce.errors import CollectiveError, CollectiveTimeoutError, P4ReduceErr
 from p4reduce_contracts.wire import MAX_BLOCKS
 
 NONCE_BYTES: Final = 16
+_NAME: Final = "p4reduce-host"
 _CONTROL_BYTES: Final = 1 << 16
 _TABLE_BYTES: Final = MAX_BLOCKS + 1
 _DATA_BYTES: Final = 1 << 32
@@ -48,7 +49,7 @@ class MemoryFile:
     @classmethod
     def create(cls, ranks: int) -> MemoryFile:
         """Make a file with areas for so many ranks. OSError where the system has none."""
-        descriptor = os.memfd_create("p4reduce-host", os.MFD_CLOEXEC)
+        descriptor = os.memfd_create(_NAME, os.MFD_CLOEXEC)
         nonce = secrets.token_bytes(NONCE_BYTES)
         try:
             os.ftruncate(descriptor, _CONTROL_BYTES + (ranks + 1) * _AREA_BYTES)
@@ -64,7 +65,10 @@ class MemoryFile:
 
         In another container a process of this number may be any.
         """
-        opened = os.open(f"/proc/{process}/fd/{descriptor}", os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK)
+        path = f"/proc/{process}/fd/{descriptor}"
+        if not os.readlink(path).startswith(f"/memfd:{_NAME}"):
+            raise OSError(f"descriptor {descriptor} of process {process} is another file")
+        opened = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         try:
             if os.pread(opened, NONCE_BYTES, 0) != nonce:
                 raise OSError(f"descriptor {descriptor} of process {process} is another file")
@@ -91,6 +95,7 @@ class HostMemory:
         self._map = mmap.mmap(file.descriptor, _CONTROL_BYTES + (count + 1) * _AREA_BYTES)
         with contextlib.suppress(AttributeError, OSError):
             self._map.madvise(mmap.MADV_DONTDUMP)
+            self._map.madvise(mmap.MADV_DONTFORK)
         words: Words = np.frombuffer(self._map, np.uint32)
         tables: NDArray[np.uint8] = np.frombuffer(self._map, np.uint8)
         control: NDArray[np.uint64] = np.frombuffer(self._map, np.uint64, _CONTROL_BYTES // 8)
@@ -148,7 +153,12 @@ class HostMemory:
             now = time.monotonic()
             if now >= look_at:
                 look_at = now + _LOOK_S
-                self._check(shards, number, lost, what)
+                try:
+                    self._check(shards, number, lost, what)
+                except P4ReduceError:
+                    if (self._done[:shards] == number).all():  # it ended after its part was done
+                        return
+                    raise
                 if now >= deadline:
                     late = ", ".join(str(self.ranks[shard]) for shard in np.flatnonzero(self._done[:shards] != number))
                     raise CollectiveTimeoutError(

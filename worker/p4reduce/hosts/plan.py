@@ -42,12 +42,18 @@ class HostPlan:
 
 def make_plan(keys: Sequence[str]) -> HostPlan | None:
     """Return the plan of ranks whose hosts have these keys, by rank; None if no two are on one host."""
-    hosts: dict[tuple[str, int], list[int]] = {}
+    hosts: dict[str, list[int]] = {}
     for rank, key in enumerate(keys):
-        full = sum(len(ranks) for (name, _), ranks in hosts.items() if name == key) // MOST_RANKS
-        hosts.setdefault((key, full), []).append(rank)
+        hosts.setdefault(key, []).append(rank)
     plan = HostPlan(tuple(map(tuple, hosts.values())))
     return plan if len(plan.hosts) < len(keys) else None
+
+
+def group_of(rank: int, keys: Sequence[str]) -> tuple[int, ...]:
+    """Return the ranks that are to share memory with a rank: those with its key, MOST_RANKS of them at most."""
+    alike = [other for other, key in enumerate(keys) if key == keys[rank]]
+    begin = alike.index(rank) // MOST_RANKS * MOST_RANKS
+    return tuple(alike[begin : begin + MOST_RANKS])
 
 
 def span_of(shard: int, shards: int, blocks: int) -> tuple[int, int]:

@@ -65,14 +65,20 @@ class HostSums:
         memory, place, count = self._memory, self._place, blocks.n_blocks
         memory.exponents(place)[:count] = blocks.exponents
         memory.nonzero(place)[:count] = blocks.nonzero
-        data = memory.data[place * memory.input_words :]
-        begin = 0
+        data, begin = memory.data[place * memory.input_words :], 0
         for part in blocks.parts:
-            per_block = _words_per_block(part)
-            end = begin + len(part.values)
-            data[begin:end] = part.values
-            data[end : begin + -(-len(part.values) // per_block) * per_block] = 0
-            begin += _capacity(part)
+            values, words = part.values, _words_per_block(part)
+            whole = len(values) // words
+            room = data[begin : begin + _capacity(part)]
+            if part.step != 1 or part.nonzero[:whole].all():
+                room[: whole * words] = values[: whole * words]
+            else:
+                held = part.nonzero[:whole]
+                room[: whole * words].reshape(whole, words)[held] = values[: whole * words].reshape(whole, words)[held]
+            if len(values) % words:
+                room[len(values) : (whole + 1) * words] = 0
+                room[whole * words : len(values)] = values[whole * words :]
+            begin += len(room)
 
     def sum(
         self,
@@ -121,7 +127,6 @@ class HostSums:
             collective = self._connection.run(call, data, slots, timeout_s, stats, lost, keep_words=False)
             self._connection.finished(collective, data, slots, None)
             agreed, slots = collective.agreed_exponents, collective.slots
-        data.clear(agreed == UNTOUCHED)
         self._memory.exponents(self._places)[first:last] = agreed
         return slots
 
@@ -154,16 +159,24 @@ class _HostLayout:
         return max(sums, sum(map(_capacity, blocks.parts)))
 
     def results(self, blocks: Blocks, exponents: NDArray[np.uint8]) -> list[Any]:
-        """Return the results of the parts, copied from the sums."""
+        """Return the results of the parts, copied from the sums; blocks that no rank held are zeros."""
         own, begin = self._own, 0
-        sums = own.make_room(dense=True)
+        touched = exponents != UNTOUCHED
+        found = own.make_room(dense=bool(touched.all()))
         for row, end in enumerate(own.sums_ends):
-            end = min(end, len(sums))
-            first = int(own.table["kept_begin"][row])
-            at = int(self.table["sums_begin"][row]) + first * self.words_per_block[row]
-            sums[begin:end] = self.sums[at : at + end - begin]
+            words, room = self.words_per_block[row], found[begin:end]
+            first, whole = int(own.table["kept_begin"][row]), len(room) // words
+            at = int(self.table["sums_begin"][row]) + first * words
+            sums, held = self.sums[at : at + len(room)], touched[self.starts[row] + first :]
+            cut = whole * words
+            if held[:whole].all():
+                room[:cut] = sums[:cut]
+            else:
+                room[:cut].reshape(whole, words)[held[:whole]] = sums[:cut].reshape(whole, words)[held[:whole]]
+            if cut < len(room) and held[whole]:
+                room[cut:] = sums[cut:]
             begin = end
-        return own.finish(sums, exponents)
+        return own.finish(found, exponents)
 
 
 class _ShardBlocks(Blocks):
@@ -206,20 +219,6 @@ class _ShardBlocks(Blocks):
             self._host.sums,
         )
 
-    def clear(self, untouched: NDArray[np.bool_]) -> None:
-        """Write zeros as the sums of these blocks."""
-        if not untouched.any():
-            return
-        first, last = self._first, self._first + self.n_blocks
-        ends = self._host.starts[1:]
-        for row, (begin, end) in enumerate(zip(self._host.starts, ends, strict=False)):
-            low, high = max(begin, first), min(end, last)
-            if low < high:
-                words = self._host.words_per_block[row]
-                at = int(self._host.table["sums_begin"][row])
-                sums = self._host.sums[at + (low - begin) * words : at + (high - begin) * words]
-                sums.reshape(-1, words)[untouched[low - first : high - first]] = 0
-
 
 class _ShardLayout(Layout):
     """The layout of a host, its blocks counted from the first of a shard."""
@@ -236,7 +235,7 @@ class _ShardLayout(Layout):
         self._sums = host.sums
 
     def make_room(self, dense: bool) -> Words:
-        """Return the host's memory for sums; blocks without a sum are cleared afterwards."""
+        """Return the host's memory for sums; what is in blocks without a sum means nothing."""
         return self._sums
 
     def finish(self, sums: Words, exponents: NDArray[np.uint8]) -> list[Any]:
