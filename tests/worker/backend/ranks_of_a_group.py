@@ -19,7 +19,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 from p4reduce import DDPState
 from p4reduce.pytorch.backend.options import Options
+from p4reduce_contracts.jobs.answers import JobInfo
 from p4reduce_contracts.jobs.client import JobClient
+from p4reduce_contracts.jobs.errors import SwitchFullError
 
 SUM, AVG, MAX = dist.ReduceOp.SUM, dist.ReduceOp.AVG, dist.ReduceOp.MAX
 
@@ -263,12 +265,24 @@ def check_subgroups() -> None:
         dist.destroy_process_group(pair)
 
 
+def take_all_slots(client: JobClient) -> list[JobInfo]:
+    """Make jobs of all free slots, which may lie between those of a job whose rank was killed."""
+    taken: list[JobInfo] = []
+    size = client.list_jobs().free_slots
+    while free := client.list_jobs().free_slots:
+        try:
+            taken.append(client.create_job(f"taken-{len(taken)}", 2, min(size, free)))
+        except SwitchFullError:
+            size = max(1, size // 2)
+    return taken
+
+
 def check_no_room() -> None:
     """A subgroup's collectives when another job has taken all slots."""
     rank = dist.get_rank()
     with JobClient(os.environ["P4REDUCE_CONTROLLER"]) as client:
         if rank == 0:
-            taken = client.create_job("taken", 2, client.list_jobs().free_slots)
+            taken = take_all_slots(client)
         dist.barrier()
         pair = dist.new_group([0, 1])
         large = (700, 401)
@@ -302,7 +316,8 @@ def check_no_room() -> None:
         else:
             raise AssertionError("a hook needs the switch")
         if rank == 0:
-            client.remove_job(taken.name)
+            for job in taken:
+                client.remove_job(job.name)
 
 
 def check_hook(name: str) -> None:
