@@ -68,16 +68,10 @@ class HostSums:
         data, begin = memory.data[place * memory.input_words :], 0
         for part in blocks.parts:
             values, words = part.values, _words_per_block(part)
-            whole = len(values) // words
             room = data[begin : begin + _capacity(part)]
-            if part.step != 1 or part.nonzero[:whole].all():
-                room[: whole * words] = values[: whole * words]
-            else:
-                held = part.nonzero[:whole]
-                room[: whole * words].reshape(whole, words)[held] = values[: whole * words].reshape(whole, words)[held]
-            if len(values) % words:
-                room[len(values) : (whole + 1) * words] = 0
-                room[whole * words : len(values)] = values[whole * words :]
+            held = part.nonzero if part.step == 1 else np.ones(-(-len(values) // words), np.bool_)
+            _copy_held(values, room[: len(values)], held, words)
+            room[len(values) : -(-len(values) // words) * words] = 0
             begin += len(room)
 
     def sum(
@@ -104,7 +98,7 @@ class HostSums:
             self._memory.set_done(self._shard, self._number)
         self._memory.wait(self._plan.shards, self._number, deadline, lost, call)
         exponents = self._memory.exponents(self._places)[: blocks.n_blocks].copy()
-        return HostCollective(call, layout.results(blocks, exponents), exponents, slots)
+        return HostCollective(call, layout.results(exponents), exponents, slots)
 
     def _sum_shard(
         self,
@@ -158,23 +152,16 @@ class _HostLayout:
         sums = sum(len(part.nonzero) * words for part, words in zip(blocks.parts, layout.words_per_block, strict=True))
         return max(sums, sum(map(_capacity, blocks.parts)))
 
-    def results(self, blocks: Blocks, exponents: NDArray[np.uint8]) -> list[Any]:
+    def results(self, exponents: NDArray[np.uint8]) -> list[Any]:
         """Return the results of the parts, copied from the sums; blocks that no rank held are zeros."""
         own, begin = self._own, 0
         touched = exponents != UNTOUCHED
         found = own.make_room(dense=bool(touched.all()))
         for row, end in enumerate(own.sums_ends):
             words, room = self.words_per_block[row], found[begin:end]
-            first, whole = int(own.table["kept_begin"][row]), len(room) // words
+            first = int(own.table["kept_begin"][row])
             at = int(self.table["sums_begin"][row]) + first * words
-            sums, held = self.sums[at : at + len(room)], touched[self.starts[row] + first :]
-            cut = whole * words
-            if held[:whole].all():
-                room[:cut] = sums[:cut]
-            else:
-                room[:cut].reshape(whole, words)[held[:whole]] = sums[:cut].reshape(whole, words)[held[:whole]]
-            if cut < len(room) and held[whole]:
-                room[cut:] = sums[cut:]
+            _copy_held(self.sums[at : at + len(room)], room, touched[self.starts[row] + first :], words)
             begin = end
         return own.finish(found, exponents)
 
@@ -251,3 +238,15 @@ def _words_per_block(part: Part) -> int:
 def _capacity(part: Part) -> int:
     """Return the words that are kept for a part's data: where ranks have some of different length, for the longest."""
     return -(-len(part.nonzero) // part.step) * _words_per_block(part)
+
+
+def _copy_held(source: Words, to: Words, held: NDArray[np.bool_], words: int) -> None:
+    """Copy the blocks that are `held`, each of so many words, the last perhaps of fewer."""
+    whole = len(source) // words
+    cut = whole * words
+    if held[:whole].all():
+        to[:cut] = source[:cut]
+    else:
+        to[:cut].reshape(whole, words)[held[:whole]] = source[:cut].reshape(whole, words)[held[:whole]]
+    if cut < len(source) and held[whole]:
+        to[cut:] = source[cut:]
