@@ -145,7 +145,7 @@ def main() -> None:
     """Be a rank of two hosts of two; rank 3 ends."""
     rank = int(os.environ["RANK"])
     os.environ["P4REDUCE_HOSTID"] = f"host {rank % 2}"
-    comm = p4reduce.join("hosts")
+    comm = p4reduce.join("hosts", timeout_s=LIMIT_S)  # kernels may be compiled first
     numbers = [np.random.default_rng(seed).integers(-(2**20), 2**20, 200_000) for seed in range(4)]
     total = comm.all_reduce(numbers[rank].astype(np.float32))
     assert comm.hosts is not None and comm.hosts.plan is not None
