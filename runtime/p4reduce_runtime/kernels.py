@@ -34,7 +34,7 @@ from typing import Annotated, Any, Final, TypeVar, cast, get_args, get_origin, g
 import numpy as np
 
 from p4reduce_runtime import cache, kernel_cache, records
-from p4reduce_runtime.settings import ConfigError
+from p4reduce_runtime.settings import is_on
 
 _log = logging.getLogger(__name__)
 
@@ -65,10 +65,7 @@ def enabled() -> bool:
 
     Raises ConfigError for another value of it than on and off.
     """
-    wanted = os.environ.get("P4REDUCE_KERNELS") or "on"
-    if wanted not in ("on", "off"):
-        raise ConfigError(f"P4REDUCE_KERNELS is {wanted!r}; it has to be on or off")
-    return wanted == "on"
+    return is_on("P4REDUCE_KERNELS", os.environ)
 
 
 def kernel(signature: str, *, allocates: bool = False, inline: bool = False) -> Callable[[Function], Function]:

@@ -21,7 +21,7 @@ from p4reduce.switch_connection import SwitchConnection
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.ranks import name_ranks
 from p4reduce_runtime.logs import event
-from p4reduce_runtime.settings import ConfigError
+from p4reduce_runtime.settings import is_on
 
 _log = logging.getLogger(__name__)
 
@@ -61,10 +61,7 @@ class ShardJobs(Protocol):
 
 def hosts_enabled(environment: Mapping[str, str]) -> bool:
     """Return whether ranks of a host add in its memory: P4REDUCE_HOSTS is not "off". ConfigError for other values."""
-    wanted = environment.get(VARIABLE) or "on"
-    if wanted not in ("on", "off"):
-        raise ConfigError(f"{VARIABLE} is {wanted!r}; it has to be on or off")
-    return wanted == "on"
+    return is_on(VARIABLE, environment)
 
 
 class Hosts:
