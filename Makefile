@@ -10,6 +10,7 @@ FUZZ_SECONDS ?= 60
 FUZZ_FRAMES ?= 1000000
 KILLS ?= 30
 MINUTES ?= 10
+VARIATIONS ?= 1000
 VENV := .venv
 BIN := $(VENV)/bin
 PROTOC = $(abspath $(VENV)/proto/bin/python) -m grpc_tools.protoc
@@ -21,7 +22,7 @@ CPU_TORCH = $(BIN)/python -m pip index versions torch --disable-pip-version-chec
 
 # all of them use one environment
 .NOTPARALLEL:
-.PHONY: demo test test-switch check frameworks bench fuzz chaos soak model lint format docs reports study testbed conformance fidelity p4 p4-tofino \
+.PHONY: demo test test-switch check frameworks bench fuzz chaos soak model same-bits lint format docs reports study testbed conformance fidelity p4 p4-tofino \
 	proto clean
 
 demo: $(VENV)/demo.stamp  # RACKS=2: two racks of workers, each with a switch, below another one
@@ -51,6 +52,10 @@ soak: $(VENV)/dev.stamp  # three jobs through loss, damage and kills for MINUTES
 
 model: $(VENV)/dev.stamp  # every order of frames, losses, copies and timers for small jobs, on the code itself
 	$(BIN)/python tests/model
+
+same-bits: $(VENV)/dev.stamp  # sums made in VARIATIONS random ways each, and weights of ranks on other hosts
+	$(BIN)/python tests/system/same_bits.py --variations $(VARIATIONS)
+	$(BIN)/python tests/system/same_weights.py
 
 lint: $(VENV)/dev.stamp
 	$(BIN)/ruff format --check .

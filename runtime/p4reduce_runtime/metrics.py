@@ -189,6 +189,9 @@ WORKER_TIMEOUT: Final = Metric(
     "p4reduce_worker_timeout_seconds", "seconds", "How long an answer is waited for before a frame is sent again."
 )
 WORKER_WINDOW: Final = Metric("p4reduce_worker_window_slots", "slots", "Slots that the next collective may use.")
+WORKER_SHARED_MEMORY: Final = Metric(
+    "p4reduce_worker_shared_memory_bytes", "bytes", "Memory that this rank shares with the ranks of its host."
+)
 
 
 def declared() -> Iterator[Metric]:

@@ -12,15 +12,17 @@ from p4reduce import Communicator
 from p4reduce.codecs import Floats
 from p4reduce.errors import InvalidTensorError, PeerRefusedError
 from p4reduce.testing.resettable_group import ResettableGroup
-from p4reduce_contracts.wire import SMALL
+from p4reduce_contracts.wire import SMALL, Geometry
 
 
 class CutGroup(ResettableGroup):
     """Resets its job instead of handing out certain answers, counted from the first; what is under way is lost."""
 
-    def __init__(self, world_size: int, cuts: set[int], **options: Any) -> None:
+    def __init__(
+        self, world_size: int, cuts: set[int], *, geometry: Geometry = SMALL, slots: int = 4, **options: Any
+    ) -> None:
         slow = lambda: time.monotonic() / 1000  # noqa: E731 - so that a busy machine repeats no frame: the answers are counted
-        super().__init__(world_size, geometry=SMALL, slots=4, clock=slow, **options)
+        super().__init__(world_size, geometry=geometry, slots=slots, clock=slow, **options)
         self.cuts = cuts
         self.answers = 0
 

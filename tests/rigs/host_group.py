@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -18,10 +18,11 @@ from p4reduce_contracts.jobs.errors import SwitchFullError
 
 
 class LocalShards:
-    """The jobs of shards; `full`: the switch has no room for them."""
+    """The jobs of shards, each a `make`; `full`: the switch has no room for them."""
 
-    def __init__(self, *, full: bool = False) -> None:
+    def __init__(self, make: Callable[..., LocalGroup], *, full: bool = False) -> None:
         self.groups: dict[str, LocalGroup] = {}
+        self._make = make
         self.full = full
         self.removed = 0
 
@@ -29,7 +30,7 @@ class LocalShards:
         if self.full:
             raise SwitchFullError("the switch has no free slots")
         names = [f"{secrets.token_hex(6)}-{shard}" for shard in range(count)]
-        self.groups.update({name: LocalGroup(world_size, slots=slots) for name in names})
+        self.groups.update({name: self._make(world_size, slots=slots) for name in names})
         return [ShardJob(name, "") for name in names]
 
     def join(self, job: ShardJob, rank: int, world_size: int, timeout_s: float) -> EpochMembership:
@@ -41,10 +42,10 @@ class LocalShards:
 
 
 class HostGroup(LocalGroup):
-    """A LocalGroup whose rank r is on host `hosts[r]`."""
+    """A LocalGroup whose rank r is on host `hosts[r]`; a shard's job is a `shard_group`."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, hosts: Sequence[int], **options: Any) -> None:
-        self.shards = LocalShards(full=options.pop("full", False))
+        self.shards = LocalShards(options.pop("shard_group", LocalGroup), full=options.pop("full", False))
         super().__init__(len(hosts), **options)
         of_thread = threading.local()
         monkeypatch.setattr(find, "host_key", lambda environment: of_thread.key)

@@ -183,6 +183,7 @@ class Communicator:
             metrics.WORKER_ROUND_TRIP: self._connection.round_trip.smoothed_s,
             metrics.WORKER_TIMEOUT: self._connection.round_trip.timeout_s,
             metrics.WORKER_WINDOW: self._connection.window.slots,
+            metrics.WORKER_SHARED_MEMORY: 0 if self.hosts is None else self.hosts.shared_bytes,
         }
         return self.stats.as_metrics() | {metric.name: value for metric, value in measured.items()}
 

@@ -24,6 +24,7 @@ from p4reduce.errors import (
 from p4reduce.hosts.sums import HostCollective, HostSums
 from p4reduce.testing.local_group import LocalGroup
 from rigs.host_group import HostGroup
+from rigs.tree_group import TreeGroup
 
 PLACEMENTS = ([0, 0, 1, 1], [0, 0, 0, 0], [0, 1, 0, 1], [0, 1, 1, 1], [0, 1, 1, 2], [0, 0, 0, 1, 1, 2, 2, 2])
 SIZE = 280_003
@@ -85,6 +86,23 @@ def test_sums_have_the_same_bits_wherever_ranks_are(
             assert [name for name in expected if found[name] != expected[name]] == []
         assert all(group.hosts_of(comm).plan is not None for comm in group.comms)
         assert all(group.hosts_of(comm).shared_bytes > 4 * SIZE for comm in group.comms)
+
+
+@pytest.mark.parametrize(
+    ("placement", "shard_group"),
+    [([0] * 8 + [1] * 8, LocalGroup), ([0, 0, 1, 1, 2, 2, 3, 3], TreeGroup)],
+    ids=["8 ranks a host", "hosts in two racks"],
+)
+def test_hosts_of_many_ranks_and_in_racks(
+    monkeypatch: pytest.MonkeyPatch, placement: Sequence[int], shard_group: type[LocalGroup]
+) -> None:
+    with LocalGroup(len(placement)) as group:
+        expected = group.run(lambda comm: comm.all_reduce(gradient(comm.rank)).tobytes())
+    with HostGroup(monkeypatch, placement, shard_group=shard_group) as hosts:
+        assert hosts.run(lambda comm: comm.all_reduce(gradient(comm.rank)).tobytes()) == expected
+        assert len(hosts.shards.groups) == placement.count(0)
+        shared = {comm.metrics()["p4reduce_worker_shared_memory_bytes"] for comm in hosts.comms}
+        assert min(shared) > 4 * SIZE
 
 
 def test_each_block_of_a_host_is_sent_once(monkeypatch: pytest.MonkeyPatch) -> None:
