@@ -15,6 +15,9 @@ LINKS = {
     (4, GBIT_1, 8): (2.2, 3.5),
 }
 """By ranks a host, link and megabytes: by how much two hosts are to be faster than gloo, in 32 and in 16 bits."""
+RANKS_A_HOST = (1, 2, 4, 8)
+LEAST_SHARE = 1 / 1.12
+"""Of the tensor's bytes in those that a host's link carries each way."""
 MEMORY = {4: 3.0, 26: 3.0}
 """By megabytes: the same of one host of 4 ranks, in 32 bits."""
 
@@ -25,8 +28,13 @@ def threshold(ranks: int, link: Link, megabytes: int, peer: str, least: float) -
     return Threshold(f"{hosts} of {ranks} ranks, {megabytes} MB: gloo / {peer}", least)
 
 
+def share(ranks: int, way: str) -> Threshold:
+    """Return the threshold of the bytes on a link, "up" or "down"."""
+    return Threshold(f"2 hosts of {ranks} ranks: bytes of the tensor / {way} a link", LEAST_SHARE)
+
+
 def measure(run: Run) -> None:
-    """Measure one host of 4 ranks, then two hosts of 2 and 4."""
+    """Measure one host of 4 ranks, then two hosts of 1, 2, 4 and 8."""
     with running_cluster(run, LOOPBACK, 4, ranks_per_host=4) as cluster:
         for megabytes, least in MEMORY.items():
             found = measure_dense(cluster, megabytes, ("gloo", FLOAT32))
@@ -34,15 +42,17 @@ def measure(run: Run) -> None:
     if not run.networks:
         run.skip("hosts on shaped links", "that takes root")
         return
-    for ranks in (2, 4):
-        rows = {row: least for row, least in LINKS.items() if row[0] == ranks}
+    for ranks in RANKS_A_HOST:
         with running_cluster(run, MBIT_100, 2 * ranks, ranks_per_host=ranks) as cluster:
-            for (_, link, megabytes), leasts in rows.items():
+            for link, megabytes in sorted({(MBIT_100, 2), *(row[1:] for row in LINKS if row[0] == ranks)}, key=str):
                 cluster.shape(link)
                 found = measure_dense(cluster, megabytes, ("gloo", FLOAT32, SIXTEEN))
-                for peer, least in zip((FLOAT32, SIXTEEN), leasts, strict=True):
-                    name = threshold(ranks, link, megabytes, peer, least).name
-                    run.ratio(name, found["gloo"], found[peer])
+                for peer, least in zip((FLOAT32, SIXTEEN), LINKS.get((ranks, link, megabytes), ()), strict=False):
+                    run.ratio(threshold(ranks, link, megabytes, peer, least).name, found["gloo"], found[peer])
+                if ranks > 1 and link == MBIT_100:
+                    (summed,) = (one for one in run.findings.series[-3:] if one.peer == FLOAT32)
+                    for way in ("up", "down"):
+                        run.ratio(share(ranks, way).name, [summed.size], [summed.counted[f"B {way} a worker"]])
 
 
 CASE = Case(
@@ -56,5 +66,7 @@ CASE = Case(
             for row, leasts in LINKS.items()
             for peer, least in zip((FLOAT32, SIXTEEN), leasts, strict=True)
         ),
+        *(share(ranks, way) for ranks in RANKS_A_HOST[1:] for way in ("up", "down")),
     ),
+    limit_s=600.0,
 )
