@@ -36,6 +36,21 @@ def test_they_train(wide_system: System, torch_server: ForkServer, tmp_path: Pat
         assert found is not None, outputs
         assert float(found[2]) > 60
         assert least < int(found[3]) < most
+    losses, gradient_bytes = zip(
+        *(fsdp(wide_system, torch_server, tmp_path, text) for text in ("", "quantize")), strict=True
+    )
+    assert 2 < losses[0] < 4 and losses[1] < 1.01 * losses[0] and losses[1] != losses[0]
+    assert gradient_bytes[0] > 3.3 * gradient_bytes[1], "one step of 50 is dense"
+
+
+def fsdp(system: System, server: ForkServer, folder: Path, compressor: str) -> tuple[float, int]:
+    """Return the held-out loss and the bytes down of two ranks with FSDP2, whose sums none adds up on the host."""
+    command = str(find_script().with_name("fsdp.py")), "--steps", "50", "--layers", "1", "--width", "64"
+    variables = {**environment(system), "P4REDUCE_HOSTS": "off", "P4REDUCE_COMPRESSOR": compressor}
+    outputs = server.launch(folder, 2, *command, environment=variables, timeout_s=LIMIT_S)
+    found = re.search(r"held out (\S+), bytes of gradients up \d+ down (\d+)$", outputs[0].strip())
+    assert found is not None, outputs
+    return float(found[1]), int(found[2])
 
 
 @pytest.mark.parametrize(

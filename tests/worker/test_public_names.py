@@ -25,6 +25,7 @@ def test_the_public_names() -> None:
         "__version__",
         "ddp_hook",
         "join",
+        "recommend",
     ]
     for name in p4reduce.__all__:
         assert getattr(p4reduce, name) is not None

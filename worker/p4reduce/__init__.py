@@ -22,6 +22,7 @@ from p4reduce.join import join
 if TYPE_CHECKING:
     from p4reduce.compressors import AdaComp, NoCompression, OmniReduce, Quantize, ScaleCom
     from p4reduce.pytorch.ddp import DDPState, ddp_hook
+    from p4reduce.pytorch.recommend import recommend
 
     __version__: str
 
@@ -38,6 +39,7 @@ __all__ = [
     "__version__",
     "ddp_hook",
     "join",
+    "recommend",
 ]
 
 if not TYPE_CHECKING:
@@ -49,6 +51,6 @@ if not TYPE_CHECKING:
         if name == "__version__":
             return import_module("importlib.metadata").version("p4reduce")
         if name in __all__:
-            module = "p4reduce.pytorch.ddp" if name in ("DDPState", "ddp_hook") else "p4reduce.compressors"
-            return getattr(import_module(module), name)
+            modules = {"DDPState": "pytorch.ddp", "ddp_hook": "pytorch.ddp", "recommend": "pytorch.recommend"}
+            return getattr(import_module(f"p4reduce.{modules.get(name, 'compressors')}"), name)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -61,13 +61,15 @@ def begin(compressor: Compressor, gradients: Gradients, group: Group, *, checked
     return Begun(steps, next(steps))
 
 
-def finish(comm: Communicator, begun: Begun) -> tuple[Outcome, BucketReport]:
-    """Take part in the collectives of a bucket; errors as in `all_reduce_compressed`."""
+def finish(comm: Communicator, begun: Begun, *, timeout_s: float | None = None) -> tuple[Outcome, BucketReport]:
+    """Take part in the collectives of a bucket; errors as in `all_reduce_compressed`. `timeout_s`: of each of them."""
     before = comm.stats.copy()
     request = begun.request
     try:
         while True:
-            results = comm.all_reduce_segments(request.segments, name=request.name, agreement=request.agreement)
+            results = comm.all_reduce_segments(
+                request.segments, timeout_s=timeout_s, name=request.name, agreement=request.agreement
+            )
             request = begun.steps.send(results)
     except StopIteration as finished:
         outcome: Outcome = finished.value

@@ -45,7 +45,7 @@ from p4reduce.errors import InvalidTensorError, NotFiniteError
 from p4reduce.group import Group
 
 Gradients = Mapping[str, torch.Tensor]
-_TYPES: Final = (torch.float32, torch.float16, torch.bfloat16)
+TYPES: Final = (torch.float32, torch.float16, torch.bfloat16)
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ def exchange(
 
 def check_gradients(gradients: Gradients) -> None:
     """Refuse what cannot be summed, naming every such parameter."""
-    other = [f"{key} ({tensor.dtype})" for key, tensor in gradients.items() if tensor.dtype not in _TYPES]
+    other = [f"{key} ({tensor.dtype})" for key, tensor in gradients.items() if tensor.dtype not in TYPES]
     if other:
         raise InvalidTensorError(
             f"the gradient of {', '.join(other)} is not float32, float16 or bfloat16: give the parameters one of these "

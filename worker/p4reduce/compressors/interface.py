@@ -12,6 +12,7 @@ states; a compressor makes no collective calls.
 
 from __future__ import annotations
 
+import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, TypeVar
@@ -22,7 +23,7 @@ from numpy.typing import NDArray
 
 from p4reduce.codecs import coordinates
 from p4reduce.compressors.forms import Form
-from p4reduce.compressors.policy import Policy
+from p4reduce.compressors.policy import KINDS, Policy
 from p4reduce.compressors.step import Answer, Compressed, Decompressed, ParameterState, Step
 from p4reduce.group import Group
 
@@ -237,3 +238,29 @@ def by_name(name: str, /, **options: Any) -> Compressor:
     if name not in _classes:
         raise ValueError(f"unknown compressor {name!r}; known are {', '.join(_classes)}")
     return _classes[name](**options)
+
+
+def by_text(text: str) -> Compressor:
+    """Make the compressor of a text: "quantize", or with settings "adacomp:linear=50,momentum=0.9".
+
+    A setting is a keyword of its class that takes a number or a word, or a length of its policy. Raises ValueError.
+    """
+    name, _, rest = text.partition(":")
+    options: dict[str, Any] = {}
+    lengths: dict[str, Any] = {}
+    for setting in rest.split(",") if rest else ():
+        key, equals, value = setting.partition("=")
+        if not equals:
+            raise ValueError(f"{text!r}: {setting!r} is no setting; write NAME:SETTING=VALUE,SETTING=VALUE")
+        (lengths if key in KINDS else options)[key] = _value_of(value)
+    try:
+        return by_name(name, **options, **({"policy": Policy(**lengths)} if lengths else {}))
+    except TypeError as error:
+        raise ValueError(f"{text!r}: {error}") from error
+
+
+def _value_of(text: str) -> int | float | str:
+    for kind in (int, float):
+        with contextlib.suppress(ValueError):
+            return kind(text)
+    return text

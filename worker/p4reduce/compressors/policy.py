@@ -20,6 +20,7 @@ _KINDS: Final[tuple[tuple[str, tuple[type[nn.Module], ...]], ...]] = (
     ("recurrent", (nn.RNNBase, nn.RNNCellBase)),
     ("embedding", (nn.Embedding, nn.EmbeddingBag)),
 )
+KINDS: Final = tuple(kind for kind, _ in _KINDS)
 _NORMS: Final = (nn.LayerNorm, nn.RMSNorm, nn.GroupNorm, nn.modules.batchnorm._NormBase)
 
 

@@ -11,6 +11,10 @@ and with compression, naming parameters as the model does:
 
     state = p4reduce.DDPState(p4reduce.join(), p4reduce.AdaComp(), module=model)
 
+or the compressor that suits the optimizer:
+
+    state = p4reduce.DDPState(p4reduce.join(), "auto", module=model, optimizer=optimizer)
+
 With a GradScaler, or wherever a NaN or an infinity is no error but a step to skip:
 
     state = p4reduce.DDPState(p4reduce.join(), on_nonfinite="skip")
@@ -28,6 +32,7 @@ pass through it.
 
 import atexit
 import contextlib
+import logging
 import os
 import threading
 import time
@@ -57,11 +62,14 @@ from p4reduce.errors import (
 )
 from p4reduce.group import group_of
 from p4reduce.pytorch.fallback import check_fallback, fall_back
+from p4reduce.pytorch.recommend import FirstMoment, recommend, warn_of_first_moment
 from p4reduce.pytorch.staging import OnHost, stage
 from p4reduce.stats import CollectiveStats
 from p4reduce_contracts.ranks import name_ranks
 
 __all__ = ["DDPState", "PassReport", "ddp_hook"]
+
+_log = logging.getLogger(__name__)
 
 _ON_NONFINITE = ("raise", "skip")
 _FALLBACKS = (None, "gloo")
@@ -128,9 +136,10 @@ class DDPState:
     def __init__(
         self,
         comm: Communicator | dist.ProcessGroup,
-        compressor: Compressor | None = None,
+        compressor: Compressor | Literal["auto"] | None = None,
         *,
         module: torch.nn.Module | None = None,
+        optimizer: torch.optim.Optimizer | None = None,
         on_nonfinite: Literal["raise", "skip"] = "raise",
         fallback: Literal["gloo"] | None = None,
     ) -> None:
@@ -138,7 +147,10 @@ class DDPState:
         summed after the group's collectives that were called before.
 
         `compressor` works in float32, also on gradients of float16 and bfloat16, whose means it rounds to their type;
-        residues are float32.
+        residues are float32. "auto" takes what `recommend` returns for `module` and `optimizer`.
+
+        `optimizer`: a compressor with momentum takes its first moment over: beta1 is 0 until `close()`, or the first
+        error; `optimizer.state_dict()` has the old one.
 
         `module` gives the parameters their names, in errors and in the compressor's state; without it
         they are called `parameter0`, `parameter1`, ... in the order in which they first come by (the same
@@ -171,6 +183,11 @@ class DDPState:
                 )
             peers = module.process_group
             module = module.module
+        if compressor == "auto":
+            if module is None or optimizer is None:
+                raise ValueError("a compressor that suits needs both: give DDPState module=model, optimizer=optimizer")
+            compressor, why = recommend(module, optimizer)
+            _log.info("%s", why)
         self.comm = comm
         self.compressor = compressor
         self.error: BaseException | None = None
@@ -202,6 +219,11 @@ class DDPState:
         )
         if fallback is not None:
             fall_back(comm, peers)
+        self._first_moment: FirstMoment | None = None
+        if compressor is not None and optimizer is not None and compressor.momentum:
+            self._first_moment = FirstMoment(optimizer)
+        elif compressor is not None:
+            warn_of_first_moment(compressor)
         self.reports: list[BucketReport] = []
         """Of each bucket of the last backward pass with a compressor: wire forms and bytes."""
         self._after_pass: list[Callable[[PassReport], None]] = []
@@ -234,6 +256,8 @@ class DDPState:
         if index == 0:
             self.reports = []
             self._elements = 0
+            if self._first_moment is not None:
+                self._first_moment.take()
             if self._after_pass:
                 self._began_pass = (time.perf_counter(), self.comm.stats.copy())
         given = bucket.buffer()
@@ -302,6 +326,11 @@ class DDPState:
             self._closed = True
             if self._pending is not None:
                 self._pending.wait()
+            self._give_back()
+
+    def _give_back(self) -> None:
+        if self._first_moment is not None:
+            self._first_moment.give_back()
 
     def __enter__(self) -> Self:
         return self
@@ -332,6 +361,7 @@ class DDPState:
                 return
             self.error = error
             error.add_note(REFUSED if on_all_ranks else FINISHED)
+        self._give_back()
         if not on_all_ranks:
             self.comm.close(wait=False)
 

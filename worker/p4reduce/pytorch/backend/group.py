@@ -16,7 +16,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -39,6 +39,7 @@ from p4reduce.errors import (
     P4ReduceError,
     PeerRefusedError,
 )
+from p4reduce.group import group_of
 from p4reduce.pytorch.backend import sums
 from p4reduce.pytorch.backend.jobs import GroupJob, NoRoomError, join_job
 from p4reduce.pytorch.backend.options import BACKEND, GATHER_BYTES, Options
@@ -46,6 +47,9 @@ from p4reduce.pytorch.backend.rendezvous import meet, part
 from p4reduce.pytorch.backend.routes import Routes
 from p4reduce.pytorch.backend.work import CollectiveWork
 from p4reduce.pytorch.staging import OnHost, is_staged, stage
+
+if TYPE_CHECKING:
+    from p4reduce.pytorch.backend.compressed import CompressedSums
 
 CLOSE_S = 5.0
 """How long `shutdown` waits for a collective that is running."""
@@ -116,6 +120,13 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
         gather_bytes = self._options.least_gather_bytes()
         self._gather_bytes = GATHER_BYTES if gather_bytes is None else max(1, gather_bytes)
         self._routes = Routes() if gather_bytes is None else None
+        compressor = self._options.compressor_of(world=not group.global_ranks_in_group)
+        self._compressed: CompressedSums | None = None
+        if compressor is not None:
+            from p4reduce.pytorch.backend.compressed import CompressedSums
+
+            name = f"{group.group_id}:" if group.global_ranks_in_group else ""
+            self._compressed = CompressedSums(compressor, self._options.compress_bytes, name)
         given_s = group.timeout.total_seconds()
         store = _c10d.PrefixStore("p4reduce/", group.store)
         self._store = _c10d.PrefixStore(f"{meet(store, self.rank(), self.size(), given_s)}/", store)
@@ -228,9 +239,10 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
                 raise ValueError(text)
         staged = stage(inputs[0].device, inputs, outputs)
         parts = [(self.rank() * output.numel(), (self.rank() + 1) * output.numel()) for output in outputs]
+        names = self._names("reduce_scatter", inputs)
 
         def run(timeout_s: float) -> None:
-            found = self._sum_parts(staged.reads, parts, opts.reduceOp, timeout_s)
+            found = self._sum_parts(staged.reads, parts, opts.reduceOp, timeout_s, names)
             for output, mine in zip(staged.writes, found, strict=True):
                 output.detach().copy_(mine.reshape(output.shape))
 
@@ -245,9 +257,10 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
             return self._over_gloo(self._gloo.reduce_scatter, [output], [rows], opts)
         staged = stage(output.device, rows, [output])
         parts = [(0, row.numel() if rank == self.rank() else 0) for rank, row in enumerate(rows)]
+        names = self._names("reduce_scatter", rows)
 
         def run(timeout_s: float) -> None:
-            mine = self._sum_parts(staged.reads, parts, opts.reduceOp, timeout_s)[self.rank()]
+            mine = self._sum_parts(staged.reads, parts, opts.reduceOp, timeout_s, names)[self.rank()]
             staged.writes[0].detach().copy_(mine.reshape(output.shape))
 
         return self._submit("reduce_scatter", [output], opts, run, staged)
@@ -452,16 +465,34 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
             if not tensor.is_contiguous() and 0 in tensor.stride():
                 raise ValueError(f"elements of a tensor of {name} share memory (it was expanded): call .contiguous()")
         staged = stage(tensors[0].device, tensors, tensors)
+        names = self._names("all_reduce", tensors)
         return self._submit(
-            name, tensors, opts, lambda timeout_s: self._sum(staged.writes, opts.reduceOp, timeout_s), staged
+            name, tensors, opts, lambda timeout_s: self._sum(staged.writes, opts.reduceOp, timeout_s, names), staged
         )
 
-    def _sum(self, tensors: list[torch.Tensor], op: Any, timeout_s: float) -> None:
+    def _names(self, collective: str, tensors: list[torch.Tensor]) -> list[str]:
+        """Return names for the tensors of a sum that is compressed; none where it is not."""
+        return [] if self._compressed is None else self._compressed.names(collective, tensors)
+
+    def _compressed_sums(
+        self, comm: Communicator, names: list[str], tensors: list[torch.Tensor], average: bool, timeout_s: float
+    ) -> list[torch.Tensor]:
+        """Return the sums in float32, or where none is compressed nothing."""
+        if self._compressed is None or not names:
+            return []
+        means = self._compressed.means(comm, names, tensors, timeout_s)
+        return means if average else [mean.mul_(self.size()) for mean in means]
+
+    def _sum(self, tensors: list[torch.Tensor], op: Any, timeout_s: float, names: list[str]) -> None:
         """Sum over the switch, in place; over gloo where it has no room, or a rank has a NaN or an infinity."""
         average, bits = bool(op == dist.ReduceOp.AVG), self._options.bits
 
         def over_switch(comm: Communicator) -> bool:
-            sums.all_reduce(comm, tensors, average=average, timeout_s=timeout_s, bits=bits)
+            if totals := self._compressed_sums(comm, names, tensors, average, timeout_s):
+                for tensor, total in zip(tensors, totals, strict=True):
+                    tensor.detach().copy_(total)
+            else:
+                sums.all_reduce(comm, tensors, average=average, timeout_s=timeout_s, bits=bits)
             return True
 
         if not self._unless_refused(over_switch):
@@ -469,12 +500,14 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
                 tensor.detach().copy_(self._sum_over_gloo(tensor, average))
 
     def _sum_parts(
-        self, tensors: list[torch.Tensor], parts: list[tuple[int, int]], op: Any, timeout_s: float
+        self, tensors: list[torch.Tensor], parts: list[tuple[int, int]], op: Any, timeout_s: float, names: list[str]
     ) -> list[torch.Tensor]:
         """Return the sum of each tensor's part, flat, and leave the tensors as they are; else as `_sum`."""
         average, bits = bool(op == dist.ReduceOp.AVG), self._options.bits
 
         def over_switch(comm: Communicator) -> list[torch.Tensor]:
+            if totals := self._compressed_sums(comm, names, tensors, average, timeout_s):
+                return [total.reshape(-1)[begin:end] for total, (begin, end) in zip(totals, parts, strict=True)]
             return sums.reduce_scatter(comm, tensors, parts, average=average, timeout_s=timeout_s, bits=bits)
 
         found = self._unless_refused(over_switch)
@@ -540,6 +573,8 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
                     _log.warning("a process group of %d ranks takes gloo for all collectives: %s", self.size(), error)
                 return None
             self._job.comm.queue = self._queue
+            if self._compressed is not None:
+                self._compressed.compressor.check(group_of(self._job.comm.lease))
         return self._job.comm
 
     def _connect(self, timeout: timedelta) -> None:

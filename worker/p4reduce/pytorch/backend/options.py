@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 if TYPE_CHECKING:
     from p4reduce.codecs.formats import Bits
+    from p4reduce.compressors import Compressor
 
 BACKEND: Final = "p4reduce"
 """The name that `init_process_group` takes."""
@@ -16,6 +17,7 @@ SUBGROUP_SLOTS = 32
 GATHER_VARIABLE: Final = "P4REDUCE_GATHER_BYTES"
 GATHER_BYTES = 1 << 20
 """Below this, gloo's broadcast and all-gather are faster."""
+COMPRESSOR_VARIABLE: Final = "P4REDUCE_COMPRESSOR"
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,11 @@ class Options:
     float_sums: Literal["switch", "gloo"] = "switch"
     """"gloo" for tensors that need floating-point additions: over the switch a sum's error follows from the largest of
     32 to 128 neighbouring numbers (docs/torch-backend.md). Sums of int32 always take the switch."""
+    compressor: Compressor | str | None = None
+    """Of the gradients that `all_reduce` and `reduce_scatter` sum (docs/torch-backend.md#compression), or its text, as
+    "quantize" or "adacomp:linear=50". Default of the group of all ranks: P4REDUCE_COMPRESSOR; else none."""
+    compress_bytes: int = 1 << 14
+    """From how many bytes on a sum is compressed."""
 
     def __post_init__(self) -> None:
         from p4reduce.codecs.formats import check_bits  # not when torch is imported, which imports this module
@@ -52,6 +59,10 @@ class Options:
             raise ValueError(f"slots is {self.slots}; a job needs at least 1")
         if self.gather_bytes is not None and self.gather_bytes < 0:
             raise ValueError(f"gather_bytes is {self.gather_bytes}; it is a number of bytes")
+        if self.compress_bytes < 0:
+            raise ValueError(f"compress_bytes is {self.compress_bytes}; it is a number of bytes")
+        if self.compressor is not None and self.float_sums == "gloo":
+            raise ValueError('float_sums="gloo" has no compressor: give one of the two')
 
     def least_gather_bytes(self) -> int | None:
         """Return `gather_bytes` or what the environment says; ValueError if that is no number of bytes."""
@@ -61,3 +72,14 @@ class Options:
         if not text.isdecimal():
             raise ValueError(f"{GATHER_VARIABLE} is {text!r}; it is a number of bytes")
         return int(text)
+
+    def compressor_of(self, *, world: bool) -> Compressor | None:
+        """Return the compressor of a group, `world`: of all ranks; ValueError for a text that names none."""
+        text = self.compressor
+        if text is None and world and self.float_sums == "switch":
+            text = os.environ.get(COMPRESSOR_VARIABLE) or None
+        if not isinstance(text, str):
+            return text
+        from p4reduce.compressors.interface import by_text
+
+        return by_text(text)
