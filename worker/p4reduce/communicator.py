@@ -32,7 +32,7 @@ from p4reduce.hosts.find import Hosts
 from p4reduce.hosts.sums import HostCollective, HostSums
 from p4reduce.membership import EpochMembership, Membership
 from p4reduce.protocol.blocks import Blocks
-from p4reduce.protocol.call import Call, Kind
+from p4reduce.protocol.call import Call, CodecId, Kind
 from p4reduce.protocol.collective import Collective, load_kernels
 from p4reduce.protocol.refusal import reason_of
 from p4reduce.resync import FinishedCollective
@@ -260,6 +260,11 @@ class Communicator:
         """Return once every rank has called it."""
         self._run(lambda: collectives.no_blocks(Kind.BARRIER), timeout_s)
 
+    def compare(self, name: str, count: int, elements: int, agreement: str) -> None:
+        """Return once every rank has called it, all with the same arguments; they are as those of a sum of segments."""
+        layout = (CodecId.SEGMENTS, count & 0xFF, elements, name, agreement)
+        self._run(lambda: Contribution(Kind.ALL_REDUCE, Blocks(), *layout, single=False), None)
+
     def refuse(self, error: Exception, *, timeout_s: Timeout | None = None) -> Mapping[int, Reason]:
         """Tell the other ranks, in the place of the next collective, that this rank cannot take part in it.
 
@@ -379,9 +384,8 @@ class Communicator:
             )
             if hosts is not None and not collective.refusals:
                 summed = hosts.sum(call, contribution.blocks, self._left_s(deadline), self._lost_over_hosts, stats)
-        except BaseException as error:  # the ranks may be at different collectives now: allow no other
-            interrupted = f"{call} was interrupted by {type(error).__name__}; join again"
-            self.fail(error if isinstance(error, P4ReduceError) else CollectiveError(interrupted))
+        except BaseException as error:
+            self._fail_of(error, str(call))
             if number is None and isinstance(error, P4ReduceError):
                 self.operations -= 1
             raise
@@ -413,21 +417,30 @@ class Communicator:
         if 4 * blocks.n_blocks * self.lease.block_words < FEWEST_HOST_BYTES:
             return None
 
+        found = self._find_hosts(deadline)
+        return found if found is not None and found.takes(blocks) else None
+
+    def _find_hosts(self, deadline: float) -> HostSums | None:
+        assert self.hosts is not None
+
         def gather(row: bytes) -> list[bytes]:
             return self.all_gather_bytes(row, timeout_s=self._left_s(deadline))
 
         self._searching = True
         try:
-            found = self.hosts.find(self.lease, gather, self._left_s(deadline))
+            return self.hosts.find(self.lease, gather, self._left_s(deadline))
         except PeerRefusedError:
             raise
-        except BaseException as error:  # the ranks may be at different collectives now: allow no other
-            interrupted = f"the search for hosts was interrupted by {type(error).__name__}; join again"
-            self.fail(error if isinstance(error, P4ReduceError) else CollectiveError(interrupted))
+        except BaseException as error:
+            self._fail_of(error, "the search for hosts")
             raise
         finally:
             self._searching = False
-        return found if found is not None and found.takes(blocks) else None
+
+    def _fail_of(self, error: BaseException, what: str) -> None:
+        """End this communicator after an error: the ranks may be at different collectives now."""
+        interrupted = f"{what} was interrupted by {type(error).__name__}; join again"
+        self.fail(error if isinstance(error, P4ReduceError) else CollectiveError(interrupted))
 
     def _lost_over_hosts(self) -> P4ReduceError | None:
         """Return why the running sum over hosts cannot be finished, if it cannot."""
@@ -436,6 +449,33 @@ class Communicator:
 
     def _left_s(self, deadline: float) -> float:
         return max(round(deadline - self._clock(), 3), 1e-3)
+
+    # ---- for a compressor, where ranks share hosts (compressors/over_hosts.py)
+
+    def find_hosts(self) -> HostSums | None:
+        """Return what adds over the hosts of this job, None where each rank sends for itself; all ranks call it.
+
+        The first call finds them. Raises CollectiveError, and PeerRefusedError where a rank refused meanwhile.
+        """
+        if self.hosts is None or self.recovery is not None:
+            return None
+        return self.queue.run("find_hosts", self.timeout_s, self._find_hosts, self._clock() + self.timeout_s)
+
+    def over_hosts(self, what: str, work: Callable[[Callable[[], P4ReduceError | None], CollectiveStats], T]) -> T:
+        """Return what `work` returns, which gets what says why it cannot be finished, and the counts to add to.
+
+        Only ranks of its host, or its shard, take part in it. An error ends the communicator.
+        """
+        stats = CollectiveStats()
+        self._over_hosts = True
+        try:
+            return work(self._lost_over_hosts, stats)
+        except BaseException as error:
+            self._fail_of(error, what)
+            raise
+        finally:
+            self._over_hosts = False
+            self.stats.add(stats)
 
     # ---- for a recovery policy, during its `finish`
 

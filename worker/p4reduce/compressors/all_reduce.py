@@ -7,11 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from p4reduce.communicator import Communicator
-from p4reduce.compressors.exchange import Gradients, Outcome, Request, exchange
+from p4reduce.compressors import over_hosts
+from p4reduce.compressors.exchange import Gradients, Outcome, Request, complete, exchange
 from p4reduce.compressors.forms import Form
 from p4reduce.compressors.interface import Compressor
 from p4reduce.errors import InvalidTensorError
 from p4reduce.group import Group, group_of
+from p4reduce.hosts.sums import HostSums
+from p4reduce.stats import CollectiveStats
 
 
 @dataclass(frozen=True)
@@ -19,7 +22,8 @@ class BucketReport:
     """How a bucket was sent."""
 
     forms: dict[str, Form]
-    """The wire form of each compressed parameter, equal on all ranks; the other parameters were dense."""
+    """The wire form of each compressed parameter, equal on all ranks; the other parameters were dense. Where ranks
+    share hosts, of this rank's shard."""
     bytes_down: int
     bytes_up: int
 
@@ -43,6 +47,8 @@ def all_reduce_compressed(
     was before; after a CollectiveError other ranks may have finished the step, so all go on from a checkpoint.
     """
     try:
+        if (hosts := comm.find_hosts()) is not None:
+            return finish_over_hosts(comm, hosts, compressor, gradients)
         return finish(comm, begin(compressor, gradients, group_of(comm.lease)))
     except (
         InvalidTensorError
@@ -64,14 +70,23 @@ def begin(compressor: Compressor, gradients: Gradients, group: Group, *, checked
 def finish(comm: Communicator, begun: Begun, *, timeout_s: float | None = None) -> tuple[Outcome, BucketReport]:
     """Take part in the collectives of a bucket; errors as in `all_reduce_compressed`. `timeout_s`: of each of them."""
     before = comm.stats.copy()
-    request = begun.request
-    try:
-        while True:
-            results = comm.all_reduce_segments(
-                request.segments, timeout_s=timeout_s, name=request.name, agreement=request.agreement
-            )
-            request = begun.steps.send(results)
-    except StopIteration as finished:
-        outcome: Outcome = finished.value
+
+    def answer(request: Request) -> list[Any]:
+        return comm.all_reduce_segments(
+            request.segments, timeout_s=timeout_s, name=request.name, agreement=request.agreement
+        )
+
+    return _reported(comm, before, complete(begun.steps, begun.request, answer))
+
+
+def finish_over_hosts(
+    comm: Communicator, hosts: HostSums, compressor: Compressor, gradients: Gradients, *, checked: bool = False
+) -> tuple[Outcome, BucketReport]:
+    """Exchange a bucket's gradients where ranks share hosts; errors as of `finish`, `checked` as of `begin`."""
+    before = comm.stats.copy()
+    return _reported(comm, before, over_hosts.exchange(comm, hosts, compressor, gradients, checked=checked))
+
+
+def _reported(comm: Communicator, before: CollectiveStats, outcome: Outcome) -> tuple[Outcome, BucketReport]:
     spent = comm.stats - before
     return outcome, BucketReport(outcome.forms, spent.bytes_down, spent.bytes_up)

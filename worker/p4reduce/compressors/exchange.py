@@ -29,7 +29,7 @@ moment of a parameter without a gradient.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Hashable, Mapping, Sequence
+from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any, Final
@@ -46,6 +46,7 @@ from p4reduce.group import Group
 
 Gradients = Mapping[str, torch.Tensor]
 TYPES: Final = (torch.float32, torch.float16, torch.bfloat16)
+_NO_BEGINS: Final[Mapping[str, int]] = {}
 
 
 @dataclass(frozen=True)
@@ -69,14 +70,19 @@ class Outcome:
 
 
 def exchange(
-    compressor: Compressor, gradients: Gradients, group: Group, *, checked: bool = False
+    compressor: Compressor,
+    gradients: Gradients,
+    group: Group,
+    *,
+    checked: bool = False,
+    begins: Mapping[str, int] = _NO_BEGINS,
 ) -> Generator[Request, list[Any], Outcome]:
     """Compute the mean over all ranks of each gradient of a bucket, and commit the compressor's new state.
 
     `gradients`: float32, float16 or bfloat16 on the CPU, by parameter name, the same names and shapes in the same order
     on every rank. Those of 16 bits are compressed in float32, and their means rounded. Raises InvalidTensorError for
     other types, and NotFiniteError when one holds a NaN or an infinity, naming the parameter and before anything is
-    sent or kept, unless the caller has `checked` that.
+    sent or kept, unless the caller has `checked` that. `begins`: where in their parameters they begin.
     """
     if not checked:
         check_gradients(gradients)
@@ -90,7 +96,10 @@ def exchange(
     gradients |= velocities
     dense = [key for key, tensor in gradients.items() if compressor.is_dense(key, tensor.shape)]
     forms = {key: compressor.form_of(key, gradients[key].shape, group) for key in gradients if key not in dense}
-    steps = {key: Step(key, gradients[key], compressor.state_of(key), form, group) for key, form in forms.items()}
+    steps = {
+        key: Step(key, gradients[key], compressor.state_of(key), form, group, begins.get(key, 0))
+        for key, form in forms.items()
+    }
     steps |= yield from _agree_first(compressor, steps, group)
     compressed = compressor.compress_all(steps)
 
@@ -118,6 +127,18 @@ def exchange(
     after |= {key: replace(after[key], velocity=velocity.view(-1)) for key, velocity in velocities.items()}
     compressor.commit_step(after)
     return outcome
+
+
+def complete(
+    steps: Generator[Request, list[Any], Outcome], request: Request, answer: Callable[[Request], list[Any]]
+) -> Outcome:
+    """Run an exchange from its first `request` to its end; `answer` takes part in a collective, returns its results."""
+    try:
+        while True:
+            request = steps.send(answer(request))
+    except StopIteration as finished:
+        outcome: Outcome = finished.value
+        return outcome
 
 
 def check_gradients(gradients: Gradients) -> None:

@@ -68,12 +68,16 @@ class Step:
     key: str
     """The parameter's name."""
     gradient: torch.Tensor
-    """Of this rank, float32 in the parameter's shape, finite, of any layout; with momentum the velocity."""
+    """Of this rank, float32 in the parameter's shape, finite, of any layout; with momentum the velocity. Where ranks
+    share hosts a part of the parameter, for the whole host: [elements, 1, ...], with as many dimensions."""
     state: ParameterState
     """Before the step."""
     form: Form
     """The form in which it is sent."""
     group: Group
+    """The ranks; where they share hosts, the hosts."""
+    begin: int = 0
+    """Which element of the parameter is the first of the gradient."""
 
     @cached_property
     def flat(self) -> torch.Tensor:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 MOST_RANKS = 64
 """Of a host: the bits that say which of its ranks hold a block (protocol/state.py, Engine.holders)."""
+_UNIT: Final = 1000
+"""Elements: a parameter is cut at multiples of it, where the bins of most compressors end too."""
 
 
 @dataclass(frozen=True)
@@ -59,3 +62,9 @@ def group_of(rank: int, keys: Sequence[str]) -> tuple[int, ...]:
 def span_of(shard: int, shards: int, blocks: int) -> tuple[int, int]:
     """Return the first block of a shard, and the end."""
     return blocks * shard // shards, blocks * (shard + 1) // shards
+
+
+def part_of(shard: int, shards: int, elements: int) -> tuple[int, int]:
+    """Return the first element of a parameter that belongs to a shard, and the end; perhaps no element does."""
+    first, last = span_of(shard, shards, -(-elements // _UNIT))
+    return first * _UNIT, min(last * _UNIT, elements)

@@ -3,27 +3,45 @@
 Every rank writes its data to the host's memory. Once the ranks have compared their calls, all of it is there. The rank
 that sends a shard encodes each block from the data of every rank of the host that holds it, with the exponent that all
 hosts agree on, and adds the integers; so the sums have the bits that they have without shared memory.
+
+A compressor's step (compressors/over_hosts.py) uses the same memory and the same connections.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from p4reduce.errors import P4ReduceError, Reason
+from p4reduce import collectives
+from p4reduce.codecs import Segment
+from p4reduce.collectives import Contribution
+from p4reduce.errors import (
+    CollectiveMismatchError,
+    CollectiveTimeoutError,
+    P4ReduceError,
+    PeerRefusedError,
+    Reason,
+)
+from p4reduce.group import Group
 from p4reduce.hosts.memory import HostMemory, Words
 from p4reduce.hosts.plan import HostPlan, span_of
-from p4reduce.protocol.blocks import UNTOUCHED, Blocks, Layout, Part
-from p4reduce.protocol.call import Call
+from p4reduce.protocol.blocks import UNTOUCHED, Blocks, Layout, Part, sum_blocks
+from p4reduce.protocol.call import Call, Kind
+from p4reduce.protocol.collective import Collective
+from p4reduce.protocol.refusal import reason_of
 from p4reduce.protocol.state import FLOAT32, MOST_LANES
 from p4reduce.stats import CollectiveStats
 from p4reduce.switch_connection import SwitchConnection
 from p4reduce_runtime import kernels
+
+T = TypeVar("T")
+Lost = Callable[[], P4ReduceError | None]
+"""Returns why a sum cannot be finished, if it cannot."""
 
 
 @dataclass(frozen=True)
@@ -50,11 +68,28 @@ class HostSums:
 
     def __init__(self, plan: HostPlan, rank: int, memory: HostMemory, connection: SwitchConnection | None) -> None:
         """`connection`: over which this rank sends its shard, if it sends one."""
-        self._plan, self._memory, self._connection = plan, memory, connection
-        ranks = plan.hosts[plan.host_of(rank)]
-        self._place, self._places = ranks.index(rank), len(ranks)
-        self._shard = plan.shard_of(rank)
+        self.plan, self._memory, self._connection = plan, memory, connection
+        self.host = plan.host_of(rank)
+        ranks = plan.hosts[self.host]
+        self.place, self._places = ranks.index(rank), len(ranks)
+        self.shard = plan.shard_of(rank)
+        """None: this rank only adds its data."""
         self._number = 0
+
+    @property
+    def most_elements(self) -> int:
+        """How many float32 there is room for, of a rank and of results."""
+        return self._memory.most_words
+
+    def inputs(self, elements: int) -> NDArray[np.float32]:
+        """Return the memory of the ranks' data as numbers, [ranks of this host, elements]; a rank writes at `place`."""
+        memory = self._memory
+        strides = (4 * memory.input_words, 4)
+        return np.lib.stride_tricks.as_strided(memory.data.view(np.float32), (self._places, elements), strides)
+
+    def results(self, elements: int) -> NDArray[np.float32]:
+        """Return the memory of the results as numbers, [elements]; each rank writes those of its shard."""
+        return self._memory.sums[:elements].view(np.float32)
 
     def takes(self, blocks: Blocks) -> bool:
         """Return whether there is room for the data of a collective; equal on all ranks."""
@@ -62,7 +97,7 @@ class HostSums:
 
     def publish(self, blocks: Blocks) -> None:
         """Write this rank's data where the others find it, before the ranks compare their calls."""
-        memory, place, count = self._memory, self._place, blocks.n_blocks
+        memory, place, count = self._memory, self.place, blocks.n_blocks
         memory.exponents(place)[:count] = blocks.exponents
         memory.nonzero(place)[:count] = blocks.nonzero
         data, begin = memory.data[place * memory.input_words :], 0
@@ -79,26 +114,111 @@ class HostSums:
         call: Call,
         blocks: Blocks,
         timeout_s: float,
-        lost: Callable[[], P4ReduceError | None],
+        lost: Lost,
         stats: CollectiveStats,
     ) -> HostCollective:
         """Return the collective once it is done: all ranks have published their data.
 
         Raises CollectiveError, and what `lost` returns.
         """
-        deadline = time.monotonic() + timeout_s
-        self._number += 1
-        layout, slots = _HostLayout(blocks, self._memory), 0
-        if self._shard is not None:
-            try:
-                slots = self._sum_shard(self._shard, call, layout, timeout_s, lost, stats)
-            except BaseException:
-                self._memory.set_failed(self._shard, self._number)
-                raise
-            self._memory.set_done(self._shard, self._number)
-        self._memory.wait(self._plan.shards, self._number, deadline, lost, call)
+        layout = _HostLayout(blocks, self._memory)
+
+        def work(shard: int) -> int:
+            return self._sum_shard(shard, call, layout, timeout_s, lost, stats)
+
+        slots = self.share(work, timeout_s, lost, call)
         exponents = self._memory.exponents(self._places)[: blocks.n_blocks].copy()
-        return HostCollective(call, layout.results(exponents), exponents, slots)
+        return HostCollective(call, layout.results(exponents), exponents, slots or 0)
+
+    def share(self, work: Callable[[int], T], timeout_s: float, lost: Lost, what: object) -> T | None:
+        """Have the ranks of this host each do the work of its shard; return this rank's result when all have.
+
+        None for a rank without a shard. Raises what `work` and `lost` raise, and CollectiveError as `HostMemory.wait`.
+        """
+        deadline, found = time.monotonic() + timeout_s, None
+        self._number += 1
+        if self.shard is not None:
+            try:
+                found = work(self.shard)
+            except BaseException:
+                self._memory.set_failed(self.shard, self._number)
+                raise
+            self._memory.set_done(self.shard, self._number)
+        self._memory.wait(self.plan.shards, self._number, deadline, lost, what)
+        return found
+
+    def sum_segments(
+        self,
+        segments: Sequence[Segment],
+        group: Group,
+        name: str,
+        agreement: str,
+        timeout_s: float,
+        lost: Lost,
+        stats: CollectiveStats,
+    ) -> list[Any]:
+        """Return the sums of the segments of this shard's ranks, one of each host; see `Communicator`.
+
+        `group`: the hosts. Raises PeerRefusedError where one of these ranks refused.
+        """
+        contribution = collectives.all_reduce_segments(group, segments, dense=False, name=name, agreement=agreement)
+        blocks = contribution.blocks
+        if self._connection is None:
+            alone: list[Any] = contribution.finish(blocks.decode(*sum_blocks([blocks], group.block_words)))
+            return alone
+        collective = self._collective(contribution, timeout_s, lost, stats)
+        if collective.refusals:
+            reasons = {self._rank_of(host): reason for host, reason in collective.refusals.items()}
+            raise PeerRefusedError(str(collective.call), reasons)
+        sums: list[Any] = contribution.finish(collective.result())
+        return sums
+
+    def refuse(self, error: Exception, timeout_s: float, lost: Lost, stats: CollectiveStats) -> None:
+        """Tell the ranks of this shard, in the place of `sum_segments`, that this rank cannot take part."""
+        if self._connection is not None:
+            self._collective(collectives.no_blocks(Kind.REFUSED, reason_of(error)), timeout_s, lost, stats)
+
+    def _collective(
+        self, contribution: Contribution, timeout_s: float, lost: Lost, stats: CollectiveStats
+    ) -> Collective:
+        """Take part in a collective of this shard's ranks, and add what it took to `stats`."""
+        assert self._connection is not None
+        own, slots = CollectiveStats(collectives=1), self._connection.slots_of(contribution.alike)
+        call = contribution.call(self._number, slots)
+        try:
+            return self._run(call, contribution.blocks, slots, timeout_s, lost, own, contribution.alike)
+        finally:
+            stats.add(own)
+
+    def _run(
+        self,
+        call: Call,
+        blocks: Blocks,
+        slots: int,
+        timeout_s: float,
+        lost: Lost,
+        stats: CollectiveStats,
+        alike: Hashable,
+    ) -> Collective:
+        """Run a collective in the job of this shard. Its errors name the ranks of the communicator's job."""
+        connection = self._connection
+        assert connection is not None
+        try:
+            collective = connection.run(call, blocks, slots, timeout_s, stats, lost, keep_words=False)
+        except CollectiveTimeoutError as error:
+            late = {host: self._rank_of(host) for host in error.missing_ranks}
+            said = "".join(f"; rank {host} of this shard is rank {rank} of the job" for host, rank in late.items())
+            raise CollectiveTimeoutError(f"{error}{said}", [*late.values()]) from None
+        except CollectiveMismatchError as error:
+            calls = {self._rank_of(host): text for host, text in error.calls.items()}
+            raise CollectiveMismatchError(calls) from None
+        connection.finished(collective, blocks, slots, alike)
+        return collective
+
+    def _rank_of(self, host: int) -> int:
+        """Return which rank of a host sends this rank's shard."""
+        assert self.shard is not None
+        return self.plan.hosts[host][self.shard]
 
     def _sum_shard(
         self,
@@ -106,11 +226,11 @@ class HostSums:
         call: Call,
         layout: _HostLayout,
         timeout_s: float,
-        lost: Callable[[], P4ReduceError | None],
+        lost: Lost,
         stats: CollectiveStats,
     ) -> int:
         """Sum a shard into the memory; return how many slots that took."""
-        first, last = span_of(shard, self._plan.shards, layout.n_blocks)
+        first, last = span_of(shard, self.plan.shards, layout.n_blocks)
         data = _ShardBlocks(layout, self._memory, self._places, first, last)
         slots = 0
         if self._connection is None:
@@ -118,8 +238,7 @@ class HostSums:
             data.sum_in_memory()
         else:
             slots = self._connection.slots_of(None)
-            collective = self._connection.run(call, data, slots, timeout_s, stats, lost, keep_words=False)
-            self._connection.finished(collective, data, slots, None)
+            collective = self._run(call, data, slots, timeout_s, lost, stats, None)
             agreed, slots = collective.agreed_exponents, collective.slots
         self._memory.exponents(self._places)[first:last] = agreed
         return slots

@@ -212,6 +212,19 @@ class Layout:
         ]
 
 
+def sum_blocks(sources: Sequence[Blocks], block_words: int) -> tuple[Words, NDArray[np.uint8]]:
+    """Return what the switch would make of all ranks' blocks: summed words and agreed exponents, for `decode`."""
+    exponents = np.full(sources[0].n_blocks, UNTOUCHED, np.uint8)
+    held = np.logical_or.reduce([source.nonzero for source in sources])
+    exponents[held] = np.max([np.where(s.nonzero, s.exponents, 0)[held] for s in sources], axis=0)
+    sums = np.zeros((sources[0].n_blocks, block_words), np.uint32)
+    for source in sources:
+        blocks = np.flatnonzero(source.nonzero)
+        if len(blocks):
+            sums[blocks] += source.encode(blocks, exponents[blocks]).view(">u4").astype(np.uint32)
+    return sums.view(np.int32).astype(">i4"), exponents
+
+
 def nonzero_blocks(words: NDArray[np.uint32], block_words: int) -> NDArray[np.bool_]:
     """Return which blocks of words, the last perhaps shorter, are not all zero."""
     whole = len(words) // block_words

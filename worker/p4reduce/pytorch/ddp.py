@@ -52,7 +52,7 @@ from p4reduce.codecs import Floats
 from p4reduce.collective_queue import CollectiveFuture, CollectiveQueue
 from p4reduce.communicator import Communicator
 from p4reduce.compressors import Compressor
-from p4reduce.compressors.all_reduce import Begun, BucketReport, begin, finish
+from p4reduce.compressors.all_reduce import Begun, BucketReport, begin, finish, finish_over_hosts
 from p4reduce.compressors.step import is_finite
 from p4reduce.errors import (
     CommunicatorClosedError,
@@ -79,7 +79,7 @@ REFUSED = (
     "a new DDPState"
 )
 _Prepared = Begun | BaseException | None
-"""A compressed bucket, the error of one that failed, or None for a bucket that is sent dense."""
+"""A compressed bucket, the error of one that failed, or None for a bucket that is not compressed ahead."""
 _READY = 2
 """Buckets that may be compressed and not summed: one is sent, the next waits for it. More would only take memory."""
 _EXIT_S = 5.0
@@ -224,6 +224,8 @@ class DDPState:
             self._first_moment = FirstMoment(optimizer)
         elif compressor is not None:
             warn_of_first_moment(compressor)
+        self.hosts = None if compressor is None else comm.find_hosts()
+        """What adds the gradients of a host before they are compressed; None: nothing does."""
         self.reports: list[BucketReport] = []
         """Of each bucket of the last backward pass with a compressor: wire forms and bytes."""
         self._after_pass: list[Callable[[PassReport], None]] = []
@@ -295,6 +297,10 @@ class DDPState:
             "skipped_steps": self.skipped_steps,
             "compressor": None if self.compressor is None else self.compressor.state_dict(),
         }
+
+    def elements_by_name(self) -> dict[str, int]:
+        """Return the number of elements of each parameter that has a name by now."""
+        return {name: parameter.numel() for parameter, name in self._names.items()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what `state_dict` returned. All ranks must load the same step's state, between backward passes.
@@ -392,6 +398,8 @@ class DDPState:
                     return None  # the sum refuses a NaN or an infinity, which it looks for in the pass for exponents
                 if (fault := _not_finite(bucket)) is not None:
                     raise fault
+                if self.hosts is not None:
+                    return None  # it is compressed once all ranks of the host have it
                 with _RecordFunctionFast("p4reduce:compress"):
                     return begin(self.compressor, bucket.parts, group_of(self.comm.lease), checked=True)
         except BaseException as error:
@@ -443,10 +451,13 @@ class DDPState:
             self.compressor.load_state_dict(self._before)
 
     def _sum(self, buffer: torch.Tensor, parts: dict[str, torch.Tensor], begun: Begun | None) -> None:
-        if begun is None:
+        if begun is not None:
+            outcome, report = finish(self.comm, begun)
+        elif self.compressor is not None and self.hosts is not None:
+            outcome, report = finish_over_hosts(self.comm, self.hosts, self.compressor, parts, checked=True)
+        else:
             self.comm.all_reduce_segments([Floats(buffer, mean=True, out=buffer)], name="gradients")
             return
-        outcome, report = finish(self.comm, begun)
         self.reports.append(report)
         for name, mean in outcome.means.items():
             parts[name].copy_(mean)

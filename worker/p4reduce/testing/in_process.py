@@ -10,14 +10,11 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final
 
-import numpy as np
-from numpy.typing import NDArray
-
 from p4reduce.codecs import Segment, Summed
 from p4reduce.compressors.exchange import Gradients, Outcome, Request, exchange
 from p4reduce.compressors.interface import Compressor
 from p4reduce.group import Group
-from p4reduce.protocol.blocks import UNTOUCHED, Blocks, Words
+from p4reduce.protocol.blocks import Blocks, sum_blocks
 
 Within = Sequence[AbstractContextManager[object]]
 """By rank: what its work is done within."""
@@ -80,7 +77,7 @@ def sum_segment(parts: Sequence[Segment], group: Group, within: Within | None = 
     for part, its in zip(parts, within, strict=True):
         with its:
             sources.append(part.bind(group.world_size, group.block_words, False))
-    summed = _sum_blocks(sources, group)
+    summed = sum_blocks(sources, group.block_words)
     results: list[Any] = []
     for source, its in zip(sources, within, strict=True):
         with its:
@@ -88,16 +85,3 @@ def sum_segment(parts: Sequence[Segment], group: Group, within: Within | None = 
         if not isinstance(results[-1], Summed):  # the only result that differs between ranks
             return results * len(parts)
     return results
-
-
-def _sum_blocks(sources: Sequence[Blocks], group: Group) -> tuple[Words, NDArray[np.uint8]]:
-    """Return the summed words of all blocks, [blocks, block_words], and the exponents agreed for them, [blocks]."""
-    exponents = np.full(sources[0].n_blocks, UNTOUCHED, np.uint8)
-    held = np.logical_or.reduce([source.nonzero for source in sources])
-    exponents[held] = np.max([np.where(s.nonzero, s.exponents, 0)[held] for s in sources], axis=0)
-    sums = np.zeros((sources[0].n_blocks, group.block_words), np.uint32)
-    for source in sources:
-        blocks = np.flatnonzero(source.nonzero)
-        if len(blocks):
-            sums[blocks] += source.encode(blocks, exponents[blocks]).view(">u4").astype(np.uint32)
-    return sums.view(np.int32).astype(">i4"), exponents

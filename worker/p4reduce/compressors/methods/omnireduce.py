@@ -84,6 +84,7 @@ class OmniReduce(BlockSparsifier):
         if self.select == "top-k-ratio":
             if step.key not in self._weights:
                 raise ValueError(f"top-k-ratio needs the weights of {step.key!r}: give the module")
-            weights = self._weights[step.key].detach().reshape(-1).to("cpu", torch.float32)
+            weights = self._weights[step.key].detach().reshape(-1)[step.begin :][: step.flat.numel()]
+            weights = weights.to("cpu", torch.float32)
             norms = norms / (by_bin(weights, length).norm(dim=1) + TINY)
         return norms.argsort(descending=True, stable=True)

@@ -1,0 +1,404 @@
+"""A compressor where ranks share hosts: a host is a learner, and each rank that sends has a part of every parameter."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed.checkpoint as dcp
+
+from p4reduce.communicator import Communicator
+from p4reduce.compressors import AdaComp, Compressor, NoCompression, Quantize
+from p4reduce.compressors.all_reduce import all_reduce_compressed
+from p4reduce.errors import (
+    CollectiveError,
+    CollectiveMismatchError,
+    CollectiveTimeoutError,
+    InvalidTensorError,
+    NotFiniteError,
+    PeerRefusedError,
+)
+from p4reduce.hosts.plan import HostPlan, make_plan, part_of
+from p4reduce.hosts.sums import HostSums
+from p4reduce.pytorch import checkpoint
+from p4reduce.pytorch.ddp import DDPState
+from p4reduce.switch_connection import SwitchConnection
+from p4reduce.testing.in_process import exchange_all, groups
+from p4reduce.testing.local_group import LocalGroup
+from rigs.buckets import Bucket
+from rigs.host_group import HostGroup
+from rigs.ranks import MAKERS, equal, gradients_of, make, odd
+
+TWO_OF_TWO = [0, 0, 1, 1]
+PLACEMENTS = (TWO_OF_TWO, [0, 1, 0, 1], [0, 0, 0, 0], [0, 1, 1, 1], [0, 0, 0, 1, 1])
+STEPS = 3
+SHAPES = {"large": (90, 100), "small": (10, 20), "bias": (1500,)}
+"""The shards of two ranks: 5000 and 4000 elements, none and 200, 1000 and 500."""
+
+
+def plan_of(placement: Sequence[int]) -> HostPlan:
+    plan = make_plan([str(host) for host in placement])
+    assert plan is not None
+    return plan
+
+
+def parts_by_definition(
+    plan: HostPlan, given: Sequence[dict[str, torch.Tensor]], shard: int
+) -> list[dict[str, torch.Tensor]]:
+    """Return each host's part of the gradients, in numpy: the sum of its ranks', times hosts / ranks."""
+    factor, found = np.float32(len(plan.hosts) / len(given)), []
+    for ranks in plan.hosts:
+        parts = {}
+        for key, tensor in given[0].items():
+            begin, end = part_of(shard, plan.shards, tensor.numel())
+            total = np.zeros(end - begin, np.float32)
+            for rank in ranks:
+                total = total + given[rank][key].reshape(-1).numpy()[begin:end]
+            if begin < end:
+                parts[key] = torch.from_numpy(total * factor).view(-1, *[1] * (tensor.dim() - 1))
+        found.append(parts)
+    return found
+
+
+@pytest.mark.parametrize("placement", PLACEMENTS, ids=str)
+def test_dense_means_are_those_of_all_ranks(monkeypatch: pytest.MonkeyPatch, placement: Sequence[int]) -> None:
+    given = [odd(rank, 2) for rank in range(len(placement))]
+
+    def run(comm: Communicator) -> Any:
+        half = {key: tensor.half() for key, tensor in given[comm.rank].items()}
+        compressor = NoCompression()
+        return [all_reduce_compressed(comm, compressor, mine)[0].means for mine in (given[comm.rank], half)]
+
+    with HostGroup(monkeypatch, placement) as group:
+        found = group.run(run)
+        assert all(group.hosts_of(comm).plan == plan_of(placement) for comm in group.comms)
+    for key, tensor in given[0].items():
+        expected = np.mean([mine[key].numpy().astype(np.float64) for mine in given], axis=0)
+        for dtype, which, error in ((torch.float32, 0, 1e-6), (torch.float16, 1, 2e-3)):
+            mean = found[0][which][key]
+            assert mean.dtype == dtype and mean.shape == tensor.shape
+            assert all(torch.equal(mean, of_rank[which][key]) for of_rank in found)
+            np.testing.assert_allclose(mean.numpy(), expected, rtol=error, atol=error)
+
+
+@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize("placement", [TWO_OF_TWO, [0, 0, 0, 0], [0, 0, 0, 1, 1]], ids=str)
+def test_hosts_exchange_what_as_many_ranks_would(
+    monkeypatch: pytest.MonkeyPatch, placement: Sequence[int], name: str
+) -> None:
+    """Of the same parts, bit for bit: the means, and the residues, which only the ranks of a part have."""
+    plan, ranks = plan_of(placement), len(placement)
+    compressors = [make(name) for _ in placement]
+
+    def run(comm: Communicator) -> list[dict[str, torch.Tensor]]:
+        compressor = compressors[comm.rank]
+        return [all_reduce_compressed(comm, compressor, odd(comm.rank, step))[0].means for step in range(STEPS)]
+
+    with HostGroup(monkeypatch, placement) as group:
+        means = group.run(run)
+    for shard in range(plan.shards):
+        learners = [make(name) for _ in plan.hosts]
+        begins = {key: part_of(shard, plan.shards, tensor.numel()) for key, tensor in odd(0, 0).items()}
+        for one in learners:  # those of "omnireduce, ratio" look at the part's weights
+            weights = getattr(one, "_weights", {})
+            weights.update({key: weights[key].reshape(-1)[slice(*begins[key])] for key in weights})
+        for step in range(STEPS):
+            parts = parts_by_definition(plan, [odd(rank, step) for rank in range(ranks)], shard)
+            outcome = exchange_all(learners, parts, groups(len(plan.hosts)))[0]
+            for key, mean in outcome.means.items():
+                found = means[0][step][key].reshape(-1)[slice(*begins[key])]
+                assert torch.equal(found, mean.reshape(-1)), (key, step)
+        for host, one in enumerate(learners):
+            own = compressors[plan.hosts[host][shard]]
+            for key in begins:
+                assert equal(
+                    own.state_of(key).__dict__ | {"steps": STEPS}, one.state_of(key).__dict__ | {"steps": STEPS}
+                )
+    for one, of_rank in zip(compressors, means, strict=True):
+        assert all(equal(of_rank[step], means[0][step]) for step in range(STEPS))
+        assert set(one.state_dict()["steps"].values()) == {STEPS}
+    idle = set(range(ranks)) - {rank for members in plan.hosts for rank in members[: plan.shards]}
+    assert all(not compressors[rank].state_dict()["residues"] for rank in idle)
+
+
+def step_of(comm: Communicator, compressor: Compressor, step: int) -> dict[str, torch.Tensor]:
+    given = gradients_of(comm.rank, step, {"w": (400, 500)})
+    return all_reduce_compressed(comm, compressor, given)[0].means
+
+
+def test_residues_take_a_part_of_the_memory_and_fewer_bytes_are_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(comm: Communicator) -> tuple[int, int]:
+        compressor = AdaComp()
+        step_of(comm, compressor, 0)
+        before = comm.stats.copy()
+        for step in (1, 2):
+            step_of(comm, compressor, step)
+        spent = comm.stats - before
+        residue = compressor.residue("w")
+        assert residue is not None
+        return residue.numel(), spent.bytes_up + spent.bytes_down
+
+    with LocalGroup(4) as alone:
+        elements, bytes_alone = zip(*alone.run(run), strict=True)
+    with HostGroup(monkeypatch, TWO_OF_TWO) as group:
+        parts, bytes_over_hosts = zip(*group.run(run), strict=True)
+    assert set(elements) == {200_000} and set(parts) == {100_000}
+    assert sum(bytes_over_hosts) <= 0.6 * sum(bytes_alone)
+
+
+def test_without_shared_hosts_nothing_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(comm: Communicator) -> dict[str, Any]:
+        compressor = AdaComp(momentum=0.9)
+        means = {str(step): step_of(comm, compressor, step)["w"] for step in range(STEPS)}
+        return means | compressor.state_dict()
+
+    with LocalGroup(3) as alone:
+        expected = alone.run(run)
+    with HostGroup(monkeypatch, [0, 1, 2]) as group:
+        found = group.run(run)
+    assert all(equal(one, other) for one, other in zip(found, expected, strict=True))
+
+
+NAN, LARGE, LENGTH = "a NaN", "a sum beyond float32", "a residue of another model"
+
+
+@pytest.mark.fault("a rank of a host cannot take part in a compressed step: all ranks refuse it, and none has changed")
+@pytest.mark.parametrize(("what", "by"), [(NAN, 1), (LARGE, 3), (LENGTH, 2)])
+def test_a_refusal_is_on_all_hosts_names_the_rank_and_changes_nothing(
+    monkeypatch: pytest.MonkeyPatch, what: str, by: int
+) -> None:
+    """The sum beyond float32 is in the part of the large parameter that ranks 1 and 3 exchange, of rank 3's host."""
+
+    def run(comm: Communicator) -> tuple[str, bool]:
+        compressor = AdaComp()
+        given = gradients_of(comm.rank, 0, SHAPES)
+        all_reduce_compressed(comm, compressor, given)
+        before, flat = compressor.state_dict(), {key: tensor.clone() for key, tensor in given.items()}
+        if what == NAN and comm.rank == by:
+            flat["large"].view(-1)[0] = torch.nan
+        if what == LARGE and comm.rank >= 2:
+            flat["large"].view(-1)[-1] = 3e38
+        if what == LENGTH and comm.rank == by:
+            state = compressor.state_dict()
+            compressor.load_state_dict(state | {"residues": state["residues"] | {"large": torch.ones(7)}})
+        with pytest.raises((InvalidTensorError, PeerRefusedError)) as caught:
+            all_reduce_compressed(comm, compressor, flat)
+        if isinstance(caught.value, PeerRefusedError):
+            assert list(caught.value.reasons) == [by]
+        else:
+            assert comm.rank == by and isinstance(caught.value, NotFiniteError) == (what != LENGTH)
+        if what == LENGTH and comm.rank == by:
+            assert compressor.state_dict()["steps"] == before["steps"]
+            compressor.load_state_dict(before)
+        unchanged = equal(compressor.state_dict(), before)
+        all_reduce_compressed(comm, compressor, given)
+        return str(caught.value), unchanged
+
+    with HostGroup(monkeypatch, TWO_OF_TWO) as group:
+        found = group.run(run)
+    assert all(unchanged for _, unchanged in found)
+    assert all(f"rank {by}: " in text for rank, (text, _) in enumerate(found) if rank != by)
+
+
+def errors_of(group: HostGroup, last: Any, kinds: type[BaseException] | tuple[type[BaseException], ...]) -> list[Any]:
+    """Return what each rank raises in `last`, after a step; `last(comm, compressor)`."""
+
+    def run(comm: Communicator) -> BaseException:
+        compressor = AdaComp(form="sum")
+        step_of(comm, compressor, 0)
+        comm.barrier()
+        with pytest.raises(kinds) as caught:
+            last(comm, compressor)
+        comm.close(wait=False)
+        return caught.value
+
+    return group.run(run)
+
+
+@pytest.mark.fault("a rank fails in a compressed step: the others of its host get an error that names it")
+def test_a_failure_on_one_rank_is_an_error_on_its_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = HostSums.sum_segments
+    failing: list[threading.Thread] = []
+
+    def sum_segments(self: HostSums, *arguments: Any) -> Any:
+        if threading.current_thread() in failing:
+            raise MemoryError("no memory")
+        return original(self, *arguments)
+
+    monkeypatch.setattr(HostSums, "sum_segments", sum_segments)
+
+    def last(comm: Communicator, compressor: Compressor) -> None:
+        if comm.rank == 2:
+            failing.append(threading.current_thread())
+        step_of(comm, compressor, 1)
+
+    with HostGroup(monkeypatch, [0, 0, 0]) as group:
+        errors = errors_of(group, last, (CollectiveError, MemoryError))
+    assert isinstance(errors[2], MemoryError)
+    assert all("rank 2 of this host failed in it" in str(error) for error in errors[:2])
+
+
+@pytest.mark.fault("a rank of another host stops in a compressed step: the error names its rank of the job")
+def test_a_timeout_between_hosts_names_the_rank_of_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = SwitchConnection.run
+    released = threading.Event()
+
+    def run(self: SwitchConnection, *arguments: Any, **options: Any) -> Any:
+        if self in stopped:
+            released.wait()
+            raise CollectiveError("stopped")
+        return original(self, *arguments, **options)
+
+    stopped: list[Any] = []
+    monkeypatch.setattr(SwitchConnection, "run", run)
+
+    def last(comm: Communicator, compressor: Compressor) -> None:
+        sums = comm.find_hosts()
+        assert sums is not None
+        if comm.rank == 3:
+            stopped.append(sums._connection)
+        if comm.rank == 1:
+            comm.timeout_s = 0.5
+        try:
+            step_of(comm, compressor, 1)
+        finally:
+            if comm.rank == 1:
+                released.set()
+
+    with HostGroup(monkeypatch, TWO_OF_TWO, timeout_s=20.0) as group:
+        errors = errors_of(group, last, CollectiveError)
+    assert isinstance(errors[1], CollectiveTimeoutError) and errors[1].missing_ranks == (3,)
+    assert "rank 1 of this shard is rank 3 of the job" in str(errors[1])
+    assert "rank 1 of this host failed in it" in str(errors[0])
+    assert "rank 3 of this host failed in it" in str(errors[2])
+
+
+@pytest.mark.parametrize("differs", ["settings", "scale"])
+def test_ranks_at_odds_are_named(monkeypatch: pytest.MonkeyPatch, differs: str) -> None:
+    """All ranks compare settings and steps, those of a part the scale too."""
+
+    def last(comm: Communicator, compressor: Compressor) -> None:
+        if comm.rank == 3 and differs == "settings":
+            compressor = AdaComp(form="sum", momentum=0.5)
+        elif comm.rank == 3:
+            state = compressor.state_dict()
+            compressor.load_state_dict(state | {"scales": {"w": 7.0}})
+        step_of(comm, compressor, 1)
+
+    with HostGroup(monkeypatch, TWO_OF_TWO, timeout_s=2.0) as group:
+        errors = errors_of(group, last, CollectiveError)
+    others = [0, 1, 2] if differs == "settings" else [1]
+    assert all(isinstance(errors[rank], CollectiveMismatchError) for rank in (*others, 3))
+    assert set(errors[3].calls) == {*others, 3}
+
+
+class Model(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        for name, shape in SHAPES.items():
+            self.register_parameter(name, torch.nn.Parameter(torch.zeros(shape)))
+
+
+def train(state: DDPState, model: Model, steps: range) -> list[torch.Tensor]:
+    """Return the means of the parameters, one a bucket."""
+    means = []
+    for step in steps:
+        given = gradients_of(state.comm.rank, step, SHAPES)
+        for index, (name, parameter) in enumerate(model.named_parameters()):
+            bucket: Any = Bucket(index, parameter, given[name], last=name == "bias")
+            state.reduce(bucket)
+        means += list(given.values())
+    return means
+
+
+PLACED = ([0, 0, 1, 1], [0, 0, 0, 0], [0, 1, 2, 3], [0, 1, 1, 1], [0, 0, 0, 1, 1, 1])
+"""2x2, 1x4, 4x1, an uneven one, and one of other ranks."""
+
+
+def owed(parts: Sequence[Any], placement: Sequence[int], kind: str) -> dict[str, torch.Tensor]:
+    """Return of each parameter the sum of what all learners keep, in their units."""
+    hosts = [[rank for rank, at in enumerate(placement) if at == host] for host in dict.fromkeys(placement)]
+    shards = min(map(len, hosts))
+    learners = [[parts[rank][kind] for rank in ranks[:shards]] for ranks in hosts]
+    keys = {key for own in learners for part in own for key in part}
+    return {key: sum(torch.cat([p[key] for p in own if key in p]) for own in learners) for key in keys}  # type: ignore[misc]  # sum's 0
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled:UserWarning")  # one process has all ranks
+@pytest.mark.parametrize("before", PLACED[:3], ids=str)
+def test_checkpoints_load_on_other_hosts(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, before: Sequence[int]
+) -> None:
+    """What all ranks are owed stays the same, also the velocities' mean; on the same hosts training goes on alike."""
+
+    def run(comm: Communicator, parts: Any, steps: range) -> tuple[Any, Any, Any]:
+        model = Model()
+        with DDPState(comm, AdaComp(momentum=0.5), module=model) as state:
+            if parts == tmp_path:
+                checkpoint.load(state, tmp_path)
+            elif parts is not None:
+                checkpoint.load_gathered(state, parts)
+            loaded = checkpoint.part(state)[f"rank{comm.rank}"]
+            means = train(state, model, steps)
+            return loaded, means, checkpoint.part(state)[f"rank{comm.rank}"]
+
+    with HostGroup(monkeypatch, before) as group:
+        saved = [part for _, _, part in group.run(lambda comm: run(comm, None, range(3)))]
+    with HostGroup(monkeypatch, before) as group:
+        _, uninterrupted, _ = group.run(lambda comm: run(comm, None, range(5)))[0]
+    dcp.save({"hook": {f"rank{rank}": part for rank, part in enumerate(saved)}}, checkpoint_id=tmp_path)
+    for after in PLACED:
+        with HostGroup(monkeypatch, after) as group:
+            source = tmp_path if len(set(after)) == 2 else saved
+            found = group.run(lambda comm, source=source: run(comm, source, range(3, 5)))
+        parts = [loaded for loaded, _, _ in found]
+        units = {}
+        for placement in (before, after):
+            units["velocities", len(placement), tuple(placement)] = 1 / len(set(placement))
+            units["residues", len(placement), tuple(placement)] = len(placement) / len(set(placement))
+        for kind in ("residues", "velocities"):
+            kept, now = owed(saved, before, kind), owed(parts, after, kind)
+            assert set(kept) == set(now) and all(tensor.abs().max() > 0.01 for tensor in kept.values())
+            for key, tensor in kept.items():
+                expected = tensor * units[kind, len(before), tuple(before)]
+                torch.testing.assert_close(now[key] * units[kind, len(after), tuple(after)], expected)
+        if after == before:
+            assert all(torch.equal(one, other) for one, other in zip(found[0][1], uninterrupted[-6:], strict=True))
+
+
+def test_a_step_with_a_nan_is_skipped_on_all_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The NaN is in the last of three buckets; what the compressor did of the first two is undone."""
+
+    def run(comm: Communicator) -> bool:
+        model, compressor = Model(), Quantize(8)
+        with DDPState(comm, compressor, module=model, on_nonfinite="skip") as state:
+            train(state, model, range(1))
+            before = compressor.state_dict()
+            given = gradients_of(comm.rank, 1, SHAPES)
+            if comm.rank == 2:
+                given["bias"][0] = torch.nan
+            for index, (name, parameter) in enumerate(model.named_parameters()):
+                bucket: Any = Bucket(index, parameter, given[name], last=name == "bias")
+                state.reduce(bucket)
+            assert given["bias"].isnan().all() and state.skipped_steps == 1
+            return equal(compressor.state_dict(), before)
+
+    with HostGroup(monkeypatch, TWO_OF_TWO) as group:
+        assert group.run(run) == 4 * [True]
+
+
+def test_a_bucket_beyond_the_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(HostSums, "most_elements", 10)
+
+    def run(comm: Communicator) -> str:
+        with pytest.raises(InvalidTensorError) as caught:
+            step_of(comm, AdaComp(), 0)
+        return str(caught.value)
+
+    with HostGroup(monkeypatch, [0, 0]) as group:
+        assert all("set P4REDUCE_HOSTS=off on all ranks" in text for text in group.run(run))
