@@ -4,12 +4,10 @@
     OMP_NUM_THREADS=1 torchrun --nproc-per-node 4 examples/train.py
 
     # 2. through the switch (in two other terminals: `p4reduce switch run` and `p4reduce controller run`)
-    p4reduce job create digits --world-size 4
-    OMP_NUM_THREADS=1 torchrun --nproc-per-node 4 examples/train.py --aggregation p4reduce --job digits
+    OMP_NUM_THREADS=1 torchrun --nproc-per-node 4 examples/train.py --aggregation p4reduce
 
     # 3. and compressed
-    OMP_NUM_THREADS=1 torchrun --nproc-per-node 4 examples/train.py --aggregation p4reduce --job digits \\
-        --compressor adacomp
+    OMP_NUM_THREADS=1 torchrun --nproc-per-node 4 examples/train.py --aggregation p4reduce --compressor adacomp
 
 --compressor takes a name (docs/compressors.md lists them).
 The data are scikit-learn's 1797 digits of 8 x 8 pixels, which come with the package: nothing is downloaded.
@@ -42,13 +40,15 @@ def compressor(text):
 settings = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 settings.add_argument("--aggregation", choices=["gloo", "p4reduce"], default="gloo", help="what sums the gradients")
 settings.add_argument("--compressor", type=compressor, metavar="NAME", help="with p4reduce [default: none]")
-settings.add_argument("--job", help="the switch's job [default: P4REDUCE_JOB]")
+settings.add_argument("--job", help="one that `p4reduce job create` made; the backend is gloo then")
 settings.add_argument("--seed", type=int, default=0, help="of the initial weights and the order of the data")
 settings.add_argument("--epochs", type=int, default=30)
 settings.add_argument("--batch", type=int, default=16, help="images a worker and step")
 settings.add_argument("--lr", type=float, default=0.05, help="at the start; a cosine brings it to 0")
 settings.add_argument("--momentum", type=float, default=0.9)
-settings.add_argument("--timeout", type=float, default=30.0, help="seconds to wait for other workers, each time")
+settings.add_argument(
+    "--timeout", type=float, default=30.0, help="with --job: seconds to wait for other ranks, each time"
+)
 
 
 class Net(nn.Module):
@@ -79,12 +79,14 @@ def digits():
 
 
 def build(args):
-    """Return the model and the state of its hook: with p4reduce the switch sums the gradients, with gloo it is None."""
+    """Return the model and the state of its hook, None without one."""
     torch.manual_seed(args.seed)  # the same initial weights on all ranks
     model = DistributedDataParallel(Net())
-    if args.aggregation == "gloo":
+    if args.aggregation == "gloo" or not (args.job or args.compressor):  # the process group sums by itself
         return model, None
-    comm = p4reduce.join(args.job, timeout_s=args.timeout, collective_timeout_s=args.timeout)
+    comm = dist.group.WORLD
+    if args.job:
+        comm = p4reduce.join(args.job, timeout_s=args.timeout, collective_timeout_s=args.timeout)
     state = p4reduce.DDPState(comm, args.compressor, module=model)
     model.register_comm_hook(state, p4reduce.ddp_hook)
     return model, state
@@ -127,7 +129,8 @@ def main(args):
         print(f"test accuracy {100 * accuracy(model, *test):.2f} %", flush=True)
     if state is not None:
         state.close()
-        state.comm.close()
+        if args.job:
+            state.comm.close()
 
 
 def parse(arguments=None):
@@ -138,9 +141,9 @@ def parse(arguments=None):
     return args
 
 
-def run(main, args):
+def run(main, args, backend="gloo"):
     """Call main(args) in a process group."""
-    dist.init_process_group("gloo")
+    dist.init_process_group(backend)
     torch.set_num_threads(1)
     main(args)
     # Gloo's threads must release the last collective's tensors before the interpreter ends, or torch aborts the
@@ -151,4 +154,5 @@ def run(main, args):
 
 
 if __name__ == "__main__":
-    run(main, parse())
+    args = parse()
+    run(main, args, "gloo" if args.job else args.aggregation)

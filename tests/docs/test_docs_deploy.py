@@ -1,0 +1,164 @@
+"""docs/deploy.md: its commands are executed as they stand there, each machine a network namespace with its own home.
+
+What the test adds: the packages of this environment in place of an index, and an `scp` that copies between the homes.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sysconfig
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from p4reduce_lab.network import Interface, Namespace, NetworkBuilder
+from p4reduce_lab.processes import Child, Children
+from p4reduce_runtime.cache import usable_folder
+from rigs.limits import LIMIT_S
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "deploy.md").read_text(encoding="utf-8")
+NAMES = dict(re.findall(r"`(\w+)` \((10\.0\.0\.\d+)\)", PAGE))
+LEFT_OUT = (".git", ".venv", "out", "tests")
+SCP = """#!/bin/sh
+for last; do :; done
+while [ $# -gt 1 ]; do cp "$1" "$MACHINES/${last%%:*}/${last#*:}"; shift; done
+"""
+BYTES = 4 * 660 * 20_000
+"""What the switch receives at least: of 4 ranks and 660 steps half of 9,802 float32. Blocks of zeros are not sent."""
+
+
+@dataclass(frozen=True)
+class Command:
+    machines: tuple[str, ...]
+    text: str
+    runs: bool
+    """Whether it runs until it is stopped."""
+
+
+def section(heading: str) -> str:
+    return PAGE.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+
+
+def commands(heading: str) -> list[Command]:
+    """The commands of a section, in their order."""
+    found = []
+    for block in re.findall(r"```sh\n(.*?)```", section(heading), re.DOTALL):
+        for line in block.splitlines():
+            text, _, comment = line.partition("  # ")
+            machines, _, how = comment.partition(":")
+            found.append(Command(tuple(machines.replace(" ", "").split(",")), text.rstrip(), how == " runs"))
+    return found
+
+
+def files(heading: str) -> dict[str, str]:
+    """The files of a section, by name: a name in backquotes comes before each."""
+    return dict(re.findall(r"`([\w.]+\.toml)`[^`]*```toml\n(.*?)```", section(heading), re.DOTALL))
+
+
+@dataclass
+class Machine:
+    """A namespace, a home, and what its user has entered that later commands need."""
+
+    name: str
+    namespace: Namespace
+    home: Path
+    children: Children
+    entered: list[str] = field(default_factory=list)
+    started: int = 0
+
+    @property
+    def checkout(self) -> Path:
+        return self.home / "p4reduce"
+
+    def start(self, text: str) -> Child:
+        script = "\n".join(("set -e", f"cd {self.checkout}", *self.entered, f"exec {text}"))
+        variables = {
+            "HOME": str(self.home),
+            "MACHINES": str(self.home.parent),
+            "P4REDUCE_CACHE_DIR": str(usable_folder()),  # else each machine compiles
+            "PATH": f"{self.home.parent}/bin:{sysconfig.get_path('scripts')}:{os.environ['PATH']}",
+            "PIP_NO_BUILD_ISOLATION": "0",  # pip's spelling of "without isolation"
+            "PIP_NO_DEPS": "1",
+            "PIP_NO_INDEX": "1",
+        }
+        others = (name for name in os.environ if name.startswith(("PYTHON", "P4REDUCE")))
+        unset = (word for name in set(others) - set(variables) for word in ("-u", name))
+        self.started += 1
+        words = [*self.namespace.within, "env", *unset, "bash", "-c", script]
+        return self.children.start(f"{self.name}-{self.started}", words, variables)
+
+    def enter(self, command: Command) -> Child | None:
+        """Enter it at a prompt; return the program that still runs."""
+        if command.text.startswith((". ", "export ")) or re.match(r"\w+=", command.text):
+            self.entered.append(command.text)
+            return None
+        child = self.start(command.text)
+        if command.runs:
+            child.wait_line(r"\bready\b", LIMIT_S)
+            return None
+        if command.text.startswith("torchrun"):  # the hosts' at the same time
+            return child
+        self.finish(child)
+        if " -m venv " in command.text:
+            (site,) = self.checkout.glob(".venv/lib/python*/site-packages")
+            (site / "index.pth").write_text(sysconfig.get_path("purelib") + "\n", encoding="utf-8")
+        return None
+
+    def finish(self, child: Child) -> str:
+        child.wait(LIMIT_S)
+        output = child.log.read_text(encoding="utf-8")
+        assert child.status == 0, f"{self.name}: {output}"
+        return output
+
+    def received(self) -> int:
+        """Bytes that came in by eth0."""
+        return int(self.namespace.run("cat", "/sys/class/net/eth0/statistics/rx_bytes"))
+
+
+@pytest.fixture
+def machines(tmp_path: Path) -> Iterator[dict[str, Machine]]:
+    """The machines that the page names, with a copy of the checkout each, and one network."""
+    tmp_path.chmod(0o755)
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "scp").write_text(SCP, encoding="utf-8")
+    (tmp_path / "bin" / "scp").chmod(0o755)
+    with Children(tmp_path) as children:
+        network = NetworkBuilder(children)
+        wire = network.add_namespace("wire")
+        network.add_bridge("wire", wire)
+        made = {}
+        for number, (name, address) in enumerate(NAMES.items()):
+            home = tmp_path / name
+            shutil.copytree(
+                ROOT, home / "p4reduce", ignore=lambda folder, names: LEFT_OUT if folder == str(ROOT) else ()
+            )
+            made[name] = Machine(name, network.add_namespace(f"namespace-{name}"), home, children)
+            port = Interface(f"port{number}", wire, bridge="wire")
+            network.add_veth(Interface("eth0", made[name].namespace, address=f"{address}/24"), port)
+        yield made
+
+
+@pytest.mark.root
+@pytest.mark.slow
+@pytest.mark.skipif(os.geteuid() != 0, reason="takes root: network namespaces and interfaces")
+@pytest.mark.skipif(any(shutil.which(tool) is None for tool in ("ip", "nsenter", "unshare")), reason="no namespaces")
+@pytest.mark.parametrize("heading", ["Train", "Train with TLS"])
+def test_a_newcomer_trains_by_the_page_alone(machines: dict[str, Machine], heading: str) -> None:
+    todo = commands("Install") + commands(heading)
+    assert len(todo) <= 15
+    for name, text in files(heading).items():
+        (machines["server"].checkout / name).write_text(text, encoding="utf-8")
+    trainings = []
+    for command in todo:
+        for name in command.machines:
+            child = machines[name].enter(command)
+            if child is not None:
+                trainings.append((machines[name], child))
+    outputs = [machine.finish(child) for machine, child in trainings]
+    assert len(outputs) == 2 and "test accuracy 9" in outputs[0]
+    assert machines["server"].received() > BYTES, "gradients go to the switch"
