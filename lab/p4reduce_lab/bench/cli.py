@@ -1,15 +1,21 @@
-"""`p4reduce bench`: compare p4reduce with gloo and BMv2."""
+"""`p4reduce bench`: compare p4reduce with gloo and BMv2, and measure collectives as nccl-tests does."""
 
 from __future__ import annotations
 
+import os
+import re
 from pathlib import Path
+from typing import Any, Final
 
 import click
 
 from p4reduce_runtime.terminal import one_line
 
+_TYPES: Final = ("float", "half", "bfloat16", "int32")
+_UNITS: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
-@click.command()
+
+@click.group(invoke_without_command=True)
 @click.option(
     "--out",
     type=click.Path(path_type=Path, file_okay=False),
@@ -30,9 +36,12 @@ def bench(
 ) -> None:
     """Compare p4reduce with gloo and BMv2.
 
-    As root it builds network namespaces with shaped links; otherwise it measures loopback only. Ends with status 1
-    when a case fails. All-reduces have the columns algbw and busbw of nccl-tests.
+    With the name of a collective: measure it over the switch that runs already, as nccl-tests does. Without: run the
+    cases, for which the options here are. As root they build network namespaces with shaped links; otherwise they
+    measure loopback only. Ends with status 1 when a case fails.
     """
+    if context.invoked_subcommand is not None:
+        return
     try:
         from p4reduce_lab.bench.cases import CASES
         from p4reduce_lab.bench.run import run_bench
@@ -48,3 +57,49 @@ def bench(
         return
     names = [name for text in only for name in text.split(",")]
     context.exit(0 if run_bench(out, names, quick=quick, again=again, check=check) else 1)
+
+
+def _size(context: click.Context, option: click.Parameter, text: str) -> int:
+    """Return the bytes of a size as nccl-tests takes it: K, M and G are powers of 1024."""
+    found = re.fullmatch(r"(\d+)([KMG]?)", text.upper())
+    if found is None or not int(found[1]):
+        raise click.BadParameter(f"{text!r} is no size: give bytes, like 8, 64K or 1G", context, option)
+    return int(found[1]) * _UNITS[found[2]]
+
+
+def _add(collective: str) -> None:
+    """Add the command of a collective to `bench`."""
+
+    @bench.command(collective, short_help=f"Measure {collective} over the running switch, as nccl-tests does.")
+    @click.option("-b", "--minbytes", callback=_size, default="8", show_default=True, help="The least size.")
+    @click.option("-e", "--maxbytes", callback=_size, default="64M", show_default=True, help="The largest size.")
+    @click.option("-f", "--stepfactor", type=click.IntRange(2), default=2, show_default=True, help="Between sizes.")
+    @click.option("-n", "--iters", type=click.IntRange(1), default=20, show_default=True, help="Timed iterations.")
+    @click.option("-w", "--warmup_iters", type=click.IntRange(0), default=1, show_default=True, help="Before them.")
+    @click.option("-d", "--datatype", type=click.Choice(_TYPES), default="float", show_default=True)
+    @click.option("-J", "--output_file", type=click.Path(dir_okay=False), help="A new file for nccl-tests' JSON.")
+    @click.option("--gloo", is_flag=True, help='Below each row gloo\'s, which begins with "#".')
+    @click.pass_context
+    def measure(context: click.Context, /, **given: Any) -> None:
+        """Measure a collective over the running switch, as nccl-tests does.
+
+        Start it as every rank of a launch, like a training:
+
+            torchrun --nproc-per-node 2 --no-python p4reduce bench all_reduce -b 8 -e 64M -f 2
+
+        It makes a job of its own at the controller in P4REDUCE_CONTROLLER. Ends with status 1 when a result was wrong.
+        """
+        if given["minbytes"] > given["maxbytes"]:
+            raise click.UsageError("-b is larger than -e", context)
+        if not os.environ.get("WORLD_SIZE", "").isdecimal() or int(os.environ["WORLD_SIZE"]) < 2:
+            launch = f"torchrun --nproc-per-node 2 --no-python p4reduce bench {collective} ..."
+            raise click.ClickException(f"a collective takes two ranks or more: start it by a launcher, as `{launch}`")
+        try:
+            from p4reduce_lab.bench.nccl_tests import Run, run
+        except ImportError as error:
+            raise click.ClickException(f"the benchmark cannot be loaded: {one_line(error)}") from error
+        context.exit(0 if run(Run(collective, **given)) else 1)
+
+
+for _collective in ("all_reduce", "reduce_scatter", "broadcast", "all_gather"):
+    _add(_collective)
