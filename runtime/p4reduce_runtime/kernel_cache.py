@@ -4,7 +4,8 @@ Numba's own cache (`cache=True`, tried with 0.68) unpickles its files as it find
 file is an exception when the module is imported, every time; one flipped bit ends the process in LLVM; and code in a
 file of another user runs. Here `cache.read` decides which file is used. Loading takes no lock. A kernel that is not
 there is compiled under the lock of its package, so that of processes that start at once one compiles it and the
-others load it. A process holds one lock at a time, for one kernel.
+others load it, however long that takes. A process holds one lock at a time, for one kernel. The lock of a process that
+is stopped meanwhile is replaced, by one of those that wait.
 """
 
 from __future__ import annotations
@@ -14,8 +15,6 @@ import fcntl
 import os
 import pickle
 import time
-from collections.abc import Iterator
-from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,49 +23,9 @@ from p4reduce_runtime import cache
 if TYPE_CHECKING:
     from numba.core.cpu import CPUContext
 
-WAIT_S: Final = 20.0
-"""How long a process waits for others that compile, over all kernels together. Then it compiles without the lock."""
+STALLED_S: Final = 60.0
+"""How long a lock is waited for without any kernel compiled. Then its holder, such as a stopped process, is passed."""
 _LOOK_EVERY_S: Final = 0.05
-
-
-class Waiting:
-    """The waiting for other processes: its limit, and the seconds spent."""
-
-    def __init__(self, most_s: float, whole: Waiting | None = None) -> None:
-        """`whole`: the waiting that this is a part of."""
-        self._most_s, self._whole = most_s, whole
-        self.waited_s = 0.0
-
-    @property
-    def left_s(self) -> float:
-        """Seconds left, 0 or more."""
-        left_s = max(0.0, self._most_s - self.waited_s)
-        return left_s if self._whole is None else min(left_s, self._whole.left_s)
-
-    def pause(self) -> None:
-        """Wait a little."""
-        begun = time.monotonic()
-        time.sleep(min(_LOOK_EVERY_S, self.left_s))
-        self._spend(time.monotonic() - begun)
-
-    def _spend(self, seconds: float) -> None:
-        self.waited_s += seconds
-        if self._whole is not None:
-            self._whole._spend(seconds)
-
-
-_waiting = ContextVar("waiting", default=Waiting(WAIT_S))  # noqa: B039  the default is this process's own
-
-
-@contextlib.contextmanager
-def waiting_at_most(seconds: float) -> Iterator[Waiting]:
-    """Bound the waiting for other processes within the block; the value has the seconds spent."""
-    part = Waiting(seconds, _waiting.get())
-    token = _waiting.set(part)
-    try:
-        yield part
-    finally:
-        _waiting.reset(token)
 
 
 class KernelCache:
@@ -133,34 +92,52 @@ class KernelCache:
 
 
 def _acquire(path: Path) -> int | None:
-    """Return the descriptor of the lock; None where it cannot be had, or not in time."""
-    try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        cache.say_unkept(path, error.strerror)
-        return None
-    locked = False
-    try:
-        locked = _wait_for(descriptor, path)
-    finally:
-        if not locked:
-            os.close(descriptor)
-    return descriptor if locked else None
-
-
-def _wait_for(descriptor: int, path: Path) -> bool:
-    """Return whether the lock is had before the waiting is over; both are logged once."""
+    """Return the descriptor of the lock, however long others compile; None where it cannot be had."""
     while True:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return True
-        except BlockingIOError:
-            held = f"another process compiles kernels and holds {path}"
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            cache.say_unkept(path, error.strerror)
+            return None
+        try:
+            _wait_for(descriptor, path)
+            if _is_at(descriptor, path):
+                os.utime(descriptor)  # for those that wait: a holder that goes on
+                return descriptor
         except OSError:  # a file system without locks
-            return False
-        waiting = _waiting.get()
-        if waiting.left_s <= 0:
-            cache.say_once("waited", f"{held}: this process compiles them too, without waiting longer")
-            return False
-        cache.say_once("waiting", f"{held}: waiting for it, {waiting.left_s:.1f} s at most")
-        waiting.pause()
+            os.close(descriptor)
+            return None
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)  # another process has passed its holder: the lock is a new file
+
+
+def _wait_for(descriptor: int, path: Path) -> None:
+    """Wait until the lock is had, or another file is in its place; what for is logged once. Raises OSError."""
+    seen, since = os.fstat(descriptor).st_mtime_ns, time.monotonic()
+    while _is_at(descriptor, path):
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            cache.say_once(
+                "waiting",
+                f"waiting while another process compiles kernels ({path}): once on this machine, up to a minute on two "
+                "cores; `p4reduce warm` does it ahead",
+            )
+        time.sleep(_LOOK_EVERY_S)
+        changed, now = os.fstat(descriptor).st_mtime_ns, time.monotonic()
+        if changed != seen:
+            seen, since = changed, now
+        elif now - since > STALLED_S and _is_at(descriptor, path):
+            cache.say_once("passed", f"the process that holds {path} has not compiled anything for {STALLED_S:g} s")
+            path.unlink()
+
+
+def _is_at(descriptor: int, path: Path) -> bool:
+    """Return whether this open file is the one at the path."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.lstat())
+    except FileNotFoundError:
+        return False

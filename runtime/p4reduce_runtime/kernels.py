@@ -21,6 +21,7 @@ import itertools
 import logging
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -207,6 +208,30 @@ def warm() -> Iterator[tuple[str, float]]:
         done.touch(mode=0o600)
     except OSError as error:
         raise NotCachedError(f"{done}: {error.strerror}") from error
+
+
+@contextlib.contextmanager
+def warm_in_background() -> Iterator[None]:
+    """Compile what `warm` does in another process, at low priority, while the block runs; its failure is no error.
+
+    The switch and the controller do so, for the workers of their machine.
+    """
+    script = "import os; from p4reduce_runtime import kernels; os.nice(10); list(kernels.warm())"
+    command = [sys.executable, "-P", "-c", script]
+    quiet = subprocess.DEVNULL
+    with contextlib.ExitStack() as stack:
+        if enabled():
+            with contextlib.suppress(OSError):  # no process can be started now
+                process = subprocess.Popen(command, stdin=quiet, stdout=quiet, stderr=quiet, start_new_session=True)
+                stack.callback(_end, process)
+        yield
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End a process with those that it has started."""
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait(_WARM_S)
 
 
 def load_alone(modules: list[str]) -> None:

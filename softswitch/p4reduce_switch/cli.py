@@ -74,10 +74,12 @@ def switch() -> None:
 @log_options
 def run(**options: Any) -> None:
     """Run a software switch until interrupted."""
+    from p4reduce_runtime.kernels import warm_in_background
     from p4reduce_switch.run import SwitchError, SwitchOptions, run_switch
 
     try:
-        run_switch(SwitchOptions(**options), ready=click.echo)
+        with warm_in_background():
+            run_switch(SwitchOptions(**options), ready=click.echo)
     except SwitchError as error:
         raise click.ClickException(one_line(error)) from error
 

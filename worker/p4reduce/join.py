@@ -30,7 +30,6 @@ from p4reduce.transport import Transport, UdpTransport
 from p4reduce_contracts.jobs import DEFAULT_CONTROLLER
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.wire import pack_hello
-from p4reduce_runtime.kernel_cache import waiting_at_most
 from p4reduce_runtime.logs import event
 from p4reduce_runtime.settings import ConfigError
 
@@ -68,8 +67,7 @@ def join(
     them) and P4REDUCE_CONTROLLER (host:port of the controller, default 127.0.0.1:9600).
     Timeouts are in seconds, or timedeltas as in torch.distributed.
     `timeout_s` bounds the joining, and is used in full; what it waits for is logged every few seconds. Before it, the
-    first time on a machine, kernels are compiled (`p4reduce warm` does that ahead). The time that is spent waiting for
-    another process that compiles them counts in `timeout_s`; after half of it this process compiles them too.
+    first time on a machine, one of its processes compiles kernels (`p4reduce warm` does that ahead).
     `collective_timeout_s` bounds every collective that names no timeout, `window` fixes how many slots
     a collective uses (default: adaptive); all ranks must give the same.
     `security` is this worker's certificate, if the controller requires one (else: P4REDUCE_CA, _CERT and _KEY), `token`
@@ -116,7 +114,8 @@ def join(
         job, rank, world_size, address, security, token, insecure=insecure, persistent=rejoin, switch=switch
     )
     try:
-        epoch = joiner.join(timeout_s, waited_s=_load_kernels(timeout_s / 2))
+        _load_kernels()
+        epoch = joiner.join(timeout_s)
     except BaseException:
         if counted is not None:
             counted.close()
@@ -151,19 +150,14 @@ def join(
     return comm
 
 
-def _load_kernels(wait_s: float) -> float:
-    """Load the compiled kernels, before this rank is a member that the others wait for.
-
-    Returns how long this process waited for others that compile, `wait_s` at most.
-    """
+def _load_kernels() -> None:
+    """Load the compiled kernels, before this rank is a member that the others wait for."""
     try:
-        with waiting_at_most(wait_s) as waiting:
-            load_kernels()
-            load_pump()
-            arrays.load_kernels()
+        load_kernels()
+        load_pump()
+        arrays.load_kernels()
     except ConfigError as error:
         raise JoinError(str(error)) from error
-    return waiting.waited_s
 
 
 class _Joiner:
@@ -194,13 +188,13 @@ class _Joiner:
         self._client: JobClient | None = None
         """That of the `join` in progress."""
 
-    def join(self, timeout_s: float, *, waited_s: float = 0.0) -> EpochMembership:
-        """Join the job's next epoch; `waited_s` of the time are over. Raises JoinError."""
+    def join(self, timeout_s: float) -> EpochMembership:
+        """Join the job's next epoch. Raises JoinError."""
         former = 0
         if self._heartbeat is not None:
             self._heartbeat.abandon()
             former = self._heartbeat.nonce  # a controller that was away for long still counts it as a member
-        patience = Patience(self._rank, f"join job {self._job!r}", timeout_s, waited_s)
+        patience = Patience(self._rank, f"join job {self._job!r}", timeout_s)
         client = self._dial(patience)
         try:
             join = partial(
@@ -346,11 +340,11 @@ def _number(what: str, variable: str, given: int | None, environment: Mapping[st
 class Patience:
     """The time left for what a rank asks of the controller; logs every few seconds what is missing."""
 
-    def __init__(self, rank: int, to_do: str, timeout_s: float, waited_s: float = 0.0) -> None:
+    def __init__(self, rank: int, to_do: str, timeout_s: float) -> None:
         self._who = f"rank {rank} could not {to_do}"
         self._waits = f"rank {rank} waits to {to_do}"
         self._timeout_s = timeout_s
-        self._deadline = time.monotonic() + timeout_s - waited_s
+        self._deadline = time.monotonic() + timeout_s
         self._say_at = 0.0
 
     @property

@@ -47,6 +47,7 @@ def run(
 ) -> None:
     """Set the program of the switches and serve jobs until interrupted."""
     from p4reduce_controller.service.process import ControllerError, run_controller
+    from p4reduce_runtime.kernels import warm_in_background
     from p4reduce_runtime.p4runtime.errors import P4RuntimeError
 
     settings = config.override(
@@ -66,7 +67,8 @@ def run(
         )
 
     try:
-        run_controller(settings, ready)
+        with warm_in_background():
+            run_controller(settings, ready)
     except (P4RuntimeError, ControllerError) as error:
         raise click.ClickException(one_line(error)) from error
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import socket
 import sys
@@ -10,7 +9,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -26,7 +24,6 @@ from p4reduce_contracts.jobs import lease
 from p4reduce_contracts.jobs.answers import JobInfo, MemberInfo, WaitingSlot
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.wire import unpack_hello
-from p4reduce_runtime import cache, kernel_cache
 from rigs.limits import LIMIT_S
 
 NONCE = 0xFEED
@@ -232,34 +229,6 @@ def test_an_absent_controller_is_waited_for_until_the_deadline_and_logged(
         message.startswith("rank 3 waits to join job 'a': no controller at 127.0.0.1:9600: start one (")
         for message in caplog.messages
     )
-
-
-@pytest.mark.fault(
-    "a process is stopped while it holds the cache's lock, in `join()`: the time spent waiting counts in `timeout_s`"
-)
-def test_waiting_for_a_process_that_compiles_counts_in_joins_time(
-    fake: type[FakeClient], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """And after half of the time this process compiles too: the other one may be stopped."""
-    monkeypatch.setattr(cache, "_said", {})
-    monkeypatch.setattr(join_module, "_RETRY_S", 0.01)
-    fake.answers["join"] = refuse(jobs.ControllerUnreachableError("no controller"))
-    compiled = []
-
-    def compile_as_numba_does() -> None:
-        compiled.append(kernel_cache._acquire(tmp_path / "lock"))
-
-    monkeypatch.setattr(join_module, "load_kernels", compile_as_numba_does)
-    with open(tmp_path / "lock", "wb") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        with pytest.raises(JoinError, match="could not join job 'a' in 0.5 s: no controller"):
-            p4reduce.join("a", rank=0, world_size=1, timeout_s=0.5)
-    waiting, over, joining = caplog.messages[:3]
-    assert waiting == (
-        f"another process compiles kernels and holds {tmp_path}/lock: waiting for it, 0.2 s at most"  # a half
-    )
-    assert compiled == [None] and "this process compiles them too" in over
-    assert "(0 s of 0.5 s left)" in joining
 
 
 def test_kernels_are_loaded_before_the_rank_joins(fake: type[FakeClient], monkeypatch: pytest.MonkeyPatch) -> None:
