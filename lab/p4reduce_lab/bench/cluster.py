@@ -132,10 +132,12 @@ class Cluster:
 
 
 @contextmanager
-def running_cluster(run: Run, link: Link, world_size: int, ranks_per_host: int = 1) -> Iterator[Cluster]:
+def running_cluster(
+    run: Run, link: Link, world_size: int, ranks_per_host: int = 1, *, share: bool = True
+) -> Iterator[Cluster]:
     """Start everything on hosts of a network, or on the loopback interface; take it down at the end.
 
-    With one rank a host each rank sends for itself, on the loopback interface too.
+    With one rank a host, or without `share`, each rank sends for itself, on the loopback interface too.
 
     Raises ProcessError, and SetupError where the network cannot be built.
     """
@@ -156,7 +158,8 @@ def running_cluster(run: Run, link: Link, world_size: int, ranks_per_host: int =
             started_embedded_system(run.children, [switch], config, insecure=not link.on_loopback)
         )
         stack.enter_context(system.job(_JOB, world_size))
-        workers = _start_workers(run, stack, network.hosts, system, world_size, ranks_per_host)
+        share = share and ranks_per_host > 1
+        workers = _start_workers(run, stack, network.hosts, system, world_size, ranks_per_host, share)
         workers.ask("join")
         run.say(f"{world_size} workers have joined, {link}; {ready_line(system.switches[0])}")
         yield Cluster(run, link, system, workers, network, world_size)
@@ -205,7 +208,13 @@ def _counted(replies: list[Reply], switch_s: float, on_loopback: bool) -> dict[s
 
 
 def _start_workers(
-    run: Run, stack: ExitStack, hosts: Sequence[Host], system: System, world_size: int, ranks_per_host: int
+    run: Run,
+    stack: ExitStack,
+    hosts: Sequence[Host],
+    system: System,
+    world_size: int,
+    ranks_per_host: int,
+    share: bool,
 ) -> Workers:
     folder = stack.enter_context(tempfile.TemporaryDirectory())
     path = str(Path(folder) / "socket")
@@ -227,7 +236,7 @@ def _start_workers(
             "P4REDUCE_JOB": _JOB,
             "P4REDUCE_CONTROLLER": system.controller,
             INSECURE_VARIABLE: "1" if hosts else "0",
-            HOSTS_VARIABLE: "on" if ranks_per_host > 1 else "off",
+            HOSTS_VARIABLE: "on" if share else "off",
         }
         within = hosts[rank // ranks_per_host].namespace.within if hosts else []
         command = [*within, sys.executable, "-P", "-m", _MODULE, path, interface]

@@ -55,7 +55,9 @@ class OnSwitch:
 
     def _join(self, rank: int) -> p4reduce.Communicator:
         at = {"rank": rank, "world_size": self._world_size, "controller": self._controller}
-        return p4reduce.join(self._job, **at, collective_timeout_s=_DEADLINE_S)  # type: ignore[arg-type]
+        comm = p4reduce.join(self._job, **at, collective_timeout_s=_DEADLINE_S)  # type: ignore[arg-type]
+        comm.hosts = None  # each rank is to send for itself
+        return comm
 
     def run(self, call: Callable[[p4reduce.Communicator], Result]) -> tuple[list[Result], dict[str, float]]:
         """Call it on all ranks at once. Return the results by rank, and what it cost a worker on the wire."""

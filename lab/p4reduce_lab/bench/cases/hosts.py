@@ -1,11 +1,14 @@
-"""Dense all-reduces of several ranks a host, beside gloo: the ranks of a host have one link, or no link at all."""
+"""Dense all-reduces of several ranks a host, beside gloo: the ranks of a host have one link, or no link at all.
+
+And what AdaComp sends over the links of two hosts of two ranks.
+"""
 
 from __future__ import annotations
 
-from p4reduce_lab.bench.case import Case, Run, Threshold
-from p4reduce_lab.bench.cluster import running_cluster
+from p4reduce_lab.bench.case import TRAINING_PACKAGES, Case, Run, Series, Threshold
+from p4reduce_lab.bench.cluster import Cluster, running_cluster
 from p4reduce_lab.bench.links import GBIT_1, LOOPBACK, MBIT_100, Link
-from p4reduce_lab.bench.measuring import measure_dense
+from p4reduce_lab.bench.measuring import STEPS, measure_dense
 
 FLOAT32, SIXTEEN = "p4reduce", "p4reduce 16"
 LINKS = {
@@ -20,6 +23,12 @@ LEAST_SHARE = 1 / 1.12
 """Of the tensor's bytes in those that a host's link carries each way."""
 MEMORY = {4: 3.0, 26: 3.0}
 """By megabytes: the same of one host of 4 ranks, in 32 bits."""
+
+ADACOMP = "p4reduce AdaComp"
+BYTES = Threshold(
+    "DDP step with AdaComp, 2 hosts of 2 ranks, 100 Mbit/s: bytes on a host's link, each rank for itself / over hosts",
+    1 / 0.6,
+)
 
 
 def threshold(ranks: int, link: Link, megabytes: int, peer: str, least: float) -> Threshold:
@@ -42,8 +51,16 @@ def measure(run: Run) -> None:
     if not run.networks:
         run.skip("hosts on shaped links", "that takes root")
         return
+    alone: list[float] = []
+    if TRAINING_PACKAGES.there():
+        with running_cluster(run, MBIT_100, 4, ranks_per_host=2, share=False) as cluster:
+            alone = step_bytes(cluster, "each rank for itself")
+    else:
+        run.skip(BYTES.name, f"that takes {TRAINING_PACKAGES.what}")
     for ranks in RANKS_A_HOST:
         with running_cluster(run, MBIT_100, 2 * ranks, ranks_per_host=ranks) as cluster:
+            if alone and ranks == 2:
+                run.ratio(BYTES.name, alone, step_bytes(cluster, "over hosts"))
             for link, megabytes in sorted({(MBIT_100, 2), *(row[1:] for row in LINKS if row[0] == ranks)}, key=str):
                 cluster.shape(link)
                 found = measure_dense(cluster, megabytes, ("gloo", FLOAT32, SIXTEEN))
@@ -55,11 +72,24 @@ def measure(run: Run) -> None:
                         run.ratio(share(ranks, way).name, [summed.size], [summed.counted[f"B {way} a worker"]])
 
 
+def step_bytes(cluster: Cluster, how: str) -> list[float]:
+    """Return the bytes of training steps with AdaComp on a host's link, both ways, of one step."""
+    counts: dict[str, list[float]] = {}
+    cluster.workers.ask("train", peer=ADACOMP, steps=STEPS)
+    for _ in range(cluster.run.repetitions):
+        cluster.timed("train", counts, peer=ADACOMP, steps=STEPS)
+    both = zip(counts["B up a worker"], counts["B down a worker"], strict=True)  # of the link that its ranks share
+    values = [(up + down) / STEPS for up, down in both]
+    cluster.run.add(Series("a step with AdaComp, 2 hosts of 2 ranks", how, str(cluster.link), "B on a link", values))
+    return values
+
+
 CASE = Case(
     "hosts",
-    "dense float32 all-reduces of several ranks behind one link: gloo and p4reduce in turn",
+    "several ranks behind one link: dense float32 all-reduces, gloo and p4reduce in turn; bytes of AdaComp",
     measure,
     thresholds=(
+        BYTES,
         *(threshold(4, LOOPBACK, megabytes, FLOAT32, least) for megabytes, least in MEMORY.items()),
         *(
             threshold(*row, peer, least)
