@@ -25,6 +25,7 @@ from p4reduce_runtime.settings import ConfigError, HostPort, MacAddress, Name, P
 
 _MAX_PORT_NUMBER = 509  # 510 is the CPU port, 511 the drop port
 _MAX_INT32 = (1 << 31) - 1
+_LOCAL_MACS = 0x0200 << 32  # locally administered addresses of one host
 MAX_ELECTION_ID = (1 << 128) - 1
 
 Section = TypeVar("Section", bound=Settings)
@@ -81,12 +82,13 @@ class SwitchConfig(Settings, frozen=True):
     """[switch], or one of several [[switch]]: a switch to control, and the address that workers send to.
 
     `p4runtime` is HOST:PORT of its gRPC server, `pipeline` a geometry's name or the folder of a compiled
-    program. `address`, `mac` and `udp_port` are those to which workers send. `election_id` "auto":
-    larger than any other controller's. Of the HELLOs at one port, `hellos_a_second` reach the controller, and
-    `hello_burst` at once.
+    program. `address`, `mac` (by default 02:00 and the address) and `udp_port` are those to which workers send.
+    `election_id` "auto": larger than any other controller's. Of the HELLOs at one port, `hellos_a_second` reach the
+    controller, and `hello_burst` at once.
 
     `parent` is the name of the switch above, which sums for this one, None at the top; `uplink_port` is this switch's
-    port towards it. Between switches `trunk_address` and `trunk_mac` are used, by default `address` and `mac`.
+    port towards it. Between switches `trunk_address` and `trunk_mac` are used, by default `address` and `mac`; a
+    `trunk_address` alone has 02:00 and itself.
     `flood` are this switch's ports for frames to unknown MAC addresses, by default those under [forwarding].
     """
 
@@ -98,7 +100,7 @@ class SwitchConfig(Settings, frozen=True):
     election_id: Annotated[int, Meta(ge=1)] | Literal["auto"] = "auto"
     pipeline: Name = "default"
     address: HostAddress = HostAddress("127.0.0.1")
-    mac: MacAddress = MacAddress("02:00:00:00:00:01")
+    mac: OptionalMacAddress = OptionalMacAddress("")
     trunk_address: OptionalHostAddress = OptionalHostAddress("")
     trunk_mac: OptionalMacAddress = OptionalMacAddress("")
     udp_port: Annotated[int, Meta(ge=1, le=65535)] = AGGREGATION_PORT
@@ -124,6 +126,11 @@ class SwitchConfig(Settings, frozen=True):
         return int(ipaddress.IPv4Address(self.address))
 
     @property
+    def mac_value(self) -> int:
+        """The MAC address that workers send to, as a number."""
+        return mac_value(self.mac) if self.mac else _LOCAL_MACS | self.ip_value
+
+    @property
     def trunk_ip_value(self) -> int:
         """The address between switches, as a number."""
         return int(ipaddress.IPv4Address(self.trunk_address or self.address))
@@ -131,7 +138,9 @@ class SwitchConfig(Settings, frozen=True):
     @property
     def trunk_mac_value(self) -> int:
         """The MAC address between switches, as a number."""
-        return mac_value(self.trunk_mac or self.mac)
+        if self.trunk_mac:
+            return mac_value(self.trunk_mac)
+        return _LOCAL_MACS | self.trunk_ip_value if self.trunk_address else self.mac_value
 
 
 class ControllerConfig(Settings, frozen=True):
@@ -260,17 +269,18 @@ def _check_tree(switches: tuple[SwitchConfig, ...]) -> None:
             continue
         for switch, neighbour in ((one, other), (other, one)):
             if switch.trunk_ip_value in (neighbour.ip_value, neighbour.trunk_ip_value):
-                raise ConfigError(_trunk_taken(switch, neighbour, "trunk_address", "address"))
+                address = str(ipaddress.IPv4Address(switch.trunk_ip_value))
+                raise ConfigError(_trunk_taken(switch, neighbour, "trunk_address", address, "address"))
         for switch, neighbour in ((one, other), (other, one)):
-            if switch.trunk_mac_value in (mac_value(neighbour.mac), neighbour.trunk_mac_value):
-                raise ConfigError(_trunk_taken(switch, neighbour, "trunk_mac", "mac"))
+            if switch.trunk_mac_value in (neighbour.mac_value, neighbour.trunk_mac_value):
+                mac = switch.trunk_mac_value.to_bytes(6, "big").hex(":")
+                raise ConfigError(_trunk_taken(switch, neighbour, "trunk_mac", mac, "mac, or 02:00 and trunk_address"))
 
 
-def _trunk_taken(switch: SwitchConfig, neighbour: SwitchConfig, key: str, default: str) -> str:
-    value = getattr(switch, key) or getattr(switch, default)
+def _trunk_taken(switch: SwitchConfig, neighbour: SwitchConfig, key: str, value: str, default: str) -> str:
     return (
         f"{key} of switch {switch.name}, {value}, is one of switch {neighbour.name} too: give each switch of a tree "
-        f"its own {key} (without it, {default} is used)"
+        f"its own {key} (by default {default})"
     )
 
 

@@ -27,7 +27,7 @@ def write(
 ) -> None:
     """Write demo.png and report.json (`save`) to the folder `out`, and a table to the console."""
     save(out / "report.json", results, seconds, more or {})
-    draw(out / "demo.png", results)
+    draw(out / "demo.png", results, "in racks, " if more and "trunks" in more else "")
     console.print(table(results))
     console.print(f"{out / 'demo.png'} and {out / 'report.json'} written, {seconds:.0f} s in all")
 
@@ -75,10 +75,10 @@ def table(results: list[Result]) -> rich.table.Table:
     return Table(headings, rows).terminal(_about(results) + more, caption)
 
 
-def draw(path: Path, results: list[Result]) -> None:
-    """Write a PNG with three panels: loss, accuracy, and bytes."""
+def draw(path: Path, results: list[Result], where: str = "") -> None:
+    """Write a PNG with three panels: loss, accuracy with the training time, and bytes."""
     seeds = f", {_seeds(results)} seeds" if _seeds(results) > 1 else ""
-    with picture(path, 3, title=f"p4reduce: {_about(results)}{seeds}") as (loss, accuracy, wire):
+    with picture(path, 3, title=f"p4reduce: {where}{_about(results)}{seeds}") as (loss, accuracy, wire):
         for name, mine in _by_variant(results):
             curve = [statistics.mean(losses) for losses in zip(*(result["losses"] for result in mine), strict=True)]
             window = min(_WINDOW, len(curve))
@@ -98,7 +98,9 @@ def _draw_accuracy(axes: Axes, results: list[Result]) -> None:
         axes.plot([name] * len(points), points, "k.")
     floor = max(0.0, 5 * (min(min(points) for points in shares.values()) // 5) - 5)
     axes.set(title=f"Test accuracy, % (axis from {floor:.0f})", ylim=(floor, 101.0))
-    _name_bars(axes, list(shares))
+    _name_bars(
+        axes, [f"{name}\n{statistics.mean(values(mine, 'seconds')):.1f} s" for name, mine in _by_variant(results)]
+    )
 
 
 def _draw_bytes(axes: Axes, results: list[Result]) -> None:

@@ -29,7 +29,7 @@ def switch() -> None:
     type=HostPort(),
     default=f"127.0.0.1:{AGGREGATION_PORT}",
     show_default=True,
-    help="UDP address that workers on this machine send to.",
+    help="UDP address that workers send to.",
 )
 @click.option(
     "--uplink",

@@ -198,6 +198,12 @@ def _load(server: Server, name: str) -> None:
 
 def _files(name: str) -> tuple[Path, Path]:
     """The BMv2 JSON and the P4Info of a pipeline: a name or folder, or a JSON, whose P4Info has the same stem."""
+    if name.endswith(".p4"):
+        stem = name.removesuffix(".p4")
+        raise SwitchError(
+            f"compile {name} first: p4c-bm2-ss --p4runtime-files {stem}{P4INFO_ENDINGS[0]} -o {stem}.json {name}; "
+            f"then give {stem}.json"
+        )
     if not name.endswith(".json"):
         folder = pipeline_folders.find(name)
         return folder / pipeline_folders.PROGRAM, folder / pipeline_folders.P4INFO

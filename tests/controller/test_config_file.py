@@ -59,6 +59,15 @@ def test_a_tree_of_switches_with_one_address_for_workers() -> None:
     assert (leaf.trunk_ip_value, leaf.trunk_mac_value) == (0x0AFF0002, 0x020000000102)
 
 
+def test_mac_addresses_follow_from_addresses() -> None:
+    root, leaf = parse(f"{ROOT}address = '10.0.0.1'\n{LEAF}address = '10.0.0.2'").switches
+    assert (root.mac_value, root.trunk_mac_value) == (0x02000A000001,) * 2
+    assert (leaf.mac_value, leaf.trunk_mac_value) == (0x02000A000002,) * 2
+    root, leaf = parse(f"{ROOT}trunk_address = '10.0.0.2'\n{LEAF}trunk_address = '10.0.0.3'").switches
+    assert root.mac_value == leaf.mac_value
+    assert (root.trunk_mac_value, leaf.trunk_mac_value) == (0x02000A000002, 0x02000A000003)
+
+
 def test_switches_on_one_host_need_no_more_than_other_udp_ports() -> None:
     root, leaf = parse(f"{ROOT}udp_port = 4000\n{LEAF}udp_port = 4001").switches
     assert (root.trunk_ip_value, root.trunk_mac_value) == (leaf.trunk_ip_value, leaf.trunk_mac_value)
@@ -166,8 +175,8 @@ def test_every_key_is_read(tmp_path: Path) -> None:
             "trunk_address of switch leaf, 127.0.0.1, is one of switch root too",
         ),
         (
-            f"{ROOT}trunk_address = '10.0.0.2'\n{LEAF}trunk_address = '10.0.0.3'",
-            "trunk_mac of switch root, 02:00:00:00:00:01",
+            f"{ROOT}mac = '02:00:0a:00:00:09'\n{LEAF}address = '10.0.0.9'",
+            "trunk_mac of switch root, 02:00:0a:00:00:09",
         ),
         (f"{ROOT}{LEAF}udp_port = 4000", "one of them has the UDP port 21072, from which the other one takes nothing"),
         (f"{ROOT}trunk_mac = '01:00:00:00:00:01'", "switch[0].trunk_mac: must be the address of one host"),

@@ -5,12 +5,13 @@ What the test adds: the packages of this environment in place of an index, and a
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
 import sysconfig
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,10 @@ from rigs.limits import LIMIT_S
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "deploy.md").read_text(encoding="utf-8")
 NAMES = dict(re.findall(r"`(\w+)` \((10\.0\.0\.\d+)\)", PAGE))
+FILES = dict(re.findall(r"`(\w+\.toml)`:\n\n```toml\n(.*?)```", PAGE, re.DOTALL))
+"""Of the server, by name."""
+READY = r"\bready\b|Adding interface eth2"
+"""What switch and controller print, and BMv2."""
 LEFT_OUT = (".git", ".venv", "out", "tests")
 SCP = """#!/bin/sh
 for last; do :; done
@@ -30,6 +35,9 @@ while [ $# -gt 1 ]; do cp "$1" "$MACHINES/${last%%:*}/${last#*:}"; shift; done
 """
 BYTES = 4 * 660 * 20_000
 """What the switch receives at least: of 4 ranks and 660 steps half of 9,802 float32. Blocks of zeros are not sent."""
+
+
+needs_bmv2 = pytest.mark.skipif(shutil.which("simple_switch_grpc") is None, reason="simple_switch_grpc is not on PATH")
 
 
 @dataclass(frozen=True)
@@ -46,18 +54,26 @@ def section(heading: str) -> str:
 
 def commands(heading: str) -> list[Command]:
     """The commands of a section, in their order."""
-    found = []
+    found, machines, runs = [], (), False
     for block in re.findall(r"```sh\n(.*?)```", section(heading), re.DOTALL):
-        for line in block.splitlines():
-            text, _, comment = line.partition("  # ")
-            machines, _, how = comment.partition(":")
-            found.append(Command(tuple(machines.replace(" ", "").split(",")), text.rstrip(), how == " runs"))
+        for line in block.replace("\\\n", "").splitlines():
+            if line.startswith("# "):
+                machines, runs = tuple(name for name in NAMES if re.search(rf"\b{name}\b", line)), "of its own" in line
+            else:
+                found.append(Command(machines, line, runs))
     return found
 
 
-def files(heading: str) -> dict[str, str]:
-    """The files of a section, by name: a name in backquotes comes before each."""
-    return dict(re.findall(r"`([\w.]+\.toml)`[^`]*```toml\n(.*?)```", section(heading), re.DOTALL))
+def walk(heading: str) -> list[Command]:
+    """The commands of the whole walk of a section, with what it names in place of those of another."""
+    first, plain, tls, ethernet = map(commands, ("Install", "Train", "Train with TLS", "Switches on Ethernet"))
+    if heading == "Two racks":
+        at = next(number for number, command in enumerate(tls) if "controller run" in command.text)
+        everywhere = [replace(command, machines=tuple(NAMES)) for command in first]
+        return [*everywhere, *tls[:at], *commands(heading), *tls[at + 1 :]]
+    embedded, controller, bmv2 = ethernet
+    own = {"Train": plain, "Train with TLS": tls, "Embedded": [embedded, controller, *plain[2:]]}
+    return first + own.get(heading, [bmv2, controller, *plain[2:]])
 
 
 @dataclass
@@ -99,7 +115,7 @@ class Machine:
             return None
         child = self.start(command.text)
         if command.runs:
-            child.wait_line(r"\bready\b", LIMIT_S)
+            child.wait_line(READY, LIMIT_S)
             return None
         if command.text.startswith("torchrun"):  # the hosts' at the same time
             return child
@@ -115,9 +131,10 @@ class Machine:
         assert child.status == 0, f"{self.name}: {output}"
         return output
 
-    def received(self) -> int:
-        """Bytes that came in by eth0."""
-        return int(self.namespace.run("cat", "/sys/class/net/eth0/statistics/rx_bytes"))
+    def received(self, interface: str) -> int:
+        """Bytes that came in."""
+        (link,) = json.loads(self.namespace.run("ip", "-json", "-statistics", "link", "show", interface))
+        return int(link["stats64"]["rx"]["bytes"])
 
 
 @pytest.fixture
@@ -140,25 +157,43 @@ def machines(tmp_path: Path) -> Iterator[dict[str, Machine]]:
             made[name] = Machine(name, network.add_namespace(f"namespace-{name}"), home, children)
             port = Interface(f"port{number}", wire, bridge="wire")
             network.add_veth(Interface("eth0", made[name].namespace, address=f"{address}/24"), port)
+        for name, text in FILES.items():
+            (made["server"].checkout / name).write_text(text, encoding="utf-8")
+        for number in (1, 2):
+            end = Interface("eth1", made[f"node{number}"].namespace, address=f"10.0.1.{number + 1}/24", offloads=False)
+            network.add_veth(end, Interface(f"eth{number}", made["server"].namespace, offloads=False))
         yield made
+
+
+def test_a_first_training_takes_few_commands() -> None:
+    assert [len(walk(heading)) for heading in ("Train", "Train with TLS")] == [10, 15]
 
 
 @pytest.mark.root
 @pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="takes root: network namespaces and interfaces")
-@pytest.mark.skipif(any(shutil.which(tool) is None for tool in ("ip", "nsenter", "unshare")), reason="no namespaces")
-@pytest.mark.parametrize("heading", ["Train", "Train with TLS"])
-def test_a_newcomer_trains_by_the_page_alone(machines: dict[str, Machine], heading: str) -> None:
-    todo = commands("Install") + commands(heading)
-    assert len(todo) <= 15
-    for name, text in files(heading).items():
-        (machines["server"].checkout / name).write_text(text, encoding="utf-8")
+@pytest.mark.skipif(
+    not all(map(shutil.which, ("ethtool", "ip", "nsenter", "unshare"))),
+    reason="needs ethtool, ip (iproute2), nsenter and unshare (util-linux) on PATH",
+)
+@pytest.mark.parametrize(
+    ("name", "interfaces"),
+    [
+        ("Train", ["eth0"]),
+        ("Train with TLS", ["eth0"]),
+        ("Two racks", ["eth0"]),
+        ("Embedded", ["eth1", "eth2"]),
+        pytest.param("BMv2", ["eth1", "eth2"], marks=[pytest.mark.bmv2, needs_bmv2]),
+    ],
+)
+def test_a_newcomer_trains_by_the_page_alone(machines: dict[str, Machine], name: str, interfaces: list[str]) -> None:
     trainings = []
-    for command in todo:
-        for name in command.machines:
-            child = machines[name].enter(command)
+    for command in walk(name):
+        for machine in map(machines.__getitem__, command.machines):
+            child = machine.enter(command)
             if child is not None:
-                trainings.append((machines[name], child))
+                trainings.append((machine, child))
     outputs = [machine.finish(child) for machine, child in trainings]
-    assert len(outputs) == 2 and "test accuracy 9" in outputs[0]
-    assert machines["server"].received() > BYTES, "gradients go to the switch"
+    assert len(outputs) == 2 and re.search(r"^test accuracy 9\d\.\d+ %$", outputs[0], re.MULTILINE), outputs
+    least = BYTES // 2 if name == "Two racks" else BYTES  # each rack sends one sum
+    assert sum(map(machines["server"].received, interfaces)) > least, "gradients go to the switch"

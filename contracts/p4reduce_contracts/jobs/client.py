@@ -272,6 +272,8 @@ class JobClient:
         """Return the advice for an unanswered call. gRPC distinguishes a refused connection only in the error text."""
         if "refused" in details:
             return f"no controller at {self.address}: start one with `p4reduce controller run`"
+        if "unreachable" in details or "No route" in details:
+            return f"no way to the controller at {self.address}: check cable, interface and route ({details})"
         if "resol" in details:
             return f"the name of the controller at {self.address} does not resolve: correct the name ({details})"
         if self._security is None and "Socket closed" in details:

@@ -108,14 +108,23 @@ def _jobs_table(before: Look, now: Look) -> Table:
         joined = f"{len(info.members)} of {info.world_size}"
         for job in counted or [None]:
             switch = job.switch if job is not None else ""
-            rates = _rates(earlier.get((info.name, switch)), job, seconds)
+            former = earlier.get((info.name, switch))
+            rates = _rates(former, job, seconds)
             where = (Text(switch or "-"),) if several else ()
-            table.add_row(Text(info.name), *where, info.state, joined, *rates, Text(_remarks(info)))
+            remarks = "; ".join(filter(None, (_why_uncounted(former, job), _remarks(info))))
+            table.add_row(Text(info.name), *where, info.state, joined, *rates, Text(remarks))
     return table
 
 
 def _has_several_switches(look: Look) -> bool:
     return look.stats is not None and len(look.stats.switches) > 1
+
+
+def _why_uncounted(before: JobStats | None, now: JobStats | None) -> str:
+    """Say why a job has no rates, "" where it has some."""
+    if now is None:
+        return "its counters could not be read"
+    return "" if before is not None and before.id == now.id else "new: rates follow"
 
 
 def _rates(before: JobStats | None, now: JobStats | None, seconds: float) -> tuple[str, ...]:

@@ -26,6 +26,7 @@ from p4reduce_contracts.jobs.errors import (
     InvalidRequestError,
     JobServiceError,
     LeaseTimeoutError,
+    StoreError,
     SwitchAwayError,
     name_of,
     rounded,
@@ -110,7 +111,7 @@ class JobsServicer:
         reason = name_of(error)
         self.refusals[call, reason] += 1
         self._rate_limited_log.event(
-            logging.INFO,
+            logging.ERROR if isinstance(error, StoreError) else logging.INFO,  # a full disk
             "call refused",
             f"{call} {reason}",
             call=call,
@@ -157,7 +158,9 @@ class JobsServicer:
         """Remove a job; answers when the switch has none of its entries."""
         job = self._registry.get(request.name)
         if not tokens.opens(request.token, job.owner_lock):
-            raise ForbiddenError(f"job {job.name} is private: to remove it takes its owner's token (--token)")
+            raise ForbiddenError(
+                f"job {job.name} is private: to remove it takes its owner's token (--token)" + _not(request.token)
+            )
         self._registry.remove(request.name)
         self._notifier.notify()
         await self._switches.wait_synced()
@@ -169,6 +172,7 @@ class JobsServicer:
         if not tokens.opens(request.token, job.member_lock, job.owner_lock):
             raise ForbiddenError(
                 f"job {job.name} is private: to join it takes its token (P4REDUCE_TOKEN, or token=...)"
+                + _not(request.token)
             )
         host, port = self._terms.address(request.switch)
         member = self._registry.join(
@@ -374,6 +378,11 @@ def _slot_wait(request: jobs_pb2.HeartbeatRequest) -> WaitingSlot | None:
 
 def _count(count: Count) -> jobs_pb2.Count:
     return jobs_pb2.Count(packets=count.packets, bytes=count.bytes)
+
+
+def _not(token: str) -> str:
+    """What an error says of a token that was refused; nothing where there is none."""
+    return ", and the token given is not that" if token else ""
 
 
 def _level(level: Level) -> jobs_pb2.Level:

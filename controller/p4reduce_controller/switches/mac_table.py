@@ -27,7 +27,7 @@ class MacTable:
         """`switch` is one of those of `config`."""
         self._names = names
         self._static = {mac_value(port.mac): port.number for port in config.ports if port.switch in ("", switch.name)}
-        self._own = {mac_value(switch.mac), switch.trunk_mac_value}
+        self._own = {switch.mac_value, switch.trunk_mac_value}
         self._flood = config.forwarding.flood if switch.flood is None else switch.flood
         self._learn = config.forwarding.learn
         self._limit = limit

@@ -35,10 +35,11 @@ from p4reduce_runtime.p4runtime.errors import (
 
 _log = logging.getLogger(__name__)
 
-RESTARTED = (
-    "the switch restarted, another controller changed its entries, or the controller lost its connection to it, or "
-    "its state was put back from a copy"
-)
+RESTARTED = "the switch restarted"
+UNKNOWN = "the switch has a program or epochs that the controller's state does not know"
+CHANGED = "another controller changed the job's entries on the switch"
+LOST = "the controller lost the switch for more than 1 s"
+"""Why jobs are reset."""
 _LOST_AFTER_S = 1.0  # a connection made again by then, to a switch that kept its entries, resets no job
 _ANSWER_LIMIT_S = 2.0  # of the answers to a call of the job service: well below JobClient's 5 s
 _ENOUGH_EPOCHS = LAST_EPOCH // 2
@@ -328,7 +329,7 @@ class SwitchReconciler:
 
     def _reset_jobs(self) -> None:
         """Reset the jobs: the switch has been away for too long."""
-        self._registry.switch_lost(RESTARTED, switch=self.name)
+        self._registry.switch_lost(LOST, switch=self.name)
         self._notifier.notify()
 
     def _stop_reset_timer(self) -> None:
@@ -345,26 +346,29 @@ class SwitchReconciler:
         client.on_packet_in = client.on_digest = client.on_lost = client.on_primary = None
         self.connection.connect(loop.time())
 
-        def connect() -> tuple[str | None, frozenset[int] | None]:
+        def connect() -> tuple[str | None, frozenset[int] | None, str]:
             client.close()
             self._listen(loop)
             client.connect(require_primary=False)
             if (reason := client.why_not_primary()) is not None:
-                return reason, self._entry_writer.inspect(era, active.values(), draws)
-            return None, self._entry_writer.warm_restart(era, active.values(), draws)
+                return reason, self._entry_writer.inspect(era, active.values(), draws), CHANGED
+            kept = self._entry_writer.warm_restart(era, active.values(), draws)
+            if kept is not None:
+                return None, kept, CHANGED
+            return None, None, RESTARTED if client.get_pipeline() is None else UNKNOWN
 
         try:
             era, draws = self._store.era(self.name), self._store.count_draws(self.name)
             active = {
                 job.id: job.grants[self.name] for job in self._registry.jobs() if job.active and self.name in job.grants
             }
-            reason, kept = await self._on_thread(connect)
+            reason, kept, cause = await self._on_thread(connect)
             if kept is None:
-                await self._cold_start()
+                await self._cold_start(cause)
             else:
                 self._stop_reset_timer()
                 self._installed = {job_id: active[job_id] for job_id in kept}
-                self._registry.switch_lost(RESTARTED, kept, self.name)
+                self._registry.switch_lost(cause, kept, self.name)
         except BaseException:
             self.connection.failed(loop.time())
             raise
@@ -391,12 +395,12 @@ class SwitchReconciler:
             )
         self._notifier.notify()
 
-    async def _cold_start(self) -> None:
-        """Begin an era: the switch's registers are zeroed, and no epoch counts as used."""
+    async def _cold_start(self, cause: str) -> None:
+        """Begin an era: the switch's registers are zeroed, no epoch counts as used, and jobs are reset for `cause`."""
         era = self._store.begin_era(self.name)
         self._stop_reset_timer()
         self._installed.clear()
-        self._registry.switch_lost(RESTARTED, switch=self.name)
+        self._registry.switch_lost(cause, switch=self.name)
         await self._on_thread(lambda: self._entry_writer.cold_start(era))
         self._registry.links.lost(self.name)  # its neighbours' HELLOs may have come before it had a pipeline
 
@@ -445,7 +449,7 @@ class SwitchReconciler:
                 self._next_warning = _ENOUGH_EPOCHS
             elif not self._installed and not self._registry.grants(self.name):
                 event(_log, logging.INFO, "registers cleared", switch=self._address, used_epochs=used)
-                await self._cold_start()
+                await self._cold_start("")  # there is no job
             elif used >= self._next_warning:
                 self._next_warning = used + _EPOCHS_A_WARNING
                 event(

@@ -19,7 +19,6 @@ from p4reduce_controller.registry.tree import Tree, TreeSwitch
 from p4reduce_lab.bench.load import EPOCH, JOB, headers, program
 from p4reduce_runtime import pipeline_folders
 from p4reduce_runtime.datagrams import ENCAP_BYTES
-from p4reduce_runtime.settings import MacAddress
 from p4reduce_switch.program import Program, compile_program
 
 ROOT: Final = 0
@@ -120,12 +119,11 @@ def _name(number: int) -> str:
 
 def _configs(racks: int) -> list[SwitchConfig]:
     """The root and the racks below it, each with an address of its own."""
-    root = SwitchConfig(name=_name(ROOT), address=HostAddress("10.78.0.1"), mac=MacAddress("02:00:00:00:10:00"))
+    root = SwitchConfig(name=_name(ROOT), address=HostAddress("10.78.0.1"))
     below = [
         SwitchConfig(
             name=_name(number),
             address=HostAddress(f"10.78.0.{1 + number}"),
-            mac=MacAddress(f"02:00:00:00:10:{number:02x}"),
             parent=root.name,
             uplink_port=UPLINK_PORT,
         )

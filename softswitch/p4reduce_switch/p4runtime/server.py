@@ -281,8 +281,10 @@ class Server:
         reason = str(error.code.name)
         with self._lock:
             self._refusals[reason] += 1
+        asked = call == "GetForwardingPipelineConfig" and reason == "FAILED_PRECONDITION"  # whether there is a program
+        level = logging.DEBUG if asked else logging.INFO
         self._rate_limited_log.event(
-            logging.INFO, "call refused", f"{call} {reason}", call=call, reason=reason, detail=error.message
+            level, "call refused", f"{call} {reason}", call=call, reason=reason, detail=error.message
         )
 
     # ---- programs

@@ -259,7 +259,9 @@ def test_a_private_job_needs_its_tokens(running: Running, tmp_path: Path) -> Non
     for token in ("wrong", member):
         refused = p4reduce("job", "remove", "mine", controller=at, P4REDUCE_TOKEN=token)
         assert (refused.exit_code, refused.stderr) == (
-            1, "Error: job mine is private: to remove it takes its owner's token (--token)\n"
+            1,
+            "Error: job mine is private: to remove it takes its owner's token (--token), "
+            "and the token given is not that\n",
         )  # fmt: skip
     assert p4reduce("job", "remove", "mine", controller=at, P4REDUCE_TOKEN=owner).exit_code == 0
 

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from p4reduce_contracts.jobs.client import JobClient, UnknownJobError
-from p4reduce_contracts.jobs.errors import ForbiddenError
+from p4reduce_contracts.jobs.errors import ControllerFailedError, ForbiddenError, StoreError
+from p4reduce_controller.registry.job import Job
+from p4reduce_controller.service.store import Store
 from p4reduce_runtime import logs
 from rigs.fake_switch_client import Running, form
 
@@ -70,6 +72,18 @@ def test_refusals_are_logged_by_reason_at_a_limited_rate(
         ("Join", "UnknownJob", 1),
         ("Join", "Forbidden", 1),
     ]
+
+
+def test_a_file_that_cannot_be_written_is_an_error(
+    running: Running, client: JobClient, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(store: Store, job: Job) -> None:
+        raise StoreError("the disk is full")
+
+    monkeypatch.setattr(Store, "save", full)
+    with pytest.raises(ControllerFailedError):
+        client.create_job("mine", 1)
+    assert [record.levelname for record in caplog.records if record.message == "call refused"] == ["ERROR"]
 
 
 @pytest.mark.parametrize("formatter", [logs.PlainLine(), logs.JsonLine()])

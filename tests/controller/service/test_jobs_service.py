@@ -238,6 +238,24 @@ def test_the_error_without_a_server_says_what_to_do() -> None:
     assert str(error.value) == "no controller at 127.0.0.1:1: start one with `p4reduce controller run`"
 
 
+def test_the_error_without_a_route_says_so() -> None:
+    class Unavailable(grpc.RpcError):
+        def code(self) -> grpc.StatusCode:
+            return grpc.StatusCode.UNAVAILABLE
+
+        def details(self) -> str:
+            return "failed to connect to all addresses; last error: UNKNOWN: ipv4:10.0.0.1:9600: Network is unreachable"
+
+    def call(request: object, timeout: float) -> None:
+        raise Unavailable
+
+    with (
+        JobClient("127.0.0.1:1") as client,
+        pytest.raises(ControllerUnreachableError, match="^no way to the controller"),
+    ):
+        client._call(call, None)
+
+
 def test_a_closed_client_is_an_error(running: Running) -> None:
     client = JobClient(running.address)
     client.close()

@@ -75,7 +75,7 @@ def test_a_job_is_made_and_removed_while_the_switch_hangs(hanging: Running, capl
 
 
 @pytest.mark.fault(
-    'the switch is stopped for longer than the probes: reset, "lost its connection"; used again when it continues'
+    'the switch is stopped for longer than the probes: reset, "lost the switch"; used again when it continues'
 )
 def test_a_probe_without_an_answer_ends_the_connection(
     probed_often: None, hanging: Running, client: JobClient, monkeypatch: pytest.MonkeyPatch
@@ -86,7 +86,7 @@ def test_a_probe_without_an_answer_ends_the_connection(
     hanging.client.timeout_s = 0.2
     hanging.client.answering.clear()
     hanging.wait(lambda: not hanging.controller.registry.get("train").active)
-    assert client.heartbeat(tickets[0].nonce) == reconciler.RESTARTED
+    assert client.heartbeat(tickets[0].nonce) == reconciler.LOST
     monkeypatch.undo()  # from here on no probe may fail
     hanging.client.answering.set()
     hanging.wait(lambda: not hanging.controller.switches.unavailable_reason())

@@ -36,11 +36,18 @@ def test_changes_of_primary_and_pipeline_are_logged(switch: Served, caplog: pyte
 
 def test_refusals_are_counted_each_and_logged_once(switch: Served, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    query = p4r.GetForwardingPipelineConfigRequest(device_id=1)
+    query = p4r.WriteRequest(device_id=1)
     with Raw(switch.address) as raw:
         for _ in range(3):
             with pytest.raises(grpc.RpcError):
-                raw.rpc.GetForwardingPipelineConfig(query, timeout=LIMIT_S)
-    assert switch.server.counters().refusals == {"FAILED_PRECONDITION": 3}
+                raw.rpc.Write(query, timeout=LIMIT_S)
+    assert switch.server.counters().refusals == {"PERMISSION_DENIED": 3}
     (told,) = events(caplog, "call refused")
-    assert (told["call"], told["reason"]) == ("GetForwardingPipelineConfig", "FAILED_PRECONDITION")
+    assert (told["call"], told["reason"]) == ("Write", "PERMISSION_DENIED")
+
+
+def test_the_question_for_a_program_is_no_refusal(switch: Served, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    with Raw(switch.address) as raw, pytest.raises(grpc.RpcError):
+        raw.rpc.GetForwardingPipelineConfig(p4r.GetForwardingPipelineConfigRequest(device_id=1), timeout=LIMIT_S)
+    assert not events(caplog, "call refused")

@@ -63,6 +63,8 @@ def test_the_error_names_a_missing_file(tmp_path: Path) -> None:
             run_switch(SwitchOptions(str(program), "127.0.0.1:0", p4runtime="127.0.0.1:0"))
 
     fails("there is no file .*my.json; write it with: p4c-bm2-ss")
+    with pytest.raises(SwitchError, match=r"compile my.p4 first: p4c-bm2-ss .* -o my.json my.p4"):
+        _files("my.p4")
     program.write_text("{}")
     fails("there is no P4Info beside .*my.json; write it with: p4c-bm2-ss --p4runtime-files .*my.p4info.txtpb")
     info = program.with_suffix(".p4info.txtpb")

@@ -117,10 +117,8 @@ def run_checks(
     found = list(_checks(address, spec, token, timeout_s, switch))
     done = {check.name: check.status for check in found}
     failed = next((name for name, status in done.items() if status is Status.FAILED), "")
-    return [
-        *found,
-        *(Check(name, Status.SKIPPED, f"{failed} has to be fixed first") for name in CHECKS if name not in done),
-    ]
+    found += [Check(name, Status.SKIPPED, f"{failed} has to be fixed first") for name in CHECKS if name not in done]
+    return sorted(found, key=lambda check: CHECKS.index(check.name))
 
 
 def _checks(address: str, spec: RankSpec | None, token: str | None, timeout_s: float, switch: str) -> Iterator[Check]:
@@ -135,6 +133,7 @@ def _checks(address: str, spec: RankSpec | None, token: str | None, timeout_s: f
         client = stack.enter_context(JobClient(address, security=security, token=token))
         yield (controller := _controller(client))
         if controller.status is Status.FAILED:
+            yield _ping(address.rpartition(":")[0], "controller")
             return
         if spec is None:
             try:
@@ -159,7 +158,7 @@ def _checks(address: str, spec: RankSpec | None, token: str | None, timeout_s: f
         yield (frames := _frames(ticket))
         if frames.status is Status.FAILED:
             return
-        yield _ping(ticket.switch_host)
+        yield _ping(ticket.switch_host, "switch")
         yield _buffers(ticket)
         yield from _collectives(address, client, spec, ticket, security, token, timeout_s, switch)
 
@@ -257,16 +256,18 @@ def _frames(ticket: JoinTicket) -> Check:
     return Check(FRAMES, Status.OK, text)
 
 
-def _ping(host: str) -> Check:
+def _ping(host: str, what: str) -> Check:
     try:
         answered = ping(host, PINGS, PING_S)
     except PermissionError:
         advice = "as root, or with net.ipv4.ping_group_range set, it could"
         return Check(PING, Status.SKIPPED, "this user may send no echo requests", advice)
     except OSError as error:
-        return Check(PING, Status.FAILED, f"no way to {host}: {error.strerror or error}", "fix the route to the switch")
+        return Check(
+            PING, Status.FAILED, f"no way to {host}: {error.strerror or error}", f"fix the route to the {what}"
+        )
     if not answered:
-        advice = "see that the switch runs, and that nothing on the way drops ICMP; without HELLO nothing works"
+        advice = f"see that the {what} runs, and that nothing on the way drops ICMP; without HELLO nothing works"
         return Check(PING, Status.WARNING, f"{host} answered none of {PINGS} echo requests", advice)
     return Check(PING, Status.OK, f"{host} answered {len(answered)} of {PINGS} in {_ms(min(answered))} at best")
 

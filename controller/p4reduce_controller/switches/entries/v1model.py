@@ -5,7 +5,7 @@ Only `admission` differs on Tofino (tofino.py).
 
 from __future__ import annotations
 
-from p4reduce_controller.config import SwitchConfig, mac_value
+from p4reduce_controller.config import SwitchConfig
 from p4reduce_controller.p4runtime.entries import MulticastGroup, TableEntry
 from p4reduce_controller.registry.hello import Address
 from p4reduce_controller.registry.job import Grant
@@ -17,9 +17,9 @@ _FIRST_PARENT_GROUP = 512
 
 def switch_address(switch: SwitchConfig, names: P4Names) -> list[TableEntry]:
     """The entries that make the switch answer for its own addresses, and drop what claims to come from them."""
-    own = {switch.ip_value: mac_value(switch.mac)}
+    own = {switch.ip_value: switch.mac_value}
     own.setdefault(switch.trunk_ip_value, switch.trunk_mac_value)
-    macs = sorted({mac_value(switch.mac), switch.trunk_mac_value})
+    macs = sorted({switch.mac_value, switch.trunk_mac_value})
     return [
         *(
             TableEntry(names.switch_address, {"target_ip": ip}, names.is_switch, {"mac": mac})
@@ -79,7 +79,7 @@ def place_of(job: int, address: Address, secret: int) -> dict[str, int]:
 
 def members(grant: Grant, switch: SwitchConfig, names: P4Names) -> list[TableEntry]:
     """The entries that address a frame to each child and to the parent; other switches know this one by its trunk."""
-    to_rank = {"src_mac": mac_value(switch.mac), "src_ip": switch.ip_value}
+    to_rank = {"src_mac": switch.mac_value, "src_ip": switch.ip_value}
     to_switch = {"src_mac": switch.trunk_mac_value, "src_ip": switch.trunk_ip_value}
     targets = [
         (bit, child.address, child.secret, to_switch if child.switch else to_rank)

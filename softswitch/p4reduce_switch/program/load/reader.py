@@ -43,7 +43,9 @@ def parse(config: bytes | str | dict[str, Any]) -> Place:
         try:
             config = json.loads(config)
         except ValueError as error:
-            raise InvalidProgramError(f"the pipeline configuration is not JSON: {shorten(str(error))}") from error
+            raise InvalidProgramError(
+                f"the pipeline configuration is not the JSON of p4c-bm2-ss: {shorten(str(error))}"
+            ) from error
         except RecursionError as error:
             raise UnsupportedConstructError("JSON nested deeper than Python's reader can") from error
     if not isinstance(config, dict):
