@@ -15,6 +15,7 @@ The data are scikit-learn's 1797 digits of 8 x 8 pixels, which come with the pac
 
 import argparse
 import gc
+import os
 
 import torch
 import torch.distributed as dist
@@ -40,7 +41,11 @@ def compressor(text):
 settings = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 settings.add_argument("--aggregation", choices=["gloo", "p4reduce"], default="gloo", help="what sums the gradients")
 settings.add_argument("--compressor", type=compressor, metavar="NAME", help="with p4reduce [default: none]")
-settings.add_argument("--job", help="one that `p4reduce job create` made; the backend is gloo then")
+settings.add_argument(
+    "--job",
+    default=os.environ.get("P4REDUCE_JOB"),
+    help="one that `p4reduce job create` made; the backend is gloo then [default: P4REDUCE_JOB]",
+)
 settings.add_argument("--seed", type=int, default=0, help="of the initial weights and the order of the data")
 settings.add_argument("--epochs", type=int, default=30)
 settings.add_argument("--batch", type=int, default=16, help="images a worker and step")

@@ -55,7 +55,7 @@ def test_a_tree_of_switches_with_one_address_for_workers() -> None:
     root, leaf = parse(TREE).switches
     assert (root.name, root.parent, root.uplink_port, root.flood) == ("root", None, None, None)
     assert (leaf.name, leaf.parent, leaf.uplink_port, leaf.flood) == ("leaf", "root", 9, (3,))
-    assert (root.address, root.mac) == (leaf.address, leaf.mac)
+    assert (root.address, root.mac_value) == (leaf.address, leaf.mac_value)
     assert (leaf.trunk_ip_value, leaf.trunk_mac_value) == (0x0AFF0002, 0x020000000102)
 
 

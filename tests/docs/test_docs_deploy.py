@@ -35,8 +35,6 @@ while [ $# -gt 1 ]; do cp "$1" "$MACHINES/${last%%:*}/${last#*:}"; shift; done
 """
 BYTES = 4 * 660 * 20_000
 """What the switch receives at least: of 4 ranks and 660 steps half of 9,802 float32. Blocks of zeros are not sent."""
-
-
 needs_bmv2 = pytest.mark.skipif(shutil.which("simple_switch_grpc") is None, reason="simple_switch_grpc is not on PATH")
 
 
@@ -48,14 +46,11 @@ class Command:
     """Whether it runs until it is stopped."""
 
 
-def section(heading: str) -> str:
-    return PAGE.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
-
-
 def commands(heading: str) -> list[Command]:
     """The commands of a section, in their order."""
     found, machines, runs = [], (), False
-    for block in re.findall(r"```sh\n(.*?)```", section(heading), re.DOTALL):
+    section = PAGE.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    for block in re.findall(r"```sh\n(.*?)```", section, re.DOTALL):
         for line in block.replace("\\\n", "").splitlines():
             if line.startswith("# "):
                 machines, runs = tuple(name for name in NAMES if re.search(rf"\b{name}\b", line)), "of its own" in line
@@ -151,9 +146,7 @@ def machines(tmp_path: Path) -> Iterator[dict[str, Machine]]:
         made = {}
         for number, (name, address) in enumerate(NAMES.items()):
             home = tmp_path / name
-            shutil.copytree(
-                ROOT, home / "p4reduce", ignore=lambda folder, names: LEFT_OUT if folder == str(ROOT) else ()
-            )
+            shutil.copytree(ROOT, home / "p4reduce", ignore=shutil.ignore_patterns(*LEFT_OUT))
             made[name] = Machine(name, network.add_namespace(f"namespace-{name}"), home, children)
             port = Interface(f"port{number}", wire, bridge="wire")
             network.add_veth(Interface("eth0", made[name].namespace, address=f"{address}/24"), port)

@@ -20,12 +20,15 @@ pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(MISSING), reason=f"not i
 
 
 def test_they_train(wide_system: System, torch_server: ForkServer, tmp_path: Path) -> None:
-    """train.py over gloo; diloco.py, which sums over the switch once in 20 steps, dense and compressed."""
+    """train.py over gloo, and compressed over the backend; diloco.py, which sums once in 20 steps, both."""
     command = str(find_script()), "--epochs", "1", "--batch", "64"
     (output,) = torch_server.launch(tmp_path, 1, *command, environment=os.environ, timeout_s=LIMIT_S)
     *steps, accuracy = output.splitlines()
     assert [line.partition(" loss ")[0] for line in steps] == ["step 10/22", "step 20/22", "step 22/22"]
     assert accuracy.startswith("test accuracy ") and accuracy.endswith(" %")
+    command = *command, "--aggregation", "p4reduce", "--compressor", "adacomp"
+    outputs = torch_server.launch(tmp_path, 2, *command, environment=environment(wide_system), timeout_s=LIMIT_S)
+    assert re.search(r"^test accuracy \d+\.\d+ %$", outputs[0], re.MULTILINE), outputs
     dense_bytes = 4 * 85_002  # parameters
     sums = 5
     limits = {(): (0.8 * sums * dense_bytes, 1.2 * sums * dense_bytes), ("--adacomp",): (0, dense_bytes)}

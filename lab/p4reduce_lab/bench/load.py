@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from p4reduce_contracts.wire import AGGREGATION_PORT, CONTRIBUTE, Frame, Geometry, internet_checksum, key_of, pack
 from p4reduce_contracts.wire.check import check_of
-from p4reduce_controller.config import SwitchConfig, mac_value
+from p4reduce_controller.config import SwitchConfig
 from p4reduce_controller.p4runtime.entries import TableEntry
 from p4reduce_controller.registry.hello import Address
 from p4reduce_controller.registry.job import Grant, rank_children
@@ -129,5 +129,5 @@ def headers(address: Address, switch: SwitchConfig, payload_bytes: int) -> bytes
     layout = struct.Struct(">BBHHHBBH4s4s")
     ip[7] = internet_checksum(layout.pack(*ip))
     udp = struct.pack(">HHHH", address.udp_port, AGGREGATION_PORT, 8 + payload_bytes, 0)
-    macs = mac_value(switch.mac).to_bytes(6, "big") + address.mac.to_bytes(6, "big")
+    macs = switch.mac_value.to_bytes(6, "big") + address.mac.to_bytes(6, "big")
     return macs + b"\x08\x00" + layout.pack(*ip) + udp

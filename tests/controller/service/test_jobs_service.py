@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from unittest.mock import Mock
 
 import grpc
 import pytest
@@ -239,21 +240,13 @@ def test_the_error_without_a_server_says_what_to_do() -> None:
 
 
 def test_the_error_without_a_route_says_so() -> None:
-    class Unavailable(grpc.RpcError):
-        def code(self) -> grpc.StatusCode:
-            return grpc.StatusCode.UNAVAILABLE
-
-        def details(self) -> str:
-            return "failed to connect to all addresses; last error: UNKNOWN: ipv4:10.0.0.1:9600: Network is unreachable"
-
-    def call(request: object, timeout: float) -> None:
-        raise Unavailable
-
+    nothing = grpc.aio.Metadata()
+    lost = grpc.aio.AioRpcError(grpc.StatusCode.UNAVAILABLE, nothing, nothing, "Network is unreachable")
     with (
         JobClient("127.0.0.1:1") as client,
         pytest.raises(ControllerUnreachableError, match="^no way to the controller"),
     ):
-        client._call(call, None)
+        client._call(Mock(side_effect=lost), None)
 
 
 def test_a_closed_client_is_an_error(running: Running) -> None:
