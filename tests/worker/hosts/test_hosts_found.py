@@ -8,8 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 import p4reduce
+from p4reduce.compressors import NoCompression
+from p4reduce.compressors.all_reduce import all_reduce_compressed
 from p4reduce.errors import CollectiveError, CollectiveTimeoutError
 from p4reduce.hosts import memory
 from p4reduce.hosts.find import host_key, hosts_enabled
@@ -137,7 +140,7 @@ def test_ranks_of_two_hosts_find_each_other_and_end(
         environment = {**os.environ, **of_test}
         outputs = torch_server.launch(tmp_path, 4, __file__, environment=environment, timeout_s=LIMIT_S)
         for output in outputs[:3]:
-            assert output.startswith("2 shards, same sum\n") and output.endswith("\nCollectiveError\n")
+            assert output.startswith("2 shards, same sum, same mean\n") and output.endswith("\nCollectiveError\n")
         assert [job.name for job in client.list_jobs().jobs] == ["hosts"]
 
 
@@ -150,7 +153,9 @@ def main() -> None:
     total = comm.all_reduce(numbers[rank].astype(np.float32))
     assert comm.hosts is not None and comm.hosts.plan is not None
     same = "same" if (total == np.sum(numbers, axis=0)).all() else "another"
-    print(f"{comm.hosts.plan.shards} shards, {same} sum", flush=True)
+    means = all_reduce_compressed(comm, NoCompression(), {"w": torch.from_numpy(numbers[rank]).float()})[0].means
+    mean = "same" if torch.equal(means["w"], torch.from_numpy(total / 4)) else "another"
+    print(f"{comm.hosts.plan.shards} shards, {same} sum, {mean} mean", flush=True)
     comm.barrier()
     if rank == 3:
         os._exit(0)

@@ -157,9 +157,9 @@ class HostSums:
         lost: Lost,
         stats: CollectiveStats,
     ) -> list[Any]:
-        """Return the sums of the segments of this shard's ranks, one of each host; see `Communicator`.
+        """Return the sums of the segments of this shard's ranks, one of each host of `group`; see `Communicator`.
 
-        `group`: the hosts. Raises PeerRefusedError where one of these ranks refused.
+        Raises PeerRefusedError where one of these ranks refused.
         """
         contribution = collectives.all_reduce_segments(group, segments, dense=False, name=name, agreement=agreement)
         blocks = contribution.blocks
@@ -182,27 +182,19 @@ class HostSums:
         self, contribution: Contribution, timeout_s: float, lost: Lost, stats: CollectiveStats
     ) -> Collective:
         """Take part in a collective of this shard's ranks, and add what it took to `stats`."""
-        assert self._connection is not None
-        own, slots = CollectiveStats(collectives=1), self._connection.slots_of(contribution.alike)
-        call = contribution.call(self._number, slots)
+        call, own = contribution.call(self._number), CollectiveStats(collectives=1)
         try:
-            return self._run(call, contribution.blocks, slots, timeout_s, lost, own, contribution.alike)
+            return self._run(call, contribution.blocks, timeout_s, lost, own, contribution.alike)
         finally:
             stats.add(own)
 
     def _run(
-        self,
-        call: Call,
-        blocks: Blocks,
-        slots: int,
-        timeout_s: float,
-        lost: Lost,
-        stats: CollectiveStats,
-        alike: Hashable,
+        self, call: Call, blocks: Blocks, timeout_s: float, lost: Lost, stats: CollectiveStats, alike: Hashable = None
     ) -> Collective:
         """Run a collective in the job of this shard. Its errors name the ranks of the communicator's job."""
         connection = self._connection
         assert connection is not None
+        slots = connection.slots_of(alike)
         try:
             collective = connection.run(call, blocks, slots, timeout_s, stats, lost, keep_words=False)
         except CollectiveTimeoutError as error:
@@ -237,8 +229,7 @@ class HostSums:
             agreed = np.where(data.nonzero, data.exponents, np.uint8(UNTOUCHED))
             data.sum_in_memory()
         else:
-            slots = self._connection.slots_of(None)
-            collective = self._run(call, data, slots, timeout_s, lost, stats, None)
+            collective = self._run(call, data, timeout_s, lost, stats)
             agreed, slots = collective.agreed_exponents, collective.slots
         self._memory.exponents(self._places)[first:last] = agreed
         return slots

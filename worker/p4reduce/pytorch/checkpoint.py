@@ -128,7 +128,7 @@ def _part(state: DDPState) -> _Part:
     compressor = mine["compressor"] or {}
     tensors = {kind: compressor.pop(kind, {}) for kind in _KEPT}
     if state.hosts is not None:
-        mine |= {"hosts": state.hosts.plan.hosts, "elements": state.elements_by_name()}
+        mine["hosts"] = state.hosts.plan.hosts
     text = json.dumps(mine, default=float).encode()
     return {**tensors, "rest": torch.frombuffer(bytearray(text), dtype=torch.uint8)}
 

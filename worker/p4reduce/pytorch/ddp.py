@@ -226,6 +226,8 @@ class DDPState:
             warn_of_first_moment(compressor)
         self.hosts = None if compressor is None else comm.find_hosts()
         """What adds the gradients of a host before they are compressed; None: nothing does."""
+        self._loaded: dict[str, int] = {}
+        """The elements of each parameter, by a checkpoint; its parts on the ranks of a host do not show them."""
         self.reports: list[BucketReport] = []
         """Of each bucket of the last backward pass with a compressor: wire forms and bytes."""
         self._after_pass: list[Callable[[PassReport], None]] = []
@@ -296,11 +298,8 @@ class DDPState:
         return {
             "skipped_steps": self.skipped_steps,
             "compressor": None if self.compressor is None else self.compressor.state_dict(),
+            "elements": self._loaded | {name: parameter.numel() for parameter, name in self._names.items()},
         }
-
-    def elements_by_name(self) -> dict[str, int]:
-        """Return the number of elements of each parameter that has a name by now."""
-        return {name: parameter.numel() for parameter, name in self._names.items()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what `state_dict` returned. All ranks must load the same step's state, between backward passes.
@@ -314,6 +313,7 @@ class DDPState:
             kind = "without a compressor" if saved is None else f"of {saved['compressor']}"
             raise ValueError(f"this is the state of a hook {kind}: give DDPState the same compressor")
         self.skipped_steps = int(state["skipped_steps"])
+        self._loaded = dict(state.get("elements", {}))  # earlier versions saved none
 
     def wait(self) -> None:
         """Return when the buckets handed in so far are done; raise what went wrong with one of them."""
