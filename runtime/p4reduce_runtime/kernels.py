@@ -216,7 +216,7 @@ def warm_in_background() -> Iterator[None]:
 
     The switch and the controller do so, for the workers of their machine.
     """
-    script = "import os; from p4reduce_runtime import kernels; os.nice(10); list(kernels.warm())"
+    script = "import os; from p4reduce_runtime import kernels; os.nice(5); list(kernels.warm())"
     command = [sys.executable, "-P", "-c", script]
     quiet = subprocess.DEVNULL
     with contextlib.ExitStack() as stack:

@@ -182,6 +182,9 @@ WORKER_CORRUPT_FRAMES: Final = Metric(
 WORKER_MALFORMED_FRAMES: Final = Metric(
     "p4reduce_worker_malformed_frames_total", "frames", "Datagrams that are no frames, or contradict what was agreed."
 )
+WORKER_DENSE_BYTES: Final = Metric(
+    "p4reduce_worker_dense_bytes_total", "bytes", "Of the tensors, before zeros are left out and numbers are packed."
+)
 WORKER_ROUND_TRIP: Final = Metric(
     "p4reduce_worker_round_trip_seconds", "seconds", "Smoothed time to an answer of a frame sent once; 0 before one."
 )

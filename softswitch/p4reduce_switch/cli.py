@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sysconfig
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -78,8 +79,13 @@ def run(**options: Any) -> None:
     from p4reduce_switch.run import SwitchError, SwitchOptions, run_switch
 
     try:
-        with warm_in_background():
-            run_switch(SwitchOptions(**options), ready=click.echo)
+        with ExitStack() as stack:
+
+            def ready(line: str) -> None:
+                click.echo(line)
+                stack.enter_context(warm_in_background())
+
+            run_switch(SwitchOptions(**options), ready)
     except SwitchError as error:
         raise click.ClickException(one_line(error)) from error
 

@@ -106,7 +106,7 @@ def test_resets_by_cause_and_refusals_by_reason(running: Running, client: JobCli
     form(running, client, "train", 1)
     client.remove_job("train")
     with pytest.raises(UnknownJobError):
-        client.get_job("train")
+        client.get_job("other")
     found = scrape(running)
     resets = {labels[0]: value for (name, labels), value in found.items() if name == metrics.RESETS.name}
     assert resets == {"rank left": 1, "rank silent": 1, "job removed": 1}

@@ -26,7 +26,7 @@ class LocalShards:
         self.full = full
         self.removed = 0
 
-    def create(self, count: int, world_size: int, slots: int, *, private: bool) -> list[ShardJob]:
+    def create(self, job: str, count: int, world_size: int, slots: int, *, private: bool) -> list[ShardJob]:
         if self.full:
             raise SwitchFullError("the switch has no free slots")
         names = [f"{secrets.token_hex(6)}-{shard}" for shard in range(count)]

@@ -16,6 +16,7 @@ class MemoryJobStore:
 
     def __init__(self) -> None:
         self.texts: dict[str, str] = {}
+        self.ended_texts: dict[str, str] = {}
         self.epochs = itertools.count(1)
         self.failing = False
 
@@ -27,9 +28,17 @@ class MemoryJobStore:
         self._check()
         self.texts[job.name] = saved.to_text(job)
 
-    def delete(self, name: str) -> None:
+    def end(self, job: Job) -> None:
         self._check()
-        del self.texts[name]
+        del self.texts[job.name]
+        self.ended_texts[job.name] = saved.to_text(job.as_ended())
+
+    def save_ended(self, job: Job) -> None:
+        self._check()
+        self.ended_texts[job.name] = saved.to_text(job.as_ended())
+
+    def ended(self, name: str = "") -> list[tuple[float, Job]]:
+        return [(1.0, saved.from_text(text)) for key, text in self.ended_texts.items() if name in ("", key)]
 
     def jobs(self) -> list[Job]:
         return [saved.from_text(text) for _, text in sorted(self.texts.items())]

@@ -48,6 +48,12 @@ class Contribution:
         return results[0] if self.single else results
 
     @property
+    def dense_bytes(self) -> int:
+        """The bytes of the tensors that this rank sends, before zeros are left out and numbers are packed."""
+        sums = self.kind is Kind.ALL_REDUCE
+        return sum(part.values.nbytes for part in self.blocks.parts if sums or part.nonzero.any())
+
+    @property
     def alike(self) -> Hashable:
         """What later calls like this one have in common with it."""
         return int(self.kind), int(self.codec), self.detail, self.elements, self.layout

@@ -131,6 +131,12 @@ class Communicator:
         """Collectives begun; those that a reset has interrupted count again when they are repeated."""
         self.stats = CollectiveStats()
         """What all collectives so far have sent, received and repeated."""
+        self.collective_s = 0.0
+        """Seconds spent in them."""
+        self.summary = False
+        """Whether `close` logs on rank 0 what was done."""
+        self.count_over_gloo: Callable[[], int] = int
+        """Returns how many collectives went over gloo; a process group sets it."""
         self._last: tuple[Call, float, CollectiveStats, tuple[int, ...], int] | None = None
         """Of the last finished collective; `last` makes a report of it."""
         self._clock = clock
@@ -363,6 +369,7 @@ class Communicator:
         alike = contribution.alike if number is None and hosts is None else None
         if number is None:
             self.operations += 1
+            stats.dense_bytes = contribution.dense_bytes
         slots = connection.slots_of(alike)
         call = contribution.call(self.operations - 1 if number is None else number, slots)
         begun = self._clock()
@@ -392,6 +399,7 @@ class Communicator:
         finally:
             self._over_hosts = False
             self.stats.add(stats)
+            self.collective_s += self._clock() - begun
         union_blocks = connection.finished(collective, blocks, slots, alike)
         if summed is not None:
             union_blocks = union_of(contribution.blocks, summed.agreed_exponents)
@@ -549,22 +557,42 @@ class Communicator:
         with self._closing:
             if isinstance(self._failure, CommunicatorClosedError):
                 return
+            finished = False
             try:
                 if wait and self._can_recover_from(self._failure):
                     with contextlib.suppress(P4ReduceError):
                         self._run(lambda: collectives.no_blocks(Kind.CLOSE), CLOSE_TIMEOUT_S)
+                        finished = True
             finally:
                 self.fail(CommunicatorClosedError("this communicator was closed; join the job again"))
                 if self.recovery is not None:
                     self.recovery.cancel()
                 if self.membership is not None:
-                    self.membership.leave()
+                    self.membership.leave(finished=finished)
                 if self.queue.drain(_INTERRUPT_S) and not self._connection.running:
                     self._connection.close_channel()
                 self.transport.close()
                 if self.hosts is not None:
-                    self.hosts.close()
+                    self.hosts.close(finished=finished)
                 self.at_close()
+                self._say_summary()
+
+    def _say_summary(self) -> None:
+        """Log on rank 0 what this communicator has done."""
+        counted = self.stats
+        if self.rank or not self.summary or not counted.collectives:
+            return
+        event(
+            _log,
+            logging.INFO,
+            "job summary",
+            job=self.lease.name,
+            over_switch=counted.collectives,
+            over_gloo=self.count_over_gloo(),
+            sent_bytes=counted.bytes_up,
+            saved_bytes=counted.dense_bytes - counted.bytes_up,
+            collective_s=round(self.collective_s, 3),
+        )
 
     def __enter__(self) -> Communicator:
         return self

@@ -11,7 +11,10 @@ from typing import TYPE_CHECKING, Final
 
 from p4reduce.communicator import Communicator
 from p4reduce.errors import CollectiveError, ControllerLostError, JobResetError
+from p4reduce.stats import CollectiveStats
+from p4reduce_contracts.jobs.answers import Usage
 from p4reduce_contracts.jobs.lease import Lease
+from p4reduce_contracts.jobs.reasons import is_normal_end
 from p4reduce_runtime.logs import event
 
 if TYPE_CHECKING:
@@ -26,11 +29,14 @@ LEAVE_TIMEOUT_S: Final = 1.0
 class Heartbeat:
     """Renews a membership on a thread, and detects its end."""
 
-    def __init__(self, client: JobClient, nonce: int, lease: Lease) -> None:
+    def __init__(self, client: JobClient, nonce: int, lease: Lease, reported: CollectiveStats | None = None) -> None:
+        """`reported`: what the controller knows of earlier epochs."""
         self._client = client
         self.nonce = nonce
         """With which this rank joined."""
         self._lease = lease
+        self._before = self.reported = reported or CollectiveStats()
+        """`reported`: what the controller has been told of the communicator's counts."""
         self._stop = threading.Event()
         self._failure: CollectiveError | None = None
         self._communicator: weakref.ref[Communicator] | None = None
@@ -46,15 +52,18 @@ class Heartbeat:
         """Report what this communicator waits for in each heartbeat. The reference to it is weak."""
         self._communicator = weakref.ref(communicator)
 
-    def leave(self) -> None:
-        """Stop the heartbeat and leave the job; a controller that does not answer soon is no error."""
+    def leave(self, *, finished: bool = False) -> None:
+        """Stop the heartbeat and leave the job; a controller that does not answer soon is no error.
+
+        `finished`: all ranks have agreed on the end of the job.
+        """
         if self._stop.is_set():
             return
         self._stop.set()
         event(_log, logging.INFO, "job left", job=self._lease.name, rank=self._lease.rank)
         self._client.timeout_s = min(self._client.timeout_s, LEAVE_TIMEOUT_S)
         with contextlib.suppress(Exception):
-            self._client.leave(self.nonce)
+            self._client.leave(self.nonce, usage=self._usage()[1], finished=finished)
         self._end()
 
     def abandon(self) -> None:
@@ -71,12 +80,19 @@ class Heartbeat:
     def leave_at_once(self, timeout_s: float) -> None:
         """Leave the job without waiting for the threads, for a process that ends now."""
         with contextlib.suppress(Exception):
-            self._client.leave(self.nonce, timeout_s)
+            self._client.leave(self.nonce, timeout_s, usage=self._usage()[1])
 
     def _reset(self, reason: str) -> None:
         if self._failure is None:
             self._failure = JobResetError(reason)
-            event(_log, logging.INFO, "job reset", job=self._lease.name, rank=self._lease.rank, cause=reason)
+            what = "job finished" if is_normal_end(reason) else "job reset"
+            event(_log, logging.INFO, what, job=self._lease.name, rank=self._lease.rank, cause=reason)
+
+    def _usage(self) -> tuple[CollectiveStats, Usage]:
+        """Return what the communicator has counted so far, and of that what it did in this membership."""
+        comm = None if self._communicator is None else self._communicator()
+        counted = self.reported if comm is None else comm.stats.copy()
+        return counted, (counted - self._before).usage()
 
     def _beat(self) -> None:
         from p4reduce_contracts.jobs.client import JobServiceError, MemberResetError, UnknownJobError
@@ -85,8 +101,10 @@ class Heartbeat:
         while self._failure is None and not self._stop.wait(self._lease.heartbeat_interval_s):
             try:
                 comm = None if self._communicator is None else self._communicator()
-                reason = self._client.heartbeat(self.nonce, None if comm is None else comm.waiting())
+                counted, usage = self._usage()
+                reason = self._client.heartbeat(self.nonce, None if comm is None else comm.waiting(), usage)
                 del comm
+                self.reported = counted
                 answered = time.monotonic()
                 if reason is not None:
                     self._reset(reason)

@@ -18,20 +18,21 @@ from p4reduce.codecs import arrays
 from p4reduce.communicator import Communicator
 from p4reduce.errors import CommunicatorClosedError, GeometryMismatchError, JoinError
 from p4reduce.heartbeat import LEAVE_TIMEOUT_S, Heartbeat
-from p4reduce.hosts.find import Hosts, ShardJob, hosts_enabled
+from p4reduce.hosts.find import Hosts, ShardJob, host_name, hosts_enabled
 from p4reduce.membership import EpochMembership
 from p4reduce.protocol.channel import load_pump
 from p4reduce.protocol.collective import load_kernels
 from p4reduce.rank_metrics import RankMetrics, address_of
 from p4reduce.rejoin import Rejoin
 from p4reduce.sigterm import LEAVE_S, on_sigterm
+from p4reduce.stats import CollectiveStats
 from p4reduce.timeouts import DEFAULT_TIMEOUT_S, Timeout, timeout_seconds
 from p4reduce.transport import Transport, UdpTransport
 from p4reduce_contracts.jobs import DEFAULT_CONTROLLER
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.wire import pack_hello
 from p4reduce_runtime.logs import event
-from p4reduce_runtime.settings import ConfigError
+from p4reduce_runtime.settings import ConfigError, is_on
 
 if TYPE_CHECKING:
     from p4reduce_contracts.jobs.answers import JobInfo, JoinTicket
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+SUMMARY_VARIABLE: Final = "P4REDUCE_SUMMARY"
 _RETRY_S: Final = 0.5
 _SAY_EVERY_S: Final = 5.0
 """How often join() says what it waits for."""
@@ -81,7 +83,8 @@ def join(
     `insecure` (else: P4REDUCE_INSECURE, 0 or 1) allows beyond loopback a controller without TLS, and
     `metrics`, which are HTTP without authentication. `switch` (else: P4REDUCE_SWITCH) is the name of the switch that
     this rank sends to, where the controller has several with different addresses; ranks may give different ones.
-    The communicator is closed at the end of the interpreter, if not before.
+    The communicator is closed at the end of the interpreter, if not before. Rank 0 then logs, at level INFO, what was
+    sent and saved; P4REDUCE_SUMMARY=off ends that.
     Raises JoinError, whose message says what to change.
     """
     from p4reduce_runtime.security import insecure_from_environment
@@ -95,7 +98,7 @@ def join(
         raise JoinError(f"window is {window}; a collective uses 1 slot or more")
     try:
         insecure = insecure or insecure_from_environment(os.environ)
-        share = hosts_enabled(os.environ)
+        share, summary = hosts_enabled(os.environ), is_on(SUMMARY_VARIABLE, os.environ)
     except ConfigError as error:
         raise JoinError(str(error)) from error
     environment = os.environ
@@ -143,6 +146,7 @@ def join(
         comm.recovery = Rejoin(joiner, timeout_s)
     elif world_size > 1 and share:
         comm.hosts = Hosts(_ShardJobs(joiner), window)
+    comm.summary = summary
     joiner.attach(comm)
     if counted is not None:
         counted.attach(comm)
@@ -190,9 +194,10 @@ class _Joiner:
 
     def join(self, timeout_s: float) -> EpochMembership:
         """Join the job's next epoch. Raises JoinError."""
-        former = 0
+        former, reported = 0, CollectiveStats()
         if self._heartbeat is not None:
             self._heartbeat.abandon()
+            reported = self._heartbeat.reported
             former = self._heartbeat.nonce  # a controller that was away for long still counts it as a member
         patience = Patience(self._rank, f"join job {self._job!r}", timeout_s)
         client = self._dial(patience)
@@ -202,6 +207,7 @@ class _Joiner:
                 *(self._job, self._rank, self._world_size, run_id(os.environ)),
                 former=former,
                 switch=self._switch,
+                host=host_name(os.environ),
             )
             lease, transport, nonce = _admit(client, join, patience, persistent=self._persistent)
         except BaseException:
@@ -209,7 +215,7 @@ class _Joiner:
             raise
         finally:
             self._client = None
-        self._heartbeat = Heartbeat(client, nonce, lease)
+        self._heartbeat = Heartbeat(client, nonce, lease, reported)
         _leave_at_exit(self._heartbeat)
         self._attach_heartbeat()
         return EpochMembership(lease, transport, self._heartbeat)
@@ -266,17 +272,19 @@ class _ShardJobs:
         self._joiner = joiner
         self._made: list[JobInfo] = []
 
-    def create(self, count: int, world_size: int, slots: int, *, private: bool) -> list[ShardJob]:
-        """Make `count` jobs; of `slots` each, or what is free."""
+    def create(self, job: str, count: int, world_size: int, slots: int, *, private: bool) -> list[ShardJob]:
+        """Make `count` jobs for shards of `job`; of `slots` each, or what is free."""
         with self._joiner.dial() as client:
             slots = min(slots, client.list_jobs().free_slots // count)
             if not slots:
                 raise JoinError("the switch has no free slots")
             name = f"shard-{secrets.token_hex(6)}"
             for shard in range(count):
-                job = client.create_job(f"{name}-{shard}", world_size, slots, private=private, ephemeral=True)
-                self._made.append(job)
-            return [ShardJob(job.name, job.member_token) for job in self._made]
+                made = client.create_job(
+                    f"{name}-{shard}", world_size, slots, private=private, ephemeral=True, part_of=job
+                )
+                self._made.append(made)
+            return [ShardJob(made.name, made.member_token) for made in self._made]
 
     def remove(self) -> None:
         """Remove those that this rank has made."""

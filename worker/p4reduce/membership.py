@@ -16,8 +16,8 @@ class Membership(Protocol):
         """Return why the job can no longer be used; None while it can."""
         ...
 
-    def leave(self) -> None:
-        """Leave the job; does not raise."""
+    def leave(self, *, finished: bool = False) -> None:
+        """Leave the job; does not raise. `finished`: all ranks have agreed on its end."""
         ...
 
 
@@ -28,8 +28,8 @@ class EpochMembership(NamedTuple):
     transport: Transport
     membership: Membership | None
 
-    def release(self) -> None:
-        """Leave the epoch and close the transport."""
+    def release(self, *, finished: bool = False) -> None:
+        """Leave the epoch and close the transport; `finished` as in `leave`."""
         self.transport.close()
         if self.membership is not None:
-            self.membership.leave()
+            self.membership.leave(finished=finished)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Final
 
+from p4reduce_contracts.jobs.answers import Usage
 from p4reduce_runtime import metrics
 
 _METRICS: Final[Mapping[str, metrics.Metric]] = {
@@ -24,6 +25,7 @@ _METRICS: Final[Mapping[str, metrics.Metric]] = {
     "stale": metrics.WORKER_STALE_FRAMES,
     "foreign": metrics.WORKER_FOREIGN_FRAMES,
     "corrupt": metrics.WORKER_CORRUPT_FRAMES,
+    "dense_bytes": metrics.WORKER_DENSE_BYTES,
     "malformed": metrics.WORKER_MALFORMED_FRAMES,
 }
 
@@ -58,6 +60,8 @@ class CollectiveStats:
     """Frames of another job, epoch, secret or type, ignored."""
     corrupt: int = 0
     """RESULTs whose check word was wrong, ignored like lost ones."""
+    dense_bytes: int = 0
+    """Bytes of the tensors that this rank gave: what it would send of all blocks, in the tensors' own types."""
     malformed: int = 0
     """Datagrams that are not frames, or RESULTs that contradict what was agreed, ignored."""
 
@@ -72,6 +76,10 @@ class CollectiveStats:
     def __sub__(self, earlier: CollectiveStats) -> CollectiveStats:
         """Return what happened since `earlier`, a copy taken before."""
         return CollectiveStats(**{f.name: getattr(self, f.name) - getattr(earlier, f.name) for f in fields(self)})
+
+    def usage(self) -> Usage:
+        """Return what the controller keeps of it."""
+        return Usage(self.collectives, self.bytes_up, self.bytes_down, self.retransmissions)
 
     def as_metrics(self) -> dict[str, float]:
         """Return the counts by the names in `p4reduce_runtime.metrics`."""

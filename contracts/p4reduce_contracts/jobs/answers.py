@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated
 
 from msgspec import Meta
@@ -48,6 +48,19 @@ class WaitingSlot:
 
 
 @dataclass(frozen=True)
+class Usage:
+    """What a rank has counted since it joined, or all ranks of a job; `collectives` are then those of rank 0.
+
+    Bytes are those on the wire.
+    """
+
+    collectives: Annotated[int, Meta(ge=0)] = 0
+    bytes_up: Annotated[int, Meta(ge=0)] = 0
+    bytes_down: Annotated[int, Meta(ge=0)] = 0
+    retransmissions: Annotated[int, Meta(ge=0)] = 0
+
+
+@dataclass(frozen=True)
 class MemberInfo:
     """One joined rank; host and switch are "" and the ports are 0 until its HELLO has arrived at the switch.
 
@@ -75,6 +88,10 @@ class JobInfo:
     `tree` is the job's switches, the root first; () while FORMING.
 
     `lane_bits` 0: the workers choose the narrowest lanes. `lane_bound`: the largest |t| a rank may send in one.
+
+    `hosts` has a name for each rank, "" where it is not known, `resets` how often the job was reset by cause, and
+    `shards` the jobs that sum parts of its tensors; `part_of` is such a job's own. `created` and `ended` are seconds
+    since 1970; `ended` is 0 unless `state` is "ENDED", `created` of a job of an earlier version.
     """
 
     name: str
@@ -95,6 +112,22 @@ class JobInfo:
     owner_token: str = ""
     member_token: str = ""
     tree: tuple[Level, ...] = ()
+    usage: Usage = Usage()
+    hosts: tuple[str, ...] = ()
+    resets: dict[str, int] = field(default_factory=dict)
+    part_of: str = ""
+    shards: tuple[JobInfo, ...] = ()
+    created: float = 0.0
+    ended: float = 0.0
+
+    @property
+    def ranks_by_host(self) -> dict[str, list[int]]:
+        """The ranks of each host whose name is known."""
+        found: dict[str, list[int]] = {}
+        for rank, host in enumerate(self.hosts):
+            if host:
+                found.setdefault(host, []).append(rank)
+        return found
 
 
 @dataclass(frozen=True)
@@ -130,6 +163,10 @@ class JobStats:
     switch: str = ""
     parent_answers: Count = Count()
     """RESULT and PENDING from the switch above."""
+    part_of: str = ""
+    """The job whose shard this one sums."""
+    hosts: int = 0
+    """How many hosts its ranks are on; 0: not known."""
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 
 from p4reduce_contracts.jobs import DEFAULT_CONTROLLER, jobs_pb2, jobs_pb2_grpc
-from p4reduce_contracts.jobs.answers import JobInfo, JobList, JoinTicket, Stats, SwitchInfo, WaitingSlot
+from p4reduce_contracts.jobs.answers import JobInfo, JobList, JoinTicket, Stats, SwitchInfo, Usage, WaitingSlot
 from p4reduce_contracts.jobs.errors import (
     NAME_KEY,
     ControllerUnreachableError,
@@ -132,13 +132,14 @@ class JobClient:
         lane_bound: int = 1,
         private: bool = False,
         ephemeral: bool = False,
+        part_of: str = "",
     ) -> JobInfo:
         """Create a job of `world_size` ranks. `slots` None takes what is free, at most 128.
 
         `lane_bits` 0 lets the workers choose the narrowest lanes; `lane_bound` is the largest |t| a rank may send.
         A `private` job has tokens, which only this answer holds; over TLS every job has.
         An `ephemeral` job is removed when it has had no member for the controller's `heartbeat_timeout_s`, or never one
-        for 5 minutes: for a launch that makes a job for itself.
+        for 5 minutes: for a launch that makes a job for itself. `part_of` is the job whose shard this one sums.
         """
         _whole("world size", world_size)
         if slots is not None and _whole("slots", slots) == 0:
@@ -153,16 +154,17 @@ class JobClient:
             lane_bound=lane_bound,
             private=private,
             ephemeral=ephemeral,
+            part_of=part_of,
         )
         return _job(self._call(self._stub.CreateJob, request))
 
-    def list_jobs(self) -> JobList:
-        """Return all jobs, and the number of free slots."""
-        answer = self._call(self._stub.ListJobs, jobs_pb2.ListJobsRequest())
+    def list_jobs(self, *, ended: bool = False) -> JobList:
+        """Return all jobs, or those that have `ended`, the last one first, and the number of free slots."""
+        answer = self._call(self._stub.ListJobs, jobs_pb2.ListJobsRequest(ended=ended))
         return _convert(answer, JobList, jobs=tuple(map(_job, answer.jobs)))
 
     def get_job(self, name: str) -> JobInfo:
-        """Return a job with its members."""
+        """Return a job with its members, or the last one of that name that has ended."""
         return _job(self._call(self._stub.GetJob, jobs_pb2.GetJobRequest(name=name, token=self._token)))
 
     def remove_job(self, name: str) -> None:
@@ -170,13 +172,22 @@ class JobClient:
         self._call(self._stub.RemoveJob, jobs_pb2.RemoveJobRequest(name=name, token=self._token))
 
     def join(
-        self, job: str, rank: int, world_size: int, run_id: str = "", *, former: int = 0, switch: str = ""
+        self,
+        job: str,
+        rank: int,
+        world_size: int,
+        run_id: str = "",
+        *,
+        former: int = 0,
+        switch: str = "",
+        host: str = "",
     ) -> JoinTicket:
         """Join `job` as `rank` of the launch `run_id`.
 
         Raises PlaceTakenError while the job has members of another launch, or another worker has the rank. `former` is
         the nonce with which this worker joined before: it may join again before its rank is free, which resets the
-        job. `switch` names the switch that the worker sends to, "": the one address that all have for workers.
+        job. `switch` names the switch that the worker sends to, "": the one address that all have for workers,
+        and `host` the worker's host, for `job show`.
         Then send HELLO with the ticket's nonce to the switch, repeatedly while `wait_lease` waits.
         """
         request = jobs_pb2.JoinRequest(
@@ -187,6 +198,7 @@ class JobClient:
             token=self._token,
             former=former,
             switch=switch,
+            host=host,
         )
         answer = self._call(self._stub.Join, request)
         return _convert(answer, JoinTicket, job=job, rank=rank, world_size=world_size)
@@ -206,14 +218,16 @@ class JobClient:
             )
         return _convert(answer, Lease, levels=_levels(answer.levels))
 
-    def heartbeat(self, nonce: int, slot_wait: WaitingSlot | None = None) -> str | None:
-        """Send a heartbeat, and what this member waits for.
+    def heartbeat(self, nonce: int, slot_wait: WaitingSlot | None = None, usage: Usage | None = None) -> str | None:
+        """Send a heartbeat, what this member waits for, and what it has counted since it joined.
 
         Return why the lease is void, so that the member must join again; None while it is good.
         """
         request = jobs_pb2.HeartbeatRequest(nonce=nonce)
         if slot_wait is not None:
             request.slot_wait.CopyFrom(jobs_pb2.WaitingSlot(**asdict(slot_wait)))
+        if usage is not None:
+            request.usage.CopyFrom(jobs_pb2.Usage(**asdict(usage)))
         reply = self._call(self._stub.Heartbeat, request)
         return reply.reason if reply.reset else None
 
@@ -224,9 +238,22 @@ class JobClient:
         """
         return Watch(lambda: self._stub.Watch(jobs_pb2.WatchRequest(nonce=nonce)), on_reset)
 
-    def leave(self, nonce: int, timeout_s: float | None = None) -> None:
-        """Take this member out of its job. Leaving twice, or after a reset, is no error."""
-        self._call(self._stub.Leave, jobs_pb2.LeaveRequest(nonce=nonce), timeout_s)
+    def leave(
+        self,
+        nonce: int,
+        timeout_s: float | None = None,
+        *,
+        usage: Usage | None = None,
+        finished: bool = False,
+    ) -> None:
+        """Take this member out of its job. Leaving twice, or after a reset, is no error.
+
+        `usage`: what it has counted since it joined. `finished`: all ranks have agreed on the end.
+        """
+        request = jobs_pb2.LeaveRequest(nonce=nonce, finished=finished)
+        if usage is not None:
+            request.usage.CopyFrom(jobs_pb2.Usage(**asdict(usage)))
+        self._call(self._stub.Leave, request, timeout_s)
 
     def stats(self, job: str | None = None) -> Stats:
         """Return the switches' counters of one job (or of all) and their drops by reason.
@@ -297,7 +324,8 @@ def _whole(what: str, value: int) -> int:
 
 
 def _job(answer: Any) -> JobInfo:
-    return _convert(answer, JobInfo, tree=_levels(answer.tree), **_texts(answer, "last_reset"))
+    shards = tuple(map(_job, answer.shards))
+    return _convert(answer, JobInfo, tree=_levels(answer.tree), shards=shards, **_texts(answer, "last_reset"))
 
 
 def _levels(answer: Iterable[Any]) -> list[Level]:

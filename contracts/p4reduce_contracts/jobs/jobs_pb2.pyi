@@ -11,9 +11,23 @@ class JobState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     JOB_STATE_UNSPECIFIED: _ClassVar[JobState]
     FORMING: _ClassVar[JobState]
     ACTIVE: _ClassVar[JobState]
+    ENDED: _ClassVar[JobState]
 JOB_STATE_UNSPECIFIED: JobState
 FORMING: JobState
 ACTIVE: JobState
+ENDED: JobState
+
+class Usage(_message.Message):
+    __slots__ = ("collectives", "bytes_up", "bytes_down", "retransmissions")
+    COLLECTIVES_FIELD_NUMBER: _ClassVar[int]
+    BYTES_UP_FIELD_NUMBER: _ClassVar[int]
+    BYTES_DOWN_FIELD_NUMBER: _ClassVar[int]
+    RETRANSMISSIONS_FIELD_NUMBER: _ClassVar[int]
+    collectives: int
+    bytes_up: int
+    bytes_down: int
+    retransmissions: int
+    def __init__(self, collectives: _Optional[int] = ..., bytes_up: _Optional[int] = ..., bytes_down: _Optional[int] = ..., retransmissions: _Optional[int] = ...) -> None: ...
 
 class Member(_message.Message):
     __slots__ = ("rank", "host", "port", "ingress_port", "mac", "silent_s", "slot_wait", "switch")
@@ -68,7 +82,14 @@ class Child(_message.Message):
     def __init__(self, ranks: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Job(_message.Message):
-    __slots__ = ("name", "id", "world_size", "first_slot", "slots", "state", "epoch", "members", "last_reset", "lane_bits", "lane_bound", "run_id", "private", "owner_token", "member_token", "hidden", "ephemeral", "tree")
+    __slots__ = ("name", "id", "world_size", "first_slot", "slots", "state", "epoch", "members", "last_reset", "lane_bits", "lane_bound", "run_id", "private", "owner_token", "member_token", "hidden", "ephemeral", "tree", "usage", "hosts", "resets", "part_of", "shards", "created", "ended")
+    class ResetsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
     NAME_FIELD_NUMBER: _ClassVar[int]
     ID_FIELD_NUMBER: _ClassVar[int]
     WORLD_SIZE_FIELD_NUMBER: _ClassVar[int]
@@ -87,6 +108,13 @@ class Job(_message.Message):
     HIDDEN_FIELD_NUMBER: _ClassVar[int]
     EPHEMERAL_FIELD_NUMBER: _ClassVar[int]
     TREE_FIELD_NUMBER: _ClassVar[int]
+    USAGE_FIELD_NUMBER: _ClassVar[int]
+    HOSTS_FIELD_NUMBER: _ClassVar[int]
+    RESETS_FIELD_NUMBER: _ClassVar[int]
+    PART_OF_FIELD_NUMBER: _ClassVar[int]
+    SHARDS_FIELD_NUMBER: _ClassVar[int]
+    CREATED_FIELD_NUMBER: _ClassVar[int]
+    ENDED_FIELD_NUMBER: _ClassVar[int]
     name: str
     id: int
     world_size: int
@@ -105,10 +133,17 @@ class Job(_message.Message):
     hidden: bool
     ephemeral: bool
     tree: _containers.RepeatedCompositeFieldContainer[Level]
-    def __init__(self, name: _Optional[str] = ..., id: _Optional[int] = ..., world_size: _Optional[int] = ..., first_slot: _Optional[int] = ..., slots: _Optional[int] = ..., state: _Optional[_Union[JobState, str]] = ..., epoch: _Optional[int] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., last_reset: _Optional[str] = ..., lane_bits: _Optional[int] = ..., lane_bound: _Optional[int] = ..., run_id: _Optional[str] = ..., private: bool = ..., owner_token: _Optional[str] = ..., member_token: _Optional[str] = ..., hidden: bool = ..., ephemeral: bool = ..., tree: _Optional[_Iterable[_Union[Level, _Mapping]]] = ...) -> None: ...
+    usage: Usage
+    hosts: _containers.RepeatedScalarFieldContainer[str]
+    resets: _containers.ScalarMap[str, int]
+    part_of: str
+    shards: _containers.RepeatedCompositeFieldContainer[Job]
+    created: float
+    ended: float
+    def __init__(self, name: _Optional[str] = ..., id: _Optional[int] = ..., world_size: _Optional[int] = ..., first_slot: _Optional[int] = ..., slots: _Optional[int] = ..., state: _Optional[_Union[JobState, str]] = ..., epoch: _Optional[int] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., last_reset: _Optional[str] = ..., lane_bits: _Optional[int] = ..., lane_bound: _Optional[int] = ..., run_id: _Optional[str] = ..., private: bool = ..., owner_token: _Optional[str] = ..., member_token: _Optional[str] = ..., hidden: bool = ..., ephemeral: bool = ..., tree: _Optional[_Iterable[_Union[Level, _Mapping]]] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ..., hosts: _Optional[_Iterable[str]] = ..., resets: _Optional[_Mapping[str, int]] = ..., part_of: _Optional[str] = ..., shards: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., created: _Optional[float] = ..., ended: _Optional[float] = ...) -> None: ...
 
 class CreateJobRequest(_message.Message):
-    __slots__ = ("name", "world_size", "slots", "lane_bits", "lane_bound", "private", "ephemeral")
+    __slots__ = ("name", "world_size", "slots", "lane_bits", "lane_bound", "private", "ephemeral", "part_of")
     NAME_FIELD_NUMBER: _ClassVar[int]
     WORLD_SIZE_FIELD_NUMBER: _ClassVar[int]
     SLOTS_FIELD_NUMBER: _ClassVar[int]
@@ -116,6 +151,7 @@ class CreateJobRequest(_message.Message):
     LANE_BOUND_FIELD_NUMBER: _ClassVar[int]
     PRIVATE_FIELD_NUMBER: _ClassVar[int]
     EPHEMERAL_FIELD_NUMBER: _ClassVar[int]
+    PART_OF_FIELD_NUMBER: _ClassVar[int]
     name: str
     world_size: int
     slots: int
@@ -123,11 +159,14 @@ class CreateJobRequest(_message.Message):
     lane_bound: int
     private: bool
     ephemeral: bool
-    def __init__(self, name: _Optional[str] = ..., world_size: _Optional[int] = ..., slots: _Optional[int] = ..., lane_bits: _Optional[int] = ..., lane_bound: _Optional[int] = ..., private: bool = ..., ephemeral: bool = ...) -> None: ...
+    part_of: str
+    def __init__(self, name: _Optional[str] = ..., world_size: _Optional[int] = ..., slots: _Optional[int] = ..., lane_bits: _Optional[int] = ..., lane_bound: _Optional[int] = ..., private: bool = ..., ephemeral: bool = ..., part_of: _Optional[str] = ...) -> None: ...
 
 class ListJobsRequest(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("ended",)
+    ENDED_FIELD_NUMBER: _ClassVar[int]
+    ended: bool
+    def __init__(self, ended: bool = ...) -> None: ...
 
 class ListJobsReply(_message.Message):
     __slots__ = ("jobs", "slots", "free_slots")
@@ -160,7 +199,7 @@ class RemoveJobReply(_message.Message):
     def __init__(self) -> None: ...
 
 class JoinRequest(_message.Message):
-    __slots__ = ("job", "rank", "world_size", "run_id", "token", "former", "switch")
+    __slots__ = ("job", "rank", "world_size", "run_id", "token", "former", "switch", "host")
     JOB_FIELD_NUMBER: _ClassVar[int]
     RANK_FIELD_NUMBER: _ClassVar[int]
     WORLD_SIZE_FIELD_NUMBER: _ClassVar[int]
@@ -168,6 +207,7 @@ class JoinRequest(_message.Message):
     TOKEN_FIELD_NUMBER: _ClassVar[int]
     FORMER_FIELD_NUMBER: _ClassVar[int]
     SWITCH_FIELD_NUMBER: _ClassVar[int]
+    HOST_FIELD_NUMBER: _ClassVar[int]
     job: str
     rank: int
     world_size: int
@@ -175,7 +215,8 @@ class JoinRequest(_message.Message):
     token: str
     former: int
     switch: str
-    def __init__(self, job: _Optional[str] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ..., run_id: _Optional[str] = ..., token: _Optional[str] = ..., former: _Optional[int] = ..., switch: _Optional[str] = ...) -> None: ...
+    host: str
+    def __init__(self, job: _Optional[str] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ..., run_id: _Optional[str] = ..., token: _Optional[str] = ..., former: _Optional[int] = ..., switch: _Optional[str] = ..., host: _Optional[str] = ...) -> None: ...
 
 class JoinTicket(_message.Message):
     __slots__ = ("nonce", "job_id", "switch_host", "switch_port", "columns", "block_words", "hello_interval_s")
@@ -242,12 +283,14 @@ class Lease(_message.Message):
     def __init__(self, job_id: _Optional[int] = ..., name: _Optional[str] = ..., epoch: _Optional[int] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ..., slot_count: _Optional[int] = ..., columns: _Optional[int] = ..., block_words: _Optional[int] = ..., heartbeat_interval_s: _Optional[float] = ..., switch_host: _Optional[str] = ..., switch_port: _Optional[int] = ..., lane_bits: _Optional[int] = ..., lane_bound: _Optional[int] = ..., secret: _Optional[int] = ..., private: bool = ..., levels: _Optional[_Iterable[_Union[Level, _Mapping]]] = ..., first_round: _Optional[int] = ...) -> None: ...
 
 class HeartbeatRequest(_message.Message):
-    __slots__ = ("nonce", "slot_wait")
+    __slots__ = ("nonce", "slot_wait", "usage")
     NONCE_FIELD_NUMBER: _ClassVar[int]
     SLOT_WAIT_FIELD_NUMBER: _ClassVar[int]
+    USAGE_FIELD_NUMBER: _ClassVar[int]
     nonce: int
     slot_wait: WaitingSlot
-    def __init__(self, nonce: _Optional[int] = ..., slot_wait: _Optional[_Union[WaitingSlot, _Mapping]] = ...) -> None: ...
+    usage: Usage
+    def __init__(self, nonce: _Optional[int] = ..., slot_wait: _Optional[_Union[WaitingSlot, _Mapping]] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ...) -> None: ...
 
 class HeartbeatReply(_message.Message):
     __slots__ = ("reset", "reason")
@@ -272,10 +315,14 @@ class WatchEvent(_message.Message):
     def __init__(self, reset: bool = ..., reason: _Optional[str] = ...) -> None: ...
 
 class LeaveRequest(_message.Message):
-    __slots__ = ("nonce",)
+    __slots__ = ("nonce", "usage", "finished")
     NONCE_FIELD_NUMBER: _ClassVar[int]
+    USAGE_FIELD_NUMBER: _ClassVar[int]
+    FINISHED_FIELD_NUMBER: _ClassVar[int]
     nonce: int
-    def __init__(self, nonce: _Optional[int] = ...) -> None: ...
+    usage: Usage
+    finished: bool
+    def __init__(self, nonce: _Optional[int] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ..., finished: bool = ...) -> None: ...
 
 class LeaveReply(_message.Message):
     __slots__ = ()
@@ -296,7 +343,7 @@ class Count(_message.Message):
     def __init__(self, packets: _Optional[int] = ..., bytes: _Optional[int] = ...) -> None: ...
 
 class JobStats(_message.Message):
-    __slots__ = ("name", "id", "contributions", "duplicates", "results", "pendings", "switch", "parent_answers")
+    __slots__ = ("name", "id", "contributions", "duplicates", "results", "pendings", "switch", "parent_answers", "part_of", "hosts")
     NAME_FIELD_NUMBER: _ClassVar[int]
     ID_FIELD_NUMBER: _ClassVar[int]
     CONTRIBUTIONS_FIELD_NUMBER: _ClassVar[int]
@@ -305,6 +352,8 @@ class JobStats(_message.Message):
     PENDINGS_FIELD_NUMBER: _ClassVar[int]
     SWITCH_FIELD_NUMBER: _ClassVar[int]
     PARENT_ANSWERS_FIELD_NUMBER: _ClassVar[int]
+    PART_OF_FIELD_NUMBER: _ClassVar[int]
+    HOSTS_FIELD_NUMBER: _ClassVar[int]
     name: str
     id: int
     contributions: Count
@@ -313,7 +362,9 @@ class JobStats(_message.Message):
     pendings: Count
     switch: str
     parent_answers: Count
-    def __init__(self, name: _Optional[str] = ..., id: _Optional[int] = ..., contributions: _Optional[_Union[Count, _Mapping]] = ..., duplicates: _Optional[_Union[Count, _Mapping]] = ..., results: _Optional[_Union[Count, _Mapping]] = ..., pendings: _Optional[_Union[Count, _Mapping]] = ..., switch: _Optional[str] = ..., parent_answers: _Optional[_Union[Count, _Mapping]] = ...) -> None: ...
+    part_of: str
+    hosts: int
+    def __init__(self, name: _Optional[str] = ..., id: _Optional[int] = ..., contributions: _Optional[_Union[Count, _Mapping]] = ..., duplicates: _Optional[_Union[Count, _Mapping]] = ..., results: _Optional[_Union[Count, _Mapping]] = ..., pendings: _Optional[_Union[Count, _Mapping]] = ..., switch: _Optional[str] = ..., parent_answers: _Optional[_Union[Count, _Mapping]] = ..., part_of: _Optional[str] = ..., hosts: _Optional[int] = ...) -> None: ...
 
 class DropStats(_message.Message):
     __slots__ = ("reason", "count", "switch")

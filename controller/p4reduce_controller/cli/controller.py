@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -60,14 +61,17 @@ def run(
         metrics=metrics,
     )
 
+    stack = ExitStack()
+
     def ready(running: Controller) -> None:
         click.echo(
             f"controller ready: jobs on {running.address}, {_switches(settings)}"
             + (f", metrics on {running.metrics_address}" if running.metrics_address else "")
         )
+        stack.enter_context(warm_in_background())
 
     try:
-        with warm_in_background():
+        with stack:
             run_controller(settings, ready)
     except (P4RuntimeError, ControllerError) as error:
         raise click.ClickException(one_line(error)) from error

@@ -6,6 +6,7 @@ import contextlib
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TextIO
 
@@ -106,17 +107,22 @@ def _opened(path: Path | None) -> Iterator[TextIO | None]:
 
 
 @job.command("list")
+@click.option("--ended", is_flag=True, help="List the jobs that were removed instead: the last 1,000 of 30 days.")
 @json_option
 @controller_option
-def list_jobs(address: str, as_json: bool) -> None:
+def list_jobs(address: str, ended: bool, as_json: bool) -> None:
     """List all jobs."""
     with JobClient(address) as client:
-        jobs = client.list_jobs()
+        jobs = client.list_jobs(ended=ended)
     if as_json:
         print_json(jobs)
         return
+    if ended:
+        columns = ("job", "ended", "#ranks", "#hosts", "#collectives", "#bytes up", "#bytes down")
+        print_table((*columns, "#retransmissions", "#resets"), map(_ended_row, jobs.jobs))
+        return
     print_table(
-        ("job", "#id", "state", "#epoch", "#joined", "#ranks", "slots", "last reset"),
+        ("job", "#id", "state", "#epoch", "#joined", "#ranks", "slots", "#shards", "last reset"),
         (
             (
                 info.name,
@@ -126,6 +132,7 @@ def list_jobs(address: str, as_json: bool) -> None:
                 len(info.members),
                 info.world_size,
                 _slots(info),
+                len(info.shards) or "-",
                 info.last_reset or "-",
             )
             for info in jobs.jobs
@@ -141,7 +148,7 @@ def list_jobs(address: str, as_json: bool) -> None:
 @json_option
 @controller_option
 def show(address: str, name: str, token: str | None, with_slots: bool, as_json: bool) -> None:
-    """Show a job and its members.
+    """Show a job, its members and what they have counted; also one that was removed, for 30 days.
 
     The epoch and the members' addresses are shown only with a token of a private job and, of other jobs, on the
     controller's machine.
@@ -151,14 +158,18 @@ def show(address: str, name: str, token: str | None, with_slots: bool, as_json: 
     if as_json:
         print_json(found)
         return
+    when = f" at {_time(found.ended)}" if found.ended else ""
     epoch = f", epoch {found.epoch}" if found.epoch else ""
-    click.echo(f"job {found.name} (id {found.id}): {found.state}{epoch}, slots {_slots(found)}")
+    click.echo(f"job {found.name} (id {found.id}): {found.state}{when}{epoch}, slots {_slots(found)}")
     width = f"{found.lane_bits} bits" if found.lane_bits else "the narrowest that fits"
     click.echo(f"lanes: {width}, |t| <= {found.lane_bound}")
     if found.run_id:
         click.echo(f"launch: {found.run_id}")
     if found.last_reset:
         click.echo(f"last reset: {found.last_reset}")
+    _print_use(found)
+    if found.ended:
+        return
     if len(found.tree) > 1:
         _print_tree(found)
     members = {member.rank: member for member in found.members}
@@ -182,6 +193,34 @@ def show(address: str, name: str, token: str | None, with_slots: bool, as_json: 
         click.echo("what the ranks wait for is hidden without a token")
     elif with_slots:
         _print_slots(found)
+
+
+def _ended_row(info: JobInfo) -> tuple[object, ...]:
+    used, hosts = info.usage, len(info.ranks_by_host) or "-"
+    traffic = (used.collectives, used.bytes_up, used.bytes_down, used.retransmissions)
+    return (info.name, _time(info.ended), info.world_size, hosts, *traffic, sum(info.resets.values()))
+
+
+def _print_use(info: JobInfo) -> None:
+    """Print on which hosts a job was, what its ranks have counted, and why it was reset."""
+    for host, ranks in info.ranks_by_host.items():
+        click.echo(f"host {host}: {name_ranks(ranks)}")
+    for shard in info.shards:
+        click.echo(
+            f"shard {shard.name} (id {shard.id}): {shard.state}, {shard.world_size} hosts, slots {_slots(shard)}"
+        )
+    used, size = info.usage, info.world_size
+    click.echo(
+        f"{size} rank{'s' if size > 1 else ''} counted: {used.collectives} collectives, {used.bytes_up} B up, "
+        f"{used.bytes_down} B down, {used.retransmissions} retransmissions"
+    )
+    if info.resets:
+        causes = ", ".join(f"{cause} {count}" for cause, count in sorted(info.resets.items()))
+        click.echo(f"resets: {causes}")
+
+
+def _time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
 def _print_tree(info: JobInfo) -> None:

@@ -17,8 +17,9 @@ from p4reduce_runtime.terminal import json_option, print_json, print_table
 def stats(address: str, name: str | None, all_drops: bool, as_json: bool) -> None:
     """Show the switches' counters.
 
-    Frames and bytes by job, and frames that were dropped by reason; by switch, where the controller has several. "From
-    parent" are RESULT and PENDING that the switch above sent. Switches whose counters cannot be read are listed.
+    Frames and bytes by job, and frames that were dropped by reason; by switch, where the controller has several. Jobs
+    of shards stand below their job. "From parent" are RESULT and PENDING that the switch above sent. Switches whose
+    counters cannot be read are listed.
     """
     with JobClient(address, timeout_s=10.0) as client:
         counted = client.stats(name)
@@ -29,10 +30,10 @@ def stats(address: str, name: str | None, all_drops: bool, as_json: bool) -> Non
     of_tree = ("#from parent",) if several else ()
     switch = ("switch",) if several else ()
     print_table(
-        ("job", "#id", *switch, "#contributions", "#bytes", "#duplicates", "#results", "#pendings", *of_tree),
+        ("job", "#id", *switch, "#contributions", "#bytes", "#duplicates", "#results", "#pendings", *of_tree, "#hosts"),
         (
             (
-                job.name,
+                f"{job.part_of}: {job.name}" if job.part_of else job.name,
                 job.id,
                 *((job.switch or "-",) if several else ()),
                 job.contributions.packets,
@@ -41,8 +42,9 @@ def stats(address: str, name: str | None, all_drops: bool, as_json: bool) -> Non
                 job.results.packets,
                 job.pendings.packets,
                 *((job.parent_answers.packets,) if several else ()),
+                job.hosts or "-",
             )
-            for job in counted.jobs
+            for job in sorted(counted.jobs, key=lambda job: (job.part_of or job.name, job.part_of))
         ),
         title="Aggregation",
     )

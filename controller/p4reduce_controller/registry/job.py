@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated
 
 from msgspec import Meta
 
 from p4reduce_contracts.errors import InvalidTensorError
-from p4reduce_contracts.jobs.answers import Count, WaitingSlot
+from p4reduce_contracts.jobs.answers import Count, Usage, WaitingSlot
 from p4reduce_contracts.jobs.errors import InvalidRequestError
 from p4reduce_contracts.jobs.lease import ONLY_SWITCH, Level
 from p4reduce_contracts.ranks import name_ranks
@@ -26,6 +26,7 @@ LAST_EPOCH = 0xFFFF
 JobId = Annotated[int, Meta(ge=1, le=MAX_JOBS)]
 
 _LONGEST_RUN_ID = 256
+_LONGEST_HOST = 64
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
 
@@ -98,7 +99,7 @@ class Member:
     `target` names the switch that it sends to, "": the one address that all switches have for ranks.
 
     `waiting` and `watching` count its open calls; `disconnected_at` is when the connection of the last of them ended.
-    `slot_wait` is what it waited for at its last heartbeat, None in no collective.
+    `slot_wait` is what it waited for at its last heartbeat, None in no collective, and `usage` what it has counted.
     """
 
     rank: Annotated[int, Meta(ge=0, lt=MAX_RANKS)]
@@ -113,6 +114,7 @@ class Member:
     disconnected_at: float | None = None
     problem: str | None = None
     slot_wait: WaitingSlot | None = None
+    usage: Usage = Usage()
 
     def forget_address(self) -> None:
         """Wait for another HELLO."""
@@ -132,6 +134,9 @@ class Job:
     `owner_lock` and `member_lock` are the digests of its tokens, "" where it has none.
     An `ephemeral` job is removed when it has no members for some time; `empty_since` is when that began, None while it
     has some, and `joined` whether it ever had one.
+    `part_of` is the job whose shard it sums. `created` is in seconds since 1970; `hosts` has the host of each rank that
+    ever joined, and `usage` what all of them have counted, its collectives those of rank 0; `resets` counts those of
+    the ACTIVE job by cause.
     """
 
     name: str
@@ -153,6 +158,11 @@ class Job:
     ephemeral: bool = False
     joined: bool = False
     empty_since: float | None = None
+    part_of: str = ""
+    created: float = 0.0
+    hosts: dict[str, str] = field(default_factory=dict)
+    usage: Usage = Usage()
+    resets: dict[str, int] = field(default_factory=dict)
 
     @property
     def private(self) -> bool:
@@ -178,6 +188,18 @@ class Job:
     def run_id(self) -> str:
         """The launch of all its members."""
         return next((member.run_id for member in self.members.values()), "")
+
+    def as_ended(self) -> Job:
+        """Return what is kept of it when it was removed."""
+        return replace(self, members={}, grants={}, active=False)
+
+    def count(self, member: Member, usage: Usage) -> None:
+        """Record what a present or former member has counted since it joined; less than before is not believed."""
+        grown = {}
+        for name, total in vars(self.usage).items():
+            more = max(0, getattr(usage, name) - getattr(member.usage, name))
+            grown[name] = total + (more if name != "collectives" or not member.rank else 0)
+        self.usage, member.usage = Usage(**grown), usage
 
     def levels(self, rank: int) -> list[Level]:
         """Return the switches of an ACTIVE job from that of the rank up to the root."""
@@ -217,6 +239,12 @@ def check_run_id(run_id: str) -> None:
     """Raise InvalidRequestError unless `run_id` may be a launch's."""
     if len(run_id) > _LONGEST_RUN_ID:
         raise InvalidRequestError(f"a run id has at most {_LONGEST_RUN_ID} characters, not {len(run_id)}")
+
+
+def check_host(host: str) -> None:
+    """Raise InvalidRequestError unless `host` may be the name of a rank's host."""
+    if len(host) > _LONGEST_HOST or not host.isprintable():
+        raise InvalidRequestError(f"a host's name has at most {_LONGEST_HOST} characters, all printable, not {host!r}")
 
 
 def check_name(name: str) -> None:

@@ -19,6 +19,7 @@ state on the disk is safe, since the switch is compared with it, and members wit
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import secrets
 from collections import Counter, OrderedDict
@@ -27,7 +28,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from p4reduce_contracts.artifacts import SwitchGeometry
-from p4reduce_contracts.jobs.answers import Count, WaitingSlot
+from p4reduce_contracts.jobs.answers import Count, Usage, WaitingSlot
 from p4reduce_contracts.jobs.errors import (
     ControllerFailedError,
     InvalidRequestError,
@@ -40,12 +41,12 @@ from p4reduce_contracts.jobs.errors import (
     UnknownJobError,
 )
 from p4reduce_contracts.jobs.lease import ONLY_SWITCH
-from p4reduce_contracts.jobs.reasons import job_removed, rank_left
+from p4reduce_contracts.jobs.reasons import job_removed, rank_finished, rank_left
 from p4reduce_contracts.ranks import name_ranks
 from p4reduce_contracts.wire import MAX_JOBS, SECRET_BITS
 from p4reduce_controller.config import QuotaConfig
 from p4reduce_controller.registry.hello import Hello
-from p4reduce_controller.registry.job import Grant, Job, Member, check_job_lanes, check_name, check_run_id
+from p4reduce_controller.registry.job import Grant, Job, Member, check_host, check_job_lanes, check_name, check_run_id
 from p4reduce_controller.registry.links import LINK_JOB, Links
 from p4reduce_controller.registry.placement import make_grants, place, used_link
 from p4reduce_controller.registry.slots import SlotAllocator, SlotRange
@@ -68,6 +69,7 @@ class Cause(StrEnum):
     """Why a job was reset, as a label of the metrics; the reason is a text with names."""
 
     LEFT = "rank left"
+    FINISHED = "job finished"
     REMOVED = "job removed"
     DISCONNECTED = "rank gone"
     SILENT = "rank silent"
@@ -81,7 +83,7 @@ class Cause(StrEnum):
     @property
     def level(self) -> int:
         """The log level: a reset that was requested is no warning."""
-        return logging.INFO if self in (Cause.LEFT, Cause.REMOVED) else logging.WARNING
+        return logging.INFO if self in (Cause.LEFT, Cause.FINISHED, Cause.REMOVED) else logging.WARNING
 
 
 def _at(member: Member) -> str:
@@ -93,7 +95,9 @@ class JobStore(Protocol):
 
     def draw_epoch(self, slots: SlotRange, in_use: Collection[int], switches: Collection[str]) -> int: ...
     def save(self, job: Job) -> None: ...
-    def delete(self, name: str) -> None: ...
+    def end(self, job: Job) -> None: ...
+    def save_ended(self, job: Job) -> None: ...
+    def ended(self, name: str = "") -> list[tuple[float, Job]]: ...
 
 
 def _random_nonce() -> int:
@@ -140,7 +144,7 @@ class Registry:
         self._heartbeat_timeout_s = heartbeat_timeout_s
         self._jobs: dict[str, Job] = {}
         self._members: dict[int, tuple[Job, Member]] = {}  # by nonce
-        self._former: OrderedDict[int, str] = OrderedDict()  # nonces of former members, and why
+        self._former: OrderedDict[int, tuple[str, Job, Member]] = OrderedDict()  # by nonce: why, and of which job
         self._last_id = 0
 
     def jobs(self) -> list[Job]:
@@ -153,6 +157,14 @@ class Registry:
             known = ", ".join(sorted(self._jobs)) or "none: make one with `p4reduce job create`"
             raise UnknownJobError(f"there is no job {name!r}; known jobs: {known}")
         return self._jobs[name]
+
+    def ended(self, name: str = "") -> list[tuple[float, Job]]:
+        """Return the jobs that were removed, or those of a name, and when, the last one first. Raises StoreError."""
+        return self._store.ended(name)
+
+    def shards(self, name: str) -> list[Job]:
+        """Return the jobs that sum shards of a job."""
+        return [job for job in self.jobs() if job.part_of == name]
 
     def grants(self, switch: str = ONLY_SWITCH) -> dict[int, Grant]:
         """What a switch should hold, by job id."""
@@ -169,10 +181,14 @@ class Registry:
         owner: str = "",
         tokens: Tokens | None = None,
         ephemeral: bool = False,
+        part_of: str = "",
+        created: float = 0.0,
     ) -> Job:
         """Make a job and give it slots; with `tokens` it is private. `sweep` removes an `ephemeral` one.
 
-        Raises InvalidRequestError, JobExistsError, SwitchFullError, QuotaExceededError or StoreError.
+        `part_of` names the job whose shard it sums, `created` is kept for `job show`, in seconds since 1970.
+
+        Raises InvalidRequestError, UnknownJobError, JobExistsError, SwitchFullError, QuotaExceededError or StoreError.
         """
         check_name(name)
         limit = self._max_world_size
@@ -184,9 +200,11 @@ class Registry:
         check_job_lanes(name, world_size, lane_bits, lane_bound)
         if name in self._jobs:
             raise JobExistsError(f"there is a job {name!r} already; remove it or choose another name")
+        if part_of:
+            self.get(part_of)
         job_id = self._free_id()
         job = Job(name, job_id, world_size, self.slots.take(name, slots), lane_bits, lane_bound, owner=owner)
-        job.ephemeral = ephemeral
+        job.ephemeral, job.part_of, job.created = ephemeral, part_of, created
         if tokens is not None:
             job.owner_lock, job.member_lock = lock(tokens.owner), lock(tokens.member)
         try:
@@ -214,7 +232,7 @@ class Registry:
     def remove(self, name: str) -> None:
         """Remove a job in any state. Raises UnknownJobError, or StoreError, and then the job stays."""
         job = self.get(name)
-        self._store.delete(name)
+        self._store.end(job)
         del self._jobs[name]
         self._unsaved.discard(name)
         self._reset(job, job_removed(name), Cause.REMOVED)
@@ -229,13 +247,13 @@ class Registry:
         for job in jobs:
             if job.world_size > self._max_world_size:
                 event(_log, logging.WARNING, "job dropped", job=job.name, cause="world size too large for the pipeline")
-                self._store.delete(job.name)
+                self._store.end(job)
                 continue
             try:
                 self.slots.hold(job.name, job.slots)
             except SwitchFullError as error:
                 event(_log, logging.WARNING, "job dropped", job=job.name, cause=str(error))
-                self._store.delete(job.name)
+                self._store.end(job)
                 continue
             self._jobs[job.name] = job
             self._last_id = max(self._last_id, job.id)
@@ -268,8 +286,11 @@ class Registry:
         former: int = 0,
         owner: str = "",
         target: str = "",
+        host: str = "",
     ) -> Member:
         """Add rank `rank` as a member, which sends to the switch `target`. `owner`, who joins, is logged.
+
+        `host` is the name of its host, as it says.
 
         A member keeps its rank until it leaves or `sweep` drops it: only `former`, the nonce with which the same
         worker joined before, lets it join again earlier, and that resets an ACTIVE job.
@@ -285,6 +306,7 @@ class Registry:
         if not 0 <= rank < world_size:
             raise InvalidRequestError(f"rank {rank} is not in job {name}, which has ranks 0 to {world_size - 1}")
         check_run_id(run_id)
+        check_host(host)
         if job.members and run_id != job.run_id:
             raise PlaceTakenError(
                 f"job {name} is held by the launch {job.run_id!r} ({name_ranks(sorted(job.members))}), and rank {rank} "
@@ -302,6 +324,7 @@ class Registry:
         job.members[rank] = member
         self._members[member.nonce] = (job, member)
         job.joined = True
+        job.hosts[str(rank)] = host
         self.joins += 1
         self._save(job)
         event(_log, logging.INFO, "rank joined", job=name, rank=rank, run_id=run_id, owner=owner)
@@ -371,7 +394,7 @@ class Registry:
     def member(self, nonce: int) -> tuple[Job, Member]:
         """Return the member with this nonce. Raises MemberResetError with the reason if it is void."""
         if nonce not in self._members:
-            raise MemberResetError(f"{self._former.get(nonce, _UNKNOWN_MEMBER)}; join again")
+            raise MemberResetError(f"{self.void(nonce)}; join again")
         return self._members[nonce]
 
     def wait_started(self, nonce: int) -> None:
@@ -396,8 +419,14 @@ class Registry:
                 member.disconnected_at = now
                 self._withdraw(job)
 
-    def heartbeat(self, nonce: int, now: float, slot_wait: WaitingSlot | None = None) -> str | None:
-        """Record a heartbeat and the slot that the member waits for. Return why its lease is void, else None."""
+    def heartbeat(
+        self, nonce: int, now: float, slot_wait: WaitingSlot | None = None, usage: Usage | None = None
+    ) -> str | None:
+        """Record a heartbeat, the slot that the member waits for, and what it has counted.
+
+        Return why its lease is void, else None.
+        """
+        self._count(nonce, usage)
         if (reason := self.void(nonce)) is not None:
             return reason
         member = self._members[nonce][1]
@@ -408,7 +437,9 @@ class Registry:
 
     def void(self, nonce: int) -> str | None:
         """Why a lease is void, None while it is good."""
-        return None if nonce in self._members else self._former.get(nonce, _UNKNOWN_MEMBER)
+        if nonce in self._members:
+            return None
+        return self._former[nonce][0] if nonce in self._former else _UNKNOWN_MEMBER
 
     def watch_started(self, nonce: int) -> None:
         """Record that a member's watch is open; the member stays while it is. Raises MemberResetError."""
@@ -424,11 +455,34 @@ class Registry:
             if not member.watching:
                 member.last_seen = member.disconnected_at = now
 
-    def leave(self, nonce: int) -> None:
-        """Drop a member at its own request; a former member may call it too."""
+    def leave(self, nonce: int, usage: Usage | None = None, *, finished: bool = False) -> None:
+        """Drop a member at its own request; a former member may call it too.
+
+        `usage` is what it has counted. `finished`: all ranks have agreed on the end, so this is no reset.
+        """
+        self._count(nonce, usage)
         if nonce in self._members:
             job, member = self._members[nonce]
-            self._drop(job, member.rank, rank_left(member.rank), Cause.LEFT)
+            if finished:
+                self._drop(job, member.rank, rank_finished(member.rank), Cause.FINISHED)
+            else:
+                self._drop(job, member.rank, rank_left(member.rank), Cause.LEFT)
+
+    def _count(self, nonce: int, usage: Usage | None) -> None:
+        """Record what a present or former member has counted, for what is kept of its job too."""
+        if usage is None:
+            return
+        if nonce in self._members:
+            job, member = self._members[nonce]
+            job.count(member, usage)
+        elif nonce in self._former:
+            _, job, member = self._former[nonce]
+            job.count(member, usage)
+            if self._jobs.get(job.name) is job:
+                self._save(job)
+            else:
+                with contextlib.suppress(StoreError):
+                    self._store.save_ended(job)
 
     def sweep(self, now: float) -> None:
         """Drop the members without heartbeats for too long, or whose connection ended."""
@@ -567,7 +621,7 @@ class Registry:
         if job.active:
             self._reset(job, reason, cause)
         else:
-            self._remove_member(job.members.pop(rank), reason)
+            self._remove_member(job, job.members.pop(rank), reason)
             self._withdraw(job)
             event(_log, cause.level, "rank dropped", job=job.name, rank=rank, cause=reason)
 
@@ -580,17 +634,22 @@ class Registry:
 
     def _reset(self, job: Job, reason: str, cause: Cause) -> None:
         """Drop every member with `reason`; the job forms anew, in another epoch."""
-        if job.active:
+        finished = cause is Cause.FINISHED
+        if job.active and not finished:
             self.resets[cause] += 1
+            if cause is not Cause.REMOVED:
+                job.resets[cause.value] = job.resets.get(cause.value, 0) + 1
         if job.members:
-            event(_log, cause.level, "job reset", job=job.name, cause=reason, epoch=job.epoch, ranks=len(job.members))
+            what = "job finished" if finished else "job reset"
+            event(_log, cause.level, what, job=job.name, cause=reason, epoch=job.epoch, ranks=len(job.members))
         for member in job.members.values():
-            self._remove_member(member, reason)
+            self._remove_member(job, member, reason)
         job.members.clear()
         job.grants = {}
         job.installed.clear()
         job.active = False
-        job.last_reset = reason
+        if cause not in (Cause.FINISHED, Cause.REMOVED):
+            job.last_reset = reason
         self._changed(job)
 
     def _changed(self, job: Job) -> None:
@@ -609,8 +668,8 @@ class Registry:
                 event(_log, logging.ERROR, "job unsaved", job=job.name, cause=str(error))
             self._unsaved.add(job.name)
 
-    def _remove_member(self, member: Member, reason: str) -> None:
+    def _remove_member(self, job: Job, member: Member, reason: str) -> None:
         del self._members[member.nonce]
-        self._former[member.nonce] = reason
+        self._former[member.nonce] = reason, job, member
         while len(self._former) > _MOST_FORMER:
             self._former.popitem(last=False)

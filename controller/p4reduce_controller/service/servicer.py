@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -19,7 +20,7 @@ import grpc
 import grpc.aio
 
 from p4reduce_contracts.jobs import jobs_pb2
-from p4reduce_contracts.jobs.answers import Count, WaitingSlot
+from p4reduce_contracts.jobs.answers import Count, Usage, WaitingSlot
 from p4reduce_contracts.jobs.errors import (
     ControllerStoppedError,
     ForbiddenError,
@@ -28,6 +29,7 @@ from p4reduce_contracts.jobs.errors import (
     LeaseTimeoutError,
     StoreError,
     SwitchAwayError,
+    UnknownJobError,
     name_of,
     rounded,
 )
@@ -137,6 +139,8 @@ class JobsServicer:
             owner=peer_owner(context),
             tokens=drawn,
             ephemeral=request.ephemeral,
+            part_of=request.part_of,
+            created=time.time(),
         )
         reply = self._job(job, shown=True)
         if drawn is not None:
@@ -144,15 +148,25 @@ class JobsServicer:
         return reply
 
     async def ListJobs(self, request: jobs_pb2.ListJobsRequest, context: Context) -> jobs_pb2.ListJobsReply:
-        """All jobs."""
-        slots = self._registry.slots
-        jobs = [self._job(job, self._may_see(job, "", context)) for job in self._registry.jobs()]
+        """All jobs, or those that have ended."""
+        slots, every = self._registry.slots, self._registry.jobs()
+        if request.ended:
+            jobs = [self._job(job, self._may_see(job, "", context), at) for at, job in self._registry.ended()]
+        else:
+            names = {job.name for job in every}
+            jobs = [self._job(job, self._may_see(job, "", context)) for job in every if job.part_of not in names]
         return jobs_pb2.ListJobsReply(jobs=jobs, slots=slots.slots, free_slots=slots.free)
 
     async def GetJob(self, request: jobs_pb2.GetJobRequest, context: Context) -> jobs_pb2.Job:
-        """One job."""
-        job = self._registry.get(request.name)
-        return self._job(job, self._may_see(job, request.token, context))
+        """One job; the last one of that name that has ended, where there is none."""
+        ended = 0.0
+        try:
+            job = self._registry.get(request.name)
+        except UnknownJobError:
+            if not (found := self._registry.ended(request.name)):
+                raise
+            ended, job = found[0]
+        return self._job(job, self._may_see(job, request.token, context), ended)
 
     async def RemoveJob(self, request: jobs_pb2.RemoveJobRequest, context: Context) -> jobs_pb2.RemoveJobReply:
         """Remove a job; answers when the switch has none of its entries."""
@@ -184,6 +198,7 @@ class JobsServicer:
             former=request.former,
             owner=peer_owner(context),
             target=request.switch,
+            host=request.host,
         )
         self._notifier.notify()
         geometry = self._registry.geometry
@@ -219,7 +234,7 @@ class JobsServicer:
 
     async def Heartbeat(self, request: jobs_pb2.HeartbeatRequest, context: Context) -> jobs_pb2.HeartbeatReply:
         """Record a heartbeat."""
-        reason = self._registry.heartbeat(request.nonce, self._clock(), _slot_wait(request))
+        reason = self._registry.heartbeat(request.nonce, self._clock(), _slot_wait(request), _usage(request))
         return jobs_pb2.HeartbeatReply(reset=reason is not None, reason=reason or "")
 
     async def Watch(self, request: jobs_pb2.WatchRequest, context: Context) -> AsyncIterator[jobs_pb2.WatchEvent]:
@@ -245,7 +260,7 @@ class JobsServicer:
 
     async def Leave(self, request: jobs_pb2.LeaveRequest, context: Context) -> jobs_pb2.LeaveReply:
         """Drop a member at its own request."""
-        self._registry.leave(request.nonce)
+        self._registry.leave(request.nonce, _usage(request), finished=request.finished)
         self._notifier.notify()
         return jobs_pb2.LeaveReply()
 
@@ -260,10 +275,11 @@ class JobsServicer:
         reply = jobs_pb2.StatsReply()
         for job in jobs:
             if not job.counted_from:  # no entries yet: nothing was counted
-                reply.jobs.add(name=job.name, id=job.id)
+                reply.jobs.add(name=job.name, id=job.id, part_of=job.part_of, hosts=_count_hosts(job))
             for switch, counters in counted.items():
                 if job.name in counters.jobs:
-                    line = reply.jobs.add(name=job.name, id=job.id, switch=switch)
+                    line = reply.jobs.add(name=job.name, id=job.id, switch=switch, part_of=job.part_of)
+                    line.hosts = _count_hosts(job)
                     for name, count in counters.jobs[job.name].items():
                         getattr(line, name).CopyFrom(_count(count))
         for switch, counters in counted.items():
@@ -336,7 +352,7 @@ class JobsServicer:
             return tokens.opens(token, job.owner_lock, job.member_lock)
         return is_local_peer(context)
 
-    def _job(self, job: Job, shown: bool) -> jobs_pb2.Job:
+    def _job(self, job: Job, shown: bool, ended: float = 0.0) -> jobs_pb2.Job:
         now = self._clock()
         reply = jobs_pb2.Job(
             name=job.name,
@@ -344,7 +360,7 @@ class JobsServicer:
             world_size=job.world_size,
             first_slot=job.slots.base,
             slots=job.slots.count,
-            state=job.state,
+            state="ENDED" if ended else job.state,
             epoch=job.epoch if shown else 0,
             hidden=not shown,
             private=job.private,
@@ -354,6 +370,13 @@ class JobsServicer:
             lane_bound=job.lane_bound,
             run_id=job.run_id,
             tree=map(_level, job.tree if shown else ()),
+            usage=jobs_pb2.Usage(**asdict(job.usage)),
+            hosts=[job.hosts.get(str(rank), "") for rank in range(job.world_size)] if shown and job.hosts else (),
+            resets=job.resets,
+            part_of=job.part_of,
+            shards=[] if ended else [self._job(shard, shown) for shard in self._registry.shards(job.name)],
+            created=job.created,
+            ended=ended,
         )
         for rank, member in sorted(job.members.items()):
             line = reply.members.add(rank=rank, silent_s=max(0.0, now - member.last_seen))
@@ -374,6 +397,18 @@ def _slot_wait(request: jobs_pb2.HeartbeatRequest) -> WaitingSlot | None:
     if not request.HasField("slot_wait") or not 0 <= wait.waited_s < math.inf:
         return None
     return WaitingSlot(wait.slot, wait.round, wait.missing, wait.waited_s, wait.in_flight, wait.level)
+
+
+def _usage(request: jobs_pb2.HeartbeatRequest | jobs_pb2.LeaveRequest) -> Usage | None:
+    """Return what a member has counted; None where it does not say."""
+    said = request.usage
+    if not request.HasField("usage"):
+        return None
+    return Usage(said.collectives, said.bytes_up, said.bytes_down, said.retransmissions)
+
+
+def _count_hosts(job: Job) -> int:
+    return len(set(filter(None, job.hosts.values())))
 
 
 def _count(count: Count) -> jobs_pb2.Count:

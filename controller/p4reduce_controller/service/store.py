@@ -21,6 +21,7 @@ import os
 import secrets
 import sqlite3
 import stat
+import time
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
@@ -36,9 +37,16 @@ from p4reduce_runtime.logs import event
 _log = logging.getLogger(__name__)
 
 FILE = "controller.sqlite"
-_SCHEMA_VERSION = 2
+_SCHEMA_VERSION = 3
+KEPT_S = 30 * 86400.0
+"""How long a job that was removed is kept."""
+KEPT_JOBS = 1000
+_WITHOUT_ENDED = 2
+"""The schema of earlier versions, which lacked the table `ended` alone."""
 _LOCK_WAIT_S = 1.0  # for a controller that is just ending
-_TABLES = """
+_ENDED = "CREATE TABLE ended (name TEXT NOT NULL, created REAL NOT NULL, ended REAL NOT NULL, job TEXT NOT NULL)"
+_TABLES = f"""
+{_ENDED};
 CREATE TABLE facts (last_epoch INTEGER NOT NULL);
 CREATE TABLE eras (switch TEXT PRIMARY KEY, era TEXT NOT NULL);
 CREATE TABLE jobs (name TEXT PRIMARY KEY, job TEXT NOT NULL);
@@ -158,10 +166,40 @@ class Store:
         with self._written() as db:
             db.execute("INSERT OR REPLACE INTO jobs VALUES (?, ?)", (job.name, saved.to_text(job)))
 
-    def delete(self, name: str) -> None:
-        """Delete a job. Raises StoreError."""
+    def end(self, job: Job) -> None:
+        """Remove a job, and keep what it was: for `KEPT_S`, and at most `KEPT_JOBS`. Raises StoreError.
+
+        A job that no rank ever joined, and one of a shard, are not kept.
+        """
+        now = time.time()
         with self._written() as db:
-            db.execute("DELETE FROM jobs WHERE name = ?", (name,))
+            db.execute("DELETE FROM jobs WHERE name = ?", (job.name,))
+            if job.joined and not job.part_of:
+                row = (job.name, job.created, now, saved.to_text(job.as_ended()))
+                db.execute("INSERT INTO ended VALUES (?, ?, ?, ?)", row)
+            db.execute("DELETE FROM ended WHERE ended < ?", (now - KEPT_S,))
+            db.execute(
+                "DELETE FROM ended WHERE rowid NOT IN (SELECT rowid FROM ended ORDER BY rowid DESC LIMIT ?)",
+                (KEPT_JOBS,),
+            )
+
+    def save_ended(self, job: Job) -> None:
+        """Save what was counted in a job after it was removed. Raises StoreError."""
+        with self._written() as db:
+            text = saved.to_text(job.as_ended())
+            db.execute("UPDATE ended SET job = ? WHERE name = ? AND created = ?", (text, job.name, job.created))
+
+    def ended(self, name: str = "") -> list[tuple[float, Job]]:
+        """Return the jobs that were removed, or those of a name, and when; the last one first. Raises StoreError."""
+        query = "SELECT ended, job FROM ended WHERE ended >= ? AND (? = '' OR name = ?) ORDER BY rowid DESC"
+        found = []
+        with self._store_errors():
+            for ended, text in self._rows(query, time.time() - KEPT_S, name, name):
+                try:
+                    found.append((ended, saved.from_text(text)))
+                except ValueError as error:
+                    raise self._damaged("ended", f"job = {_shortened(text)}", f"a job: {error}") from error
+        return found
 
     def _restrict_access(self) -> None:
         """Give the file and what SQLite keeps beside it the mode 0600, for it holds what proves membership.
@@ -210,6 +248,9 @@ class Store:
                 for statement in filter(str.strip, _TABLES.split(";")):
                     db.execute(statement)
                 db.execute("INSERT INTO facts VALUES (0)")
+                db.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
+            elif version == _WITHOUT_ENDED:
+                db.execute(_ENDED)
                 db.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
             elif version != _SCHEMA_VERSION:
                 raise StoreError(
@@ -274,7 +315,14 @@ def _whole(table: str, column: str, least: int, most: int) -> tuple[str, str, st
     return table, column, holds, f"a whole number from {least} to {most}"
 
 
-_TEXTS = (("jobs", "name"), ("jobs", "job"), ("eras", "switch"), ("epochs", "switch"))
+_TEXTS = (
+    ("jobs", "name"),
+    ("jobs", "job"),
+    ("ended", "name"),
+    ("ended", "job"),
+    ("eras", "switch"),
+    ("epochs", "switch"),
+)
 _VALUES = (  # of each column: what holds for its values, in SQL and in words
     (
         "eras",
@@ -283,6 +331,7 @@ _VALUES = (  # of each column: what holds for its values, in SQL and in words
         "16 hexadecimal digits, not all 0",
     ),
     *((table, column, f"typeof({column}) = 'text'", "text") for table, column in _TEXTS),
+    *(("ended", column, f"typeof({column}) = 'real'", "a time") for column in ("created", "ended")),
     _whole("facts", "last_epoch", 0, LAST_EPOCH),
     _whole("epochs", "epoch", 1, LAST_EPOCH),
     _whole("epochs", "first_slot", 0, MAX_SLOTS - 1),

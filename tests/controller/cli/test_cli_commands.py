@@ -14,6 +14,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from p4reduce_contracts.cli import main
+from p4reduce_contracts.jobs.answers import Usage
 from p4reduce_contracts.jobs.client import JobClient
 from p4reduce_switch.run import SwitchError, SwitchOptions
 from rigs.fake_switch_client import Running, make_config
@@ -58,10 +59,43 @@ def test_a_job_in_tables(running: Running) -> None:
     assert listed.splitlines()[-1] == "12 of 16 slots free"
     row = next(line for line in listed.splitlines() if "train" in line)
     assert [cell.strip() for cell in row.strip("│").split("│")] == [
-        "train", "1", "ACTIVE", "1", "2", "2", "0..3", "-"
+        "train", "1", "ACTIVE", "1", "2", "2", "0..3", "-", "-"
     ]  # fmt: skip
     assert p4reduce("job", "remove", "train", controller=at).stdout == "job train removed\n"
     assert "16 of 16 slots free" in p4reduce("job", "list", controller=at).stdout
+
+
+def test_what_a_job_was_is_shown_after_it_has_ended(running: Running) -> None:
+    at = running.address
+    with JobClient(at) as client:
+        client.create_job("train", 2, 4, ephemeral=True)
+        client.create_job("shard-1-0", 2, 2, part_of="train")
+        tickets = [client.join("train", rank, 2, host=f"machine{rank}") for rank in range(2)]
+        for ticket in tickets:
+            running.hello(ticket.job_id, ticket.nonce, ticket.rank)
+        client.wait_lease(tickets[0].nonce, 10.0)
+        client.heartbeat(tickets[1].nonce, usage=Usage(9, 5000, 4000, 1))
+        listed = p4reduce("job", "list", controller=at).stdout
+        assert "shard-1-0" not in listed, "a shard is a part of its job"
+        shown = p4reduce("job", "show", "train", controller=at).stdout
+        assert (
+            "\nhost machine0: rank 0\nhost machine1: rank 1\nshard shard-1-0 (id 2): FORMING, 2 hosts, slots" in shown
+        )
+        lines = p4reduce("stats", controller=at).stdout.splitlines()
+        (train,) = (line for line in lines if "train " in line)
+        assert [cell.strip() for cell in train.strip("│").split("│")][-1] == "2"
+        assert "train: shard-1-0" in lines[lines.index(train) + 1]
+        client.leave(tickets[0].nonce, usage=Usage(10, 6000, 4500, 2), finished=True)
+        client.remove_job("train")
+        client.leave(tickets[1].nonce, usage=Usage(10, 5100, 4500, 1))
+    ended = p4reduce("job", "list", "--ended", controller=at).stdout
+    row = next(line for line in ended.splitlines() if "train" in line)
+    cells = [cell.strip() for cell in row.strip("│").split("│")]
+    assert cells[0] == "train" and cells[2:] == ["2", "2", "10", "11100", "9000", "3", "0"]
+    shown = p4reduce("job", "show", "train", controller=at).stdout
+    assert shown.startswith("job train (id 1): ENDED at 2") and "host machine1: rank 1" in shown
+    assert "2 ranks counted: 10 collectives, 11100 B up, 9000 B down, 3 retransmissions" in shown
+    assert "reset" not in shown, "the end was a normal one"
 
 
 def test_a_job_in_json(running: Running) -> None:

@@ -75,9 +75,9 @@ def test_stats_and_top_are_by_switch(running: Running, tickets: list[JoinTicket]
         client.counters[V1MODEL.drops, 6] = (number, 100)
     text = shown(running, "stats")
     assert rows(text, "train") == [
-        ["train", str(job), "root", "11", "1000", "12", "13", "14", "15"],
-        ["train", str(job), "leaf1", "21", "1000", "22", "23", "24", "25"],
-        ["train", str(job), "leaf2", "31", "1000", "32", "33", "34", "35"],
+        ["train", str(job), "root", "11", "1000", "12", "13", "14", "15", "-"],
+        ["train", str(job), "leaf1", "21", "1000", "22", "23", "24", "25", "-"],
+        ["train", str(job), "leaf2", "31", "1000", "32", "33", "34", "35", "-"],
     ]
     assert rows(text, "EPOCH") == [["EPOCH", name, str(n), "100"] for n, name in enumerate(RACKS, 1)]
     text = shown(running, "top", "--once", "--every", "0.1")
@@ -112,7 +112,7 @@ def test_stats_and_top_name_a_switch_that_is_away_and_show_the_others(
 def test_a_job_without_entries_has_no_switch(running: Running) -> None:
     with JobClient(running.address) as client:
         client.create_job("new", 2, 4)
-    assert rows(shown(running, "stats"), "new")[0][2:] == ["-", "0", "0", "0", "0", "0", "0"]
+    assert rows(shown(running, "stats"), "new")[0][2:] == ["-", "0", "0", "0", "0", "0", "0", "-"]
     assert rows(shown(running, "top", "--once", "--every", "0.1"), "new")[0][:4] == ["new", "-", "FORMING", "0 of 2"]
 
 

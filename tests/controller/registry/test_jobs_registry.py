@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from p4reduce_contracts.artifacts import SwitchGeometry
+from p4reduce_contracts.jobs.answers import Usage
 from p4reduce_contracts.jobs.errors import (
     EpochError,
     InvalidRequestError,
@@ -19,10 +20,11 @@ from p4reduce_contracts.jobs.errors import (
     SwitchFullError,
 )
 from p4reduce_contracts.jobs.lease import ONLY_SWITCH
+from p4reduce_contracts.jobs.reasons import was_asked_for
 from p4reduce_contracts.wire import MAX_JOBS
 from p4reduce_controller.config import QuotaConfig
 from p4reduce_controller.registry.hello import Address, Hello
-from p4reduce_controller.registry.job import Member
+from p4reduce_controller.registry.job import Job, Member
 from p4reduce_controller.registry.registry import Registry
 from p4reduce_controller.registry.slots import SlotRange
 from rigs.memory_job_store import MemoryJobStore
@@ -67,6 +69,32 @@ def test_a_job_becomes_active_when_the_switch_has_its_entries(registry: Registry
     registry.installed(grant, 0.3)
     assert registry.lease(a.nonce) == (job, a)
     assert (job.state, job.epoch) == ("ACTIVE", grant.epoch)
+
+
+def test_a_job_counts_what_its_ranks_say_and_why_it_was_reset(registry: Registry) -> None:
+    job = registry.create("train", 2)
+    first, second = form(registry, "train", 2)
+    registry.heartbeat(first.nonce, 0.0, usage=Usage(5, 50, 40, 1))
+    registry.heartbeat(first.nonce, 0.0, usage=Usage(8, 80, 60, 2))
+    assert job.usage == Usage(8, 80, 60, 2), "of what a rank says the growth is added"
+    registry.leave(second.nonce, Usage(8, 70, 60, 0))
+    assert job.resets == {"rank left": 1} and job.last_reset == "rank 1 left"
+    registry.leave(first.nonce, Usage(9, 100, 70, 2))  # it has been dropped already
+    assert job.usage == Usage(9, 170, 130, 2), "the collectives are those of rank 0"
+    restored = Registry(GEOMETRY, registry._store)
+    restored.restore(registry._store.jobs(), 0.0)  # type: ignore[attr-defined]
+    assert restored.get("train").usage == job.usage
+
+
+def test_a_normal_end_is_no_reset(registry: Registry, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    job = registry.create("train", 2)
+    first, second = form(registry, "train", 2)
+    registry.leave(first.nonce, finished=True)
+    assert registry.void(second.nonce) == "rank 0 finished" and was_asked_for("rank 0 finished")
+    registry.leave(second.nonce, finished=True)
+    assert (job.state, job.resets, job.last_reset, registry.resets.total()) == ("FORMING", {}, None, 0)
+    assert "job finished" in caplog.messages and "job reset" not in caplog.messages
 
 
 @pytest.mark.parametrize("event", ["leave", "silence", "join again", "switch", "remove"])
@@ -414,11 +442,11 @@ def test_an_ephemeral_job_stays_until_its_removal_can_be_saved(
     registry.leave(member.nonce)
     registry.sweep(0.0)
 
-    def fail(_: str) -> None:
+    def fail(_: Job) -> None:
         raise StoreError("the disk is full")
 
     with monkeypatch.context() as patch:
-        patch.setattr(registry._store, "delete", fail)
+        patch.setattr(registry._store, "end", fail)
         registry.sweep(20.0)
         registry.get("launch")
     registry.sweep(21.0)

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from p4reduce_contracts.artifacts import SwitchGeometry
-from p4reduce_contracts.jobs.answers import Count
+from p4reduce_contracts.jobs.answers import Count, Usage
 from p4reduce_contracts.jobs.errors import EpochError, StoreError
 from p4reduce_contracts.jobs.lease import ONLY_SWITCH
 from p4reduce_controller.registry.hello import Address, Hello
@@ -24,7 +24,7 @@ from p4reduce_controller.registry.job import LAST_EPOCH
 from p4reduce_controller.registry.registry import Registry
 from p4reduce_controller.registry.slots import SlotRange
 from p4reduce_controller.service import saved
-from p4reduce_controller.service.store import FILE, Store
+from p4reduce_controller.service.store import FILE, KEPT_S, Store
 from rigs.memory_job_store import MemoryJobStore
 
 SLOTS = SlotRange(0, 4)
@@ -68,6 +68,44 @@ def test_a_saved_job_is_read_back(store: Store) -> None:
     assert found[1] == job
     registry.remove("train")
     assert [one.name for one in reopened(store).jobs()] == ["other"]
+
+
+def test_jobs_that_ended_are_kept_for_a_while(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a rank counted may come after the end, and after the controller has started again it is still known."""
+    monkeypatch.setattr("p4reduce_controller.service.store.KEPT_JOBS", 3)
+    now = [1e9]
+    monkeypatch.setattr("p4reduce_controller.service.store.time.time", lambda: now[0])
+    registry = Registry(SwitchGeometry(4, 8, 16), store, 10.0)
+    for number in range(5):
+        registry.create(f"job{number}", 1, created=now[0])
+        member = registry.join(f"job{number}", 0, 1, 0.0, host="here")
+        now[0] += KEPT_S / 4
+        registry.remove(f"job{number}")
+        registry.leave(member.nonce, Usage(number, 100, 10, 1))
+    registry.create("unused", 1)
+    registry.remove("unused")
+    found = reopened(store).ended()
+    assert [job.name for _, job in found] == ["job4", "job3", "job2"]
+    assert (found[0][0], found[0][1].usage, found[0][1].hosts) == (now[0], Usage(4, 100, 10, 1), {"0": "here"})
+    assert not found[0][1].members and [job.name for _, job in store.ended("job3")] == ["job3"]
+    now[0] += KEPT_S / 2 + 1
+    assert [job.name for _, job in store.ended()] == ["job4", "job3"]
+
+
+def test_a_file_of_the_version_before_is_read(store: Store) -> None:
+    Registry(SwitchGeometry(4, 8, 16), store, 10.0).create("train", 2)
+    with closing(sqlite3.connect(store.path)) as db:
+        store.close()
+        db.execute("DROP TABLE ended")
+        (text,) = db.execute("SELECT job FROM jobs").fetchone()
+        fields = json.loads(text)
+        for name in ("part_of", "created", "hosts", "usage", "resets"):
+            del fields[name]
+        db.execute("UPDATE jobs SET job = ?", (json.dumps(fields),))
+        db.execute("PRAGMA user_version = 2")
+        db.commit()
+    store.open()
+    assert [job.name for job in store.jobs()] == ["train"] and store.ended() == []
 
 
 def test_epochs_and_the_era_are_persistent(store: Store) -> None:
@@ -313,7 +351,7 @@ def test_a_file_of_another_version_is_an_error(store: Store) -> None:
     with store._written() as db:
         db.execute("PRAGMA user_version = 99")
     store.close()
-    with pytest.raises(StoreError, match="has version 99 and this controller reads version 2"):
+    with pytest.raises(StoreError, match="has version 99 and this controller reads version 3"):
         store.open()
 
 

@@ -247,7 +247,7 @@ class Dismissed:
     def failure(self) -> CollectiveError | None:
         return self.reason
 
-    def leave(self) -> None:
+    def leave(self, *, finished: bool = False) -> None:
         self.left += 1
 
 

@@ -94,7 +94,7 @@ class Membership:
         assert answer is None or isinstance(answer, CollectiveError)
         return answer
 
-    def leave(self) -> None:
+    def leave(self, *, finished: bool = False) -> None:
         pass
 
 
@@ -168,7 +168,7 @@ class _Given:
 
     def failure(self) -> None: ...
 
-    def leave(self) -> None:
+    def leave(self, *, finished: bool = False) -> None:
         self.left = True
 
 

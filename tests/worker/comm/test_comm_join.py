@@ -19,9 +19,10 @@ from p4reduce.codecs import arrays
 from p4reduce.errors import ControllerLostError, GeometryMismatchError, JobResetError, JoinError
 from p4reduce.heartbeat import Heartbeat
 from p4reduce.rejoin import Rejoin
+from p4reduce.stats import CollectiveStats
 from p4reduce_contracts.jobs import client as jobs
 from p4reduce_contracts.jobs import lease
-from p4reduce_contracts.jobs.answers import JobInfo, MemberInfo, WaitingSlot
+from p4reduce_contracts.jobs.answers import JobInfo, MemberInfo, Usage, WaitingSlot
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.wire import unpack_hello
 from rigs.limits import LIMIT_S
@@ -50,7 +51,15 @@ class FakeClient:
         return self.answers[what]() if what in self.answers else default
 
     def join(
-        self, job: str, rank: int, world_size: int, run_id: str = "", *, former: int = 0, switch: str = ""
+        self,
+        job: str,
+        rank: int,
+        world_size: int,
+        run_id: str = "",
+        *,
+        former: int = 0,
+        switch: str = "",
+        host: str = "",
     ) -> jobs.JoinTicket:
         self.log.append(("join", job, rank, world_size))
         self.formers.append(former)
@@ -66,7 +75,7 @@ class FakeClient:
     def get_job(self, job: str) -> JobInfo:
         return self._answer("get_job", JobInfo(job, 1, 1, 0, 16, "FORMING", 0, (), ""))
 
-    def heartbeat(self, nonce: int, slot_wait: object = None) -> str | None:
+    def heartbeat(self, nonce: int, slot_wait: object = None, usage: object = None) -> str | None:
         answer = self._answer("heartbeat", None)
         self.beaten.set()
         return answer
@@ -75,7 +84,7 @@ class FakeClient:
         self.reset = on_reset
         return SimpleNamespace(close=lambda: None)
 
-    def leave(self, nonce: int, timeout_s: float | None = None) -> None:
+    def leave(self, nonce: int, timeout_s: float | None = None, **said: Any) -> None:
         self.log.append(("leave", nonce))
 
     def close(self) -> None:
@@ -450,18 +459,26 @@ def test_a_rank_logs_when_it_joins_fails_and_leaves(fake: type[FakeClient], capl
 
 def test_heartbeats_carry_the_slot_waited_for_and_hold_no_reference(fake: type[FakeClient]) -> None:
     class Waiting:
+        stats = CollectiveStats(collectives=3, bytes_up=700, bytes_down=500, retransmissions=2)
+
         def waiting(self) -> WaitingSlot:
             return WaitingSlot(3, 7, 0b10, 1.5, 2)
 
     told: list[WaitingSlot | None] = []
+    usages = []
 
     class Client(fake):  # type: ignore[misc, valid-type]
-        def heartbeat(self, nonce: int, slot_wait: WaitingSlot | None = None) -> str | None:
+        def heartbeat(self, nonce: int, slot_wait: WaitingSlot | None = None, usage: Usage | None = None) -> str | None:
             told.append(slot_wait)
+            usages.append(usage)
             return None
 
+        def leave(self, nonce: int, timeout_s: float | None = None, **said: Any) -> None:
+            usages.append(said["usage"])
+
     communicator: Any = Waiting()
-    heartbeat = Heartbeat(Client("x"), NONCE, Lease(5, "a", 9, 0, 1, 16, 8, 32, 0.01))  # type: ignore[arg-type]
+    before = CollectiveStats(collectives=1, bytes_up=200)  # of an earlier epoch, which the controller knows of
+    heartbeat = Heartbeat(Client("x"), NONCE, Lease(5, "a", 9, 0, 1, 16, 8, 32, 0.01), before)  # type: ignore[arg-type]
     heartbeat.attach(communicator)
     deadline = time.monotonic() + LIMIT_S
     while not any(told):
@@ -473,3 +490,4 @@ def test_heartbeats_carry_the_slot_waited_for_and_hold_no_reference(fake: type[F
         assert time.monotonic() < deadline
         time.sleep(0.01)
     heartbeat.leave()
+    assert usages[-1] == Usage(2, 500, 500, 2) and heartbeat.reported == Waiting.stats

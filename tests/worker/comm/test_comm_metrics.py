@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+from unittest.mock import Mock
 
 import numpy as np
+import pytest
 
 from p4reduce.stats import CollectiveStats
 from p4reduce.testing.local_group import LocalGroup
@@ -30,3 +32,26 @@ def test_a_rank_shows_every_metric_of_a_worker() -> None:
     assert before["p4reduce_worker_round_trip_seconds"] == 0
     assert 0 < after["p4reduce_worker_round_trip_seconds"] <= after["p4reduce_worker_timeout_seconds"]
     assert after["p4reduce_worker_rounds_total"] > 0
+
+
+def test_rank_0_says_at_the_end_what_was_sent_and_saved(caplog: pytest.LogCaptureFixture) -> None:
+    """Dense are the tensors that a rank sends, in their own types: those of sums whole, of a broadcast the root's."""
+    caplog.set_level("INFO", "p4reduce")
+    numbers, told = np.zeros(30_000, np.float32), np.ones(500, np.float32)
+    numbers[:100] = 1
+    membership = Mock(failure=lambda: None)
+    with LocalGroup(2) as group:
+        first, second = group.comms
+        first.summary = second.summary = True
+        first.membership, first.count_over_gloo = membership, lambda: 7
+        group.run(lambda comm: comm.all_reduce(numbers))
+        group.run(lambda comm: comm.all_reduce(numbers.astype(np.float16)))
+        group.run(lambda comm: comm.broadcast(told, root=0))
+        assert (first.stats.dense_bytes, second.stats.dense_bytes) == (182_000, 180_000)
+        group.run(lambda comm: comm.close())
+    (line,) = (record for record in caplog.records if record.getMessage() == "job summary")
+    fields = line.__dict__["p4reduce_fields"]
+    assert (fields["over_switch"], fields["over_gloo"]) == (4, 7), "with the last one, of close()"
+    assert (fields["sent_bytes"], fields["saved_bytes"]) == (first.stats.bytes_up, 182_000 - first.stats.bytes_up)
+    assert 0 < first.stats.bytes_up < 20_000 and fields["collective_s"] > 0
+    membership.leave.assert_called_once_with(finished=True)

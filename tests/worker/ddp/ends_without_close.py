@@ -45,20 +45,28 @@ class Client:
         pass
 
     def join(
-        self, job: str, rank: int, world_size: int, run_id: str = "", *, former: int = 0, switch: str = ""
+        self,
+        job: str,
+        rank: int,
+        world_size: int,
+        run_id: str = "",
+        *,
+        former: int = 0,
+        switch: str = "",
+        host: str = "",
     ) -> jobs.JoinTicket:
         return jobs.JoinTicket(1, job, 1, rank, world_size, "127.0.0.1", port, 8, 32, 0.01)
 
     def wait_lease(self, nonce: int, timeout_s: float) -> jobs.Lease:
         return jobs.Lease(1, "job", 7, 0, world_size, SLOTS, 8, 32, 0.05, "127.0.0.1", port)
 
-    def heartbeat(self, nonce: int, slot_wait: object = None) -> str | None:
+    def heartbeat(self, nonce: int, slot_wait: object = None, usage: object = None) -> str | None:
         return None
 
     def watch(self, nonce: int, on_reset: Callable[[str], None]) -> SimpleNamespace:
         return SimpleNamespace(close=lambda: None)
 
-    def leave(self, nonce: int, timeout_s: float | None = None) -> None:
+    def leave(self, nonce: int, timeout_s: float | None = None, **said: object) -> None:
         print("left", flush=True)
 
     def close(self) -> None:

@@ -28,7 +28,7 @@ class Membership:
     def failure(self) -> None:
         return None
 
-    def leave(self) -> None:
+    def leave(self, *, finished: bool = False) -> None:
         self.left += 1
 
 

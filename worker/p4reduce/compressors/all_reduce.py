@@ -89,4 +89,5 @@ def finish_over_hosts(
 
 def _reported(comm: Communicator, before: CollectiveStats, outcome: Outcome) -> tuple[Outcome, BucketReport]:
     spent = comm.stats - before
+    comm.stats.dense_bytes += sum(mean.nbytes for mean in outcome.means.values()) - spent.dense_bytes
     return outcome, BucketReport(outcome.forms, spent.bytes_down, spent.bytes_up)

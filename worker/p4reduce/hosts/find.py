@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import secrets
+import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -27,6 +28,7 @@ _log = logging.getLogger(__name__)
 
 VARIABLE: Final = "P4REDUCE_HOSTS"
 HOST_ID_VARIABLE: Final = "P4REDUCE_HOSTID"
+_LONGEST_NAME: Final = 64
 _FEWEST_SLOTS: Final = 16
 _JOIN_S: Final = 30.0
 """How long the ranks that send wait for the leases of their shards."""
@@ -46,8 +48,8 @@ class ShardJob(NamedTuple):
 class ShardJobs(Protocol):
     """Makes and joins the jobs of shards (join.py)."""
 
-    def create(self, count: int, world_size: int, slots: int, *, private: bool) -> list[ShardJob]:
-        """Make `count` jobs that end with their members. Raises Exception."""
+    def create(self, job: str, count: int, world_size: int, slots: int, *, private: bool) -> list[ShardJob]:
+        """Make `count` jobs for shards of `job`, which end with their members. Raises Exception."""
         ...
 
     def join(self, job: ShardJob, rank: int, world_size: int, timeout_s: float) -> EpochMembership:
@@ -103,8 +105,8 @@ class Hosts:
         """Return why the shard that this rank sends cannot be summed any more."""
         return None if self._shard is None or self._shard.membership is None else self._shard.membership.failure()
 
-    def close(self) -> None:
-        """Leave the shard's job and give the memory back. Does not raise."""
+    def close(self, *, finished: bool = False) -> None:
+        """Leave the shard's job and give the memory back; `finished` as for `leave`. Does not raise."""
         memory, self._memory = self._memory, None
         if memory is not None:
             memory.close()
@@ -117,7 +119,7 @@ class Hosts:
         shard, self._shard = self._shard, None
         with contextlib.suppress(Exception):
             if shard is not None:
-                shard.release()
+                shard.release(finished=finished)
         self._jobs.remove()
 
     def _search(self, lease: Lease, gather: Gather, timeout_s: float) -> None:
@@ -194,7 +196,7 @@ class Hosts:
         """Make the jobs of the shards; return them, and what went wrong."""
         slots = max(_FEWEST_SLOTS, lease.slot_count // plan.shards)
         try:
-            return {"jobs": self._jobs.create(plan.shards, len(plan.hosts), slots, private=lease.private)}
+            return {"jobs": self._jobs.create(lease.name, plan.shards, len(plan.hosts), slots, private=lease.private)}
         except Exception as error:
             return {"problem": f"no jobs for the shards could be made: {error}"}
 
@@ -233,6 +235,12 @@ def host_key(environment: Mapping[str, str]) -> str:
         return f"boot {boot} net {os.stat('/proc/self/ns/net').st_ino}"
     except OSError:
         return secrets.token_hex(8)
+
+
+def host_name(environment: Mapping[str, str]) -> str:
+    """Return the name of this host, as `job show` has it: P4REDUCE_HOSTID, or that of the machine."""
+    name = environment.get(HOST_ID_VARIABLE) or socket.gethostname()
+    return "".join(filter(str.isprintable, name))[:_LONGEST_NAME]
 
 
 def _rows(gather: Gather, step: str, mine: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -27,7 +27,7 @@ class _Membership:
     def failure(self) -> CollectiveError | None:
         return None if self._group.epoch == self._epoch else JobResetError(self._group.reason)
 
-    def leave(self) -> None:
+    def leave(self, *, finished: bool = False) -> None:
         pass
 
 

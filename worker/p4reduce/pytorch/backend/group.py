@@ -180,6 +180,10 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
         """Return how many collectives were called."""
         return self._submitted + int(self._gloo._get_sequence_number_for_group())
 
+    def _count_over_gloo(self) -> int:
+        """Return how many collectives gloo has run, as it counts them itself."""
+        return sum(int(each._get_sequence_number_for_group()) for each in (self._gloo, self._second_gloo) if each)
+
     def join(self) -> Communicator:
         """Return what sums over the switch, once the collectives that were called before have ended.
 
@@ -413,6 +417,8 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
             self._closed = True
         together = wait and self._is_world and self._job is not None and self._job.is_usable()
         if self._job is not None:
+            over_gloo = self._count_over_gloo()
+            self._job.comm.count_over_gloo = lambda: over_gloo
             if not wait:
                 self._job.comm.close(wait=False)
             self._job.close()
