@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from p4reduce_runtime.readiness import notify_ready
 from p4reduce_runtime.terminal import HostPort, log_options, one_line
 from p4reduce_runtime.underlay import AGGREGATION_PORT, UPLINK_PORT
 
@@ -83,6 +84,7 @@ def run(**options: Any) -> None:
 
             def ready(line: str) -> None:
                 click.echo(line)
+                notify_ready()
                 stack.enter_context(warm_in_background())
 
             run_switch(SwitchOptions(**options), ready)

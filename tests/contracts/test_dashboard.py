@@ -9,12 +9,15 @@ from typing import Any
 
 import pytest
 
+from p4reduce_controller.registry.job import FORMING
+from p4reduce_controller.registry.registry import Cause
 from p4reduce_runtime import metrics
 
 DOCS = Path(__file__).parents[2] / "docs"
 DASHBOARD: dict[str, Any] = json.loads((DOCS / "grafana" / "p4reduce.json").read_text())
 DECLARED = {metric.name: metric for metric in metrics.declared()}
 EXPRESSIONS = [target["expr"] for panel in DASHBOARD["panels"] for target in panel["targets"]]
+RULES = (DOCS.parent / "examples/deploy/prometheus/rules.yml").read_text()
 
 
 def names(text: str) -> set[str]:
@@ -37,6 +40,12 @@ def test_legends_and_variables_name_labels_that_exist() -> None:
             assert set(re.findall(r"{{(\w+)}}", target["legendFormat"])) <= labels
     (query,) = [item["query"] for item in DASHBOARD["templating"]["list"] if item["type"] == "query"]
     assert query == "label_values(p4reduce_job_ranks, job_name)"
+
+
+def test_alerts_name_metrics_and_causes_that_exist() -> None:
+    assert len(names(RULES)) >= 7 and names(RULES) - DECLARED.keys() == set()
+    assert re.findall(r'cause="([^"]+)"', RULES) == [Cause.SILENT]
+    assert re.findall(r'state="([^"]+)"', RULES) == [FORMING]
 
 
 def test_the_guide_names_metrics_that_exist() -> None:

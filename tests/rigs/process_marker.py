@@ -15,7 +15,7 @@ MARKER = "processes"
 
 FIXTURES = {"system", "wide_system", "torch_server"}
 """Tests that use one of them have the marker."""
-IMPLIED_BY = {"bmv2", "p4c", "root", "tofino"}
+IMPLIED_BY = {"bmv2", "deploy", "p4c", "root", "tofino"}
 """Tests with one of these markers, which need a program of others or make network interfaces, have it too."""
 
 EVENTS = {

@@ -180,6 +180,12 @@ class Communicator:
         """How long a round takes at most, by all measurements; twice that without a frame brings a probe."""
         return self._connection.round_trip.timeout_s
 
+    @property
+    def segmentation(self) -> bool:
+        """Whether frames leave in runs (GSO), as far as the path has shown that it carries them (gso.py)."""
+        channel = self._connection.channel
+        return channel is not None and not channel.plain
+
     def metrics(self) -> dict[str, float]:
         """Return what this rank counts and measures, by the names in `p4reduce_runtime.metrics`.
 
@@ -498,7 +504,9 @@ class Communicator:
         membership of the new epoch is released.
         """
         try:
-            fresh = SwitchConnection(epoch.lease, epoch.transport, window=self._fixed_window, clock=self._clock)
+            fresh = SwitchConnection(
+                epoch.lease, epoch.transport, window=self._fixed_window, clock=self._clock, before=self._connection
+            )
         except BaseException:
             epoch.release()
             raise

@@ -8,6 +8,9 @@ from the system, so it is measured: after a collective, one of its frames that w
 datagram. The switch answers a repeated frame to its sender alone; two answers show that it received two frames. Without
 two answers in a few probes the path has no GSO. With them the longest datagram is probed: the switch's own are as long
 as those that reach it, so a long one that comes back shows that both directions carry it.
+
+Kernels 7.0.0 to 7.1.4 damage some of these datagrams, as some network cards do. So GSO ends when frames have arrived
+damaged in a few collectives. An empty datagram then asks the embedded switch to send this peer none either.
 """
 
 from __future__ import annotations
@@ -27,6 +30,8 @@ VARIABLE: Final = "P4REDUCE_SEGMENTATION"
 FEWEST_SLOTS: Final = 2
 """Collectives with fewer have one frame, which is a datagram in any case."""
 _PROBES: Final = 3
+DAMAGED_COLLECTIVES: Final = 3
+"""From so many collectives with damaged frames on, GSO is not used: one alone can have another cause."""
 
 
 class GsoProbe:
@@ -38,6 +43,8 @@ class GsoProbe:
         if chosen not in ("auto", "on", "off"):
             raise ValueError(f"{VARIABLE} is {chosen!r}; it has to be auto, on or off")
         self.allowed: bool | None = {"auto": None, "on": True, "off": False}[chosen]
+        self._chosen = chosen != "auto"
+        self._damaged = 0
         self.longest = SHORT_RUN_BYTES
         self._probes_left = self._long_probes_left = _PROBES
 
@@ -45,6 +52,19 @@ class GsoProbe:
     def known(self) -> bool:
         """Whether there is nothing left to probe."""
         return self.allowed is False or self.allowed is True and not self._long_probes_left
+
+    @property
+    def damages(self) -> bool:
+        """Whether GSO is not used since frames arrived damaged."""
+        return self._damaged >= DAMAGED_COLLECTIVES and not self._chosen
+
+    def saw_damage(self) -> bool:
+        """Count a collective in which frames arrived damaged; return whether GSO ends with it."""
+        before = self.damages or self.allowed is False
+        self._damaged += 1
+        if self.damages:
+            self.allowed = False
+        return self.damages and not before
 
     def probe(self, transport: UdpTransport, lease: Lease, answered: bytes, timeout_s: float) -> None:
         """Measure more with a frame that was answered, in up to `timeout_s`."""

@@ -6,6 +6,7 @@ Each epoch of the job has a new one; the communicator (communicator.py) stays.
 from __future__ import annotations
 
 import itertools
+import logging
 import time
 from collections.abc import Callable, Hashable
 from typing import Final
@@ -14,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from p4reduce.errors import CollectiveTimeoutError, P4ReduceError
-from p4reduce.gso import FEWEST_SLOTS, GsoProbe
+from p4reduce.gso import DAMAGED_COLLECTIVES, FEWEST_SLOTS, GsoProbe
 from p4reduce.protocol.blocks import UNTOUCHED, Blocks
 from p4reduce.protocol.call import Call
 from p4reduce.protocol.channel import Channel, make_channel
@@ -28,6 +29,9 @@ from p4reduce.waits import Waits
 from p4reduce_contracts.jobs.answers import WaitingSlot
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_runtime.datagrams import ENCAP_BYTES
+from p4reduce_runtime.logs import event
+
+_log = logging.getLogger(__name__)
 
 _LONGEST_WAIT_S: Final = 0.1
 """How often a running collective looks whether the job was reset."""
@@ -45,15 +49,16 @@ class SwitchConnection:
         *,
         window: int | None,
         clock: Callable[[], float] = time.monotonic,
+        before: SwitchConnection | None = None,
     ) -> None:
-        """`window`: a fixed number of slots; None adapts it."""
+        """`window`: a fixed number of slots; None adapts it. `before`: that of the epoch before, on the same path."""
         self.lease = lease
         self.transport = transport
         self.slot_rounds = [lease.first_round] * lease.slot_count
         self.round_trip = RoundTrip()
         self.window = Window(lease.slot_count, window)
         self._clock = clock
-        self._gso = GsoProbe()
+        self._gso: GsoProbe = before._gso if before is not None and before._gso.damages else GsoProbe()
         self.running: Collective | None = None
         """The collective that takes part now."""
         self._trace = opened()
@@ -114,6 +119,8 @@ class SwitchConnection:
             raise waits.too_late(error, self._clock()) from None
         finally:
             self.running = None
+            if stats.corrupt or stats.malformed:
+                self._saw_damage()
             if self._trace is not None:
                 cost = {name: count for name, count in stats.as_dict().items() if count}
                 waits.end(ended := self._clock())
@@ -167,6 +174,24 @@ class SwitchConnection:
             timeout_s = min(_LONGEST_PROBE_S, 2 * self.round_trip.timeout_s)
             self._gso.probe(transport, self.lease, collective.answered_frame, timeout_s)
             channel.plain, channel.run_bytes = not self._gso.allowed, self._gso.longest
+
+    def _saw_damage(self) -> None:
+        """Stop sending runs, and ask for none, when frames have arrived damaged in several collectives."""
+        if self.channel is None:
+            return
+        ends = self._gso.saw_damage()
+        if self._gso.damages:
+            self.channel.plain = True
+            self.transport.send([b""])  # again with each one, as it may be lost
+        if ends:
+            event(
+                _log,
+                logging.WARNING,
+                "segmentation off",
+                job=self.lease.name,
+                rank=self.lease.rank,
+                cause=f"frames arrived damaged in {DAMAGED_COLLECTIVES} collectives",
+            )
 
     def close_channel(self) -> None:
         """Give the channel's hold on the socket back; only when no collective runs over it."""

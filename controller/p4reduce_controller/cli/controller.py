@@ -13,6 +13,7 @@ from p4reduce_contracts.jobs.client import JobClient
 from p4reduce_contracts.jobs.option import controller_option
 from p4reduce_contracts.wire import AGGREGATION_PORT
 from p4reduce_controller import config
+from p4reduce_runtime.readiness import notify_ready
 from p4reduce_runtime.terminal import HostPort, json_option, log_options, one_line, print_json, print_table
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ def run(
             f"controller ready: jobs on {running.address}, {_switches(settings)}"
             + (f", metrics on {running.metrics_address}" if running.metrics_address else "")
         )
+        notify_ready()
         stack.enter_context(warm_in_background())
 
     try:

@@ -180,6 +180,8 @@ def _receive_all(memory: Memory, socket: UdpSocket, peers: Peers, now: int) -> N
         if port == 0:
             return
         if state.pending_at == 0:
+            if state.pending_bytes == 0:  # it receives damaged runs
+                peers.destinations[port].plain = 1
             udp.follow(io, peers.destinations[port], state.pending_bytes)
         peers.states[port].last_seen_us = now
         if not _frame_pending(memory, socket, peers, port):

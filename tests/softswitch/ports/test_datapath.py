@@ -233,15 +233,23 @@ def test_the_reflector_returns_every_datagram() -> None:
 
 
 def test_without_gso_every_datagram_is_sent_by_itself() -> None:
-    def longest(gso: Gso) -> int:
+    def longest(gso: Gso, asked: bool = False) -> int:
         with running(Reflector(), gso=gso) as one:
-            peer = one.peer(runs=True)
+            others, peer = one.peer(runs=True), one.peer(runs=True)
+            if asked:
+                peer.send(b"")
+                assert peer.recv(70000) == b""
             send(peer, [bytes(1000)] * 50, run=True)
-            one.until(lambda: one.underlay.counters.datagrams_out == 51)
-            return len(peer.recv(70000))
+            one.until(lambda: one.underlay.counters.datagrams_out == 52 + asked)
+            length = len(peer.recv(70000))
+            send(others, [bytes(1000)] * 50, run=True)
+            one.until(lambda: one.underlay.counters.datagrams_out == 102 + asked)
+            assert (len(others.recv(70000)) > 1000) == (gso is Gso.AUTO), "what one peer asks for is of no other"
+            return length
 
     assert longest(Gso.OFF) == 1000
     assert longest(Gso.AUTO) > 1000
+    assert longest(Gso.AUTO, asked=True) == 1000, "an empty datagram asks for that"
 
 
 class ToParent:

@@ -6,6 +6,7 @@ import socket
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,12 +15,14 @@ from p4reduce import Communicator
 from p4reduce.errors import CollectiveTimeoutError, P4ReduceError
 from p4reduce.gso import GsoProbe
 from p4reduce.protocol.channel import load_pump
+from p4reduce.switch_connection import SwitchConnection
 from p4reduce.testing.udp_switch import UdpSwitch, connect
 from p4reduce.transport import UdpTransport
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.wire import DEFAULT, MAX_COLUMNS, RESULT, SMALL, Frame, Geometry, pack, unpack
 from p4reduce_runtime.datagrams import RUN_BYTES, SHORT_RUN_BYTES
 from rigs.limits import LIMIT_S
+from rigs.udp_relay import PathConditions, UdpRelay
 
 
 def test_all_reduce_over_udp_sockets() -> None:
@@ -82,6 +85,49 @@ def test_frames_are_sent_with_gso_where_the_switch_receives_each(chosen: str, mo
         assert channel is not None
         assert channel.plain == (chosen == "off")
         assert switch.switch.counts["duplicates"] >= 2 * (chosen == "auto")
+
+
+@pytest.mark.fault(
+    "frames that arrive damaged again and again: no GSO from then on in this job, one warning, right sums"
+)
+def test_gso_ends_where_frames_arrive_damaged(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    if load_pump() is None:
+        pytest.skip("only the compiled loop over a socket sends runs")
+    monkeypatch.delenv("P4REDUCE_SEGMENTATION", raising=False)
+    tensor = np.arange(20_000, dtype=np.int32)
+    with (
+        UdpSwitch(1, 16) as switch,
+        UdpRelay(("127.0.0.1", switch.port), PathConditions(ways=("down",)), 1) as path,
+        connect(path.address[1], 0, 1, 16, timeout_s=LIMIT_S) as comm,
+    ):
+        channel = comm._connection.channel
+        assert channel is not None
+        while channel.plain:
+            assert (comm.all_reduce(tensor) == tensor).all()
+        path.conditions = replace(path.conditions, flip=0.3)
+        damaged = []
+        while len(damaged) < 5:
+            assert (comm.all_reduce(tensor) == tensor).all()
+            last = comm.last
+            assert last is not None
+            if last.stats.corrupt or last.stats.malformed:
+                damaged.append(channel.plain)
+        assert damaged == [False, False, True, True, True]
+        assert any(" up " in line and line.endswith(" passed ") for line in path.log()), (
+            "it asks the switch for no runs"
+        )
+        fresh = SwitchConnection(comm.lease, comm.transport, window=None, before=comm._connection)
+        assert fresh.channel is not None and fresh.channel.plain, "in the job's next epoch too"
+        fresh.close_channel()
+        path.conditions = PathConditions()
+    assert [record.getMessage() for record in caplog.records].count("segmentation off") == 1
+
+
+def test_gso_that_was_chosen_stays_on() -> None:
+    gso = GsoProbe({"P4REDUCE_SEGMENTATION": "on"})
+    assert not any(gso.saw_damage() for _ in range(9)) and gso.allowed
 
 
 class Swallower(UdpTransport):

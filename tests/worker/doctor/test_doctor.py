@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -24,9 +25,10 @@ from p4reduce.doctor import checks as checks_module
 from p4reduce.doctor import ping
 from p4reduce.doctor.checks import CHECKS, Check, RankSpec, Status, run_checks
 from p4reduce.doctor.cli import doctor
+from p4reduce.stats import CollectiveStats
 from p4reduce_contracts.jobs.answers import JoinTicket
 from p4reduce_contracts.jobs.client import JobClient
-from p4reduce_contracts.wire import SMALL
+from p4reduce_contracts.wire import HELLO_BYTES, SMALL
 from p4reduce_controller.config import Config, ControllerConfig, SecurityConfig
 from rigs.certificates import Bench
 from rigs.fake_switch_client import serving
@@ -83,7 +85,7 @@ def test_a_healthy_system(system: System, controller: str) -> None:
     assert answer["healthy"] is True
     checks = {check["name"]: check for check in answer["checks"]}
     assert list(checks) == list(CHECKS)
-    for name in ("certificates", "controller", "job", "frame shape", "HELLO", "exact sum", "full frames"):
+    for name in ("certificates", "controller", "job", "frame shape", "HELLO", "exact sum", "full frames", "batches"):
         assert checks[name]["status"] in RIGHT_OR_SLOW, checks[name]
     assert checks["exact sum"]["status"] == "ok"
     assert "4 columns of 8 words, 176 B" in checks["frame shape"]["found"]
@@ -304,6 +306,63 @@ def test_drops_of_a_switch_that_was_away_before_are_not_new() -> None:
     before = Counter({"EPOCH at leaf1": 3, "STALE at leaf1": 0})
     after = before + Counter({"EPOCH at leaf1": 2, "STALE at leaf1": 1, "EPOCH at leaf2": 900})
     assert checks_module._since(before, after) == "; meanwhile frames were dropped: 2 EPOCH at leaf1, 1 STALE at leaf1"
+
+
+@pytest.mark.fault("a firewall that lets HELLO pass but not data, on either way: `doctor` says so")
+@pytest.mark.parametrize("way", ["up", "down"])
+def test_a_firewall_that_lets_hello_pass(controller: str, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    send = transport.UdpTransport.send
+
+    def send_hello(self: transport.UdpTransport, frames: Iterable[bytes]) -> None:
+        send(self, [frame for frame in frames if len(frame) == HELLO_BYTES])
+
+    monkeypatch.setattr("p4reduce.switch_connection.make_channel", lambda *_, **__: None)  # frames pass the transport
+    if way == "up":
+        monkeypatch.setattr(transport.UdpTransport, "send", send_hello)
+    else:
+        monkeypatch.setattr(transport.UdpTransport, "_drain", lambda self: [])
+    checks = run_checks(controller, timeout_s=SHORT_S)
+    found = failed(checks)
+    assert found.name == "round trips" and by_name(checks)["HELLO"].status is Status.OK
+    assert "HELLO has passed: look for a firewall that stops other UDP to 127.0.0.1:" in found.advice
+
+
+class Batches:
+    """A communicator of one rank that says of each sum whether it went in batches, and what arrived."""
+
+    rank, world_size = 0, 1
+    lease = SimpleNamespace(slot_count=4, columns=2, block_words=8)
+
+    def __init__(self, damaged_in_batches: int, damaged_singly: int, repeated: int, off_by: int = 0) -> None:
+        self.segmentation, self.stats, self.sums = True, CollectiveStats(), 0
+        self._damaged = {True: damaged_in_batches, False: damaged_singly}
+        self._repeated, self._off_by = repeated, off_by
+
+    def all_reduce(self, array: Any) -> Any:
+        spent = CollectiveStats(frames_up=100, retransmissions=self._repeated, corrupt=self._damaged[self.segmentation])
+        self.stats.add(spent)
+        self.sums += 1
+        self.segmentation = self.sums < 3 or not self._damaged[True]
+        return array + np.int32(self._off_by)
+
+
+@pytest.mark.fault(
+    "a link that damages GSO batches, that damages frames, or that drops some when it is full: `doctor` says which"
+)
+@pytest.mark.parametrize(
+    ("comm", "status", "found", "advice"),
+    [
+        (Batches(0, 0, 0), "ok", "16384 B right, in batches; 0 of 1600 frames were repeated", ""),
+        (Batches(2, 0, 0), "warning", "singly; .*; 6 arrived damaged in batches, none singly", "update kernels 7.0.0"),
+        (Batches(2, 1, 0), "warning", "repeated; 19 arrived damaged", "look for a faulty host, cable or switch; or"),
+        (Batches(0, 0, 3), "warning", "48 of 1600 frames were repeated", "a link that drops frames when it is full"),
+        (Batches(0, 0, 0, 1), "failed", "4096 int32 sums are wrong", "do not train like this"),
+    ],
+)
+def test_batches(comm: Any, status: str, found: str, advice: str) -> None:
+    check = checks_module._batches(comm)
+    assert check.status == status, check
+    assert re.search(found, check.found) and advice in check.advice and bool(advice) == bool(check.advice), check
 
 
 def test_sums_that_are_wrong(controller: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""The checks of `p4reduce doctor`, from certificates to full frames; each relies on those before it."""
+"""The checks of `p4reduce doctor`, from certificates to batches of full frames; each relies on those before it."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from p4reduce.codecs import Int32
 from p4reduce.communicator import Communicator
 from p4reduce.doctor.ping import ping
 from p4reduce.errors import GeometryMismatchError, JoinError, P4ReduceError
+from p4reduce.gso import VARIABLE
 from p4reduce.join import join, run_id
 from p4reduce.protocol.deadline import IP_UDP_BYTES
 from p4reduce.protocol.timing import MAX_PTO_S
@@ -51,7 +52,8 @@ HELLO: Final = "HELLO"
 ROUND_TRIPS: Final = "round trips"
 SUM: Final = "exact sum"
 FULL_FRAMES: Final = "full frames"
-CHECKS: Final = (CERTIFICATES, CONTROLLER, JOB, FRAMES, PING, BUFFERS, HELLO, ROUND_TRIPS, SUM, FULL_FRAMES)
+BATCHES: Final = "batches"
+CHECKS: Final = (CERTIFICATES, CONTROLLER, JOB, FRAMES, PING, BUFFERS, HELLO, ROUND_TRIPS, SUM, FULL_FRAMES, BATCHES)
 
 EXPIRES_SOON: Final = datetime.timedelta(days=14)
 SLOW_ANSWER_S: Final = 1.0
@@ -60,12 +62,18 @@ PING_S: Final = 1.0
 ROUNDS: Final = 100
 REPEATS_WARNING: Final = 0.02
 """The share of repeated frames from which the path is called lossy."""
-OWN_SLOTS: Final = 4
-"""Slots of the doctor's own job."""
+OWN_SLOTS: Final = 64
+"""Slots of the doctor's own job, or half of what is free: as many full frames as the longest GSO datagram holds."""
 LEAST_FRAMES: Final = 64
 """Full frames that a socket buffer must hold: the answers to a usual window come all at once."""
 FULL_BLOCKS: Final = 64
 """Blocks of the sum in full frames."""
+BATCH_SUMS: Final = 16
+"""Sums of which each fills all slots several times."""
+_GSO_ADVICE: Final = (
+    f"update kernels 7.0.0 to 7.1.4 and the network card's firmware, or set {VARIABLE}=off on the workers, and start "
+    "the switch with --gso off"
+)
 
 
 class Status(StrEnum):
@@ -137,7 +145,8 @@ def _checks(address: str, spec: RankSpec | None, token: str | None, timeout_s: f
             return
         if spec is None:
             try:
-                made = client.create_job(f"doctor-{secrets.token_hex(4)}", 1, OWN_SLOTS)
+                slots = max(1, min(OWN_SLOTS, client.list_jobs().free_slots // 2))
+                made = client.create_job(f"doctor-{secrets.token_hex(4)}", 1, slots)
             except JobServiceError as error:
                 yield _own_job_failed(error)
                 return
@@ -325,9 +334,10 @@ def _collectives(
         text = f"rank {lease.rank} of {lease.world_size} has its lease after {_ms(time.monotonic() - begun)}"
         yield Check(HELLO, Status.OK, f"{text}: epoch {lease.epoch}, {lease.slot_count} slots; {_tree(lease)}")
         for name, look, advice in (
-            (ROUND_TRIPS, _round_trips, "look for loss on the way to the switch and back, and what it drops"),
+            (ROUND_TRIPS, _round_trips, f"HELLO has passed: look for a firewall that stops other {_both_ways(ticket)}"),
             (SUM, _exact_sum, "do not train like this: look for a faulty host, cable, switch or pipeline"),
             (FULL_FRAMES, _full_frames, ""),
+            (BATCHES, _batches, f"examine with {VARIABLE}=off: if that passes, {_GSO_ADVICE}"),
         ):
             try:
                 check = look(comm)
@@ -336,6 +346,10 @@ def _collectives(
                 yield Check(name, Status.FAILED, text, advice or _mtu_advice(comm))
                 return
             yield check
+
+
+def _both_ways(ticket: JoinTicket) -> str:
+    return f"UDP to {ticket.switch_host}:{ticket.switch_port}, or what comes back from there"
 
 
 def _tree(lease: Lease) -> str:
@@ -394,6 +408,32 @@ def _full_frames(comm: Communicator) -> Check:
     if isinstance(transport, UdpTransport) and packet < larger <= (known := transport.path_mtu):
         text += f"; the MTU here is {known} B: if all are {larger} B or more, the pipeline `jumbo` needs fewer frames"
     return Check(FULL_FRAMES, Status.OK, text)
+
+
+def _batches(comm: Communicator) -> Check:
+    """Sum what fills all slots, in runs (GSO) as long as the path takes them; runs end when they damage frames."""
+    blocks, wrong, damaged = 4 * comm.lease.slot_count * comm.lease.columns, 0, {True: 0, False: 0}
+    begun = comm.stats.copy()
+    for _ in range(BATCH_SUMS):
+        runs, before = comm.segmentation, comm.stats.copy()
+        wrong += _wrong_integers(comm, blocks)
+        spent = comm.stats - before
+        damaged[runs] += spent.corrupt + spent.malformed
+    spent = comm.stats - begun
+    size, how = 4 * BATCH_SUMS * blocks * comm.lease.block_words, "in batches" if comm.segmentation else "singly"
+    text = f"{size} B right, {how}; {spent.retransmissions} of {spent.frames_up} frames were repeated"
+    if wrong:
+        return Check(BATCHES, Status.FAILED, f"{wrong} int32 sums are wrong", f"do not train like this: {_GSO_ADVICE}")
+    if damaged[True] and not damaged[False] and not comm.segmentation:
+        text += f"; {damaged[True]} arrived damaged in batches, none singly"
+        return Check(BATCHES, Status.WARNING, text, _GSO_ADVICE)
+    if any(damaged.values()):
+        advice = f"look for a faulty host, cable or switch; or {_GSO_ADVICE}"
+        return Check(BATCHES, Status.WARNING, f"{text}; {sum(damaged.values())} arrived damaged", advice)
+    if spent.retransmissions > REPEATS_WARNING * spent.frames_up:
+        advice = "look for a link that drops frames when it is full (`ip -s link`, switch counters), or a busy machine"
+        return Check(BATCHES, Status.WARNING, text, advice)
+    return Check(BATCHES, Status.OK, text)
 
 
 def _mtu_advice(comm: Communicator) -> str:

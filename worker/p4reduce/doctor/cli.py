@@ -48,7 +48,7 @@ def doctor(
     """Check all that a collective of this worker needs, and say what to change.
 
     It checks certificates, controller, job, frame shape, ping, socket buffers, HELLO, round trips, and sums in small
-    and in full frames. The exit status is 0 only if nothing failed.
+    and in full frames and in batches (GSO). The exit status is 0 only if nothing failed.
     """
     from p4reduce.doctor.checks import RankSpec, Status, run_checks
 
