@@ -142,7 +142,7 @@ def coordinates_alone(adacomp: AdaComp, key: str, gradient: torch.Tensor) -> Coo
     """What one rank would send in the form gather; the residue is then what it keeps."""
     message = compress_alone(adacomp, key, gradient, Form.GATHER).message
     assert isinstance(message, Stream)
-    return coordinates.decode(message.data, adacomp.length_of(key, gradient.shape), gradient.numel())[0]
+    return coordinates.decode(message.data, gradient.numel())[0]
 
 
 def residue_of(compressor: Any, key: str) -> torch.Tensor:

@@ -114,7 +114,7 @@ def expected_of_adacomp(
             scale = alone.agreed_scale(mean_over_ranks(torch.tensor([compressed.metadata])).numpy())
         else:
             assert isinstance(message, Stream)
-            own, _ = coordinates.decode(message.data, alone.length_of(name, gradient.shape), gradient.numel())
+            own, _ = coordinates.decode(message.data, gradient.numel())
             sent = torch.zeros(gradient.numel())
             sent[torch.from_numpy(own.indices)] = torch.from_numpy(own.signs).float() * own.scale
         expected[name] = mean_over_ranks(sent.view_as(gradient))

@@ -139,11 +139,3 @@ def test_policies_that_need_a_module() -> None:
 def test_bad_settings_are_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Policy(**settings)
-
-
-def test_a_length_beyond_what_a_compressor_takes_is_refused() -> None:
-    assert Policy(100, 100, 100, 100).limited(100).length("w", torch.Size((2, 2, 2))) == 100
-    with pytest.raises(ValueError, match="conv is 101 elements, and the longest is 100"):
-        Policy(conv=101, linear="dense").limited(100)
-    with pytest.raises(ValueError, match=r"fc\.\* is 501 elements, and the longest is 500"):
-        Policy(names=[("fc.*", 501)]).limited(500)

@@ -1,16 +1,13 @@
-"""Coordinates: the few elements AdaComp selects, as small unsigned integers; the encoding of the gather form.
+"""Coordinates: the few elements a rank selects, as gaps between them and signs; the encoding of the gather form.
 
-Source: Chen et al., "AdaComp", AAAI 2018, which gives an element 8 bits in bins of fewer than 64 elements (6 bits of
-offset in the bin, 2 bits of value) and 16 bits (14 + 2) in bins of up to 16 K, and each tensor one float32 scale.
-How the paper marks the end of a bin could not be read here (unverified); this is ours:
+The encoding is ours: an element costs about a byte in tensors where one of 10 to 100 is chosen. AdaComp's (AAAI 2018)
+takes 16 bits in bins of 64 elements or more. A tensor's bytes are its scale (float32), the number of bytes that follow
+(uint32), both little-endian, and for each element
 
-    entry  =  offset << 2 | code        code 0: +scale, 1: -scale, 3: end of bin
-    an offset that is not above the one before it begins the next bin
-    an end-of-bin entry is only there where that rule is not enough; it passes offset + 1 bins at once
-
-A tensor's bytes are its scale (float32), the number of its entries (uint32) and the entries, little-endian.
-Empty bins are common in real gradients (a fifth to a half of them), full stops between full bins are rare: a Gaussian
-tensor needs an end-of-bin entry for about one bin in forty.
+    byte  =  f << 1 | minus       minus: 1 for -scale, 0 for +scale; gap: elements passed since the one before
+    f from 0 to 119               gap f
+    f from 120 to 126             gap 120 + 256 (f - 120) + the next byte, at most 1,911
+    f = 127, minus 0              no element: 1,912 elements are passed, before the entry that follows
 """
 
 from __future__ import annotations
@@ -27,9 +24,6 @@ from numpy.typing import NDArray
 from p4reduce.codecs.raw import Gathered
 from p4reduce.errors import InvalidTensorError
 
-SHORT_BIN = 64
-"""Bins of fewer elements take 8 bits an element, others 16; coordinates_kernels.py has it too."""
-LONGEST_BIN = 16 * 1024
 STREAM_HEADER_BYTES = 8
 _AT_ONCE = 4096
 """Elements whose sums are made at once: their float64 stay in the processor's cache."""
@@ -48,57 +42,49 @@ class Coordinates(NamedTuple):
     signs: NDArray[np.int8]  #: -1 or 1, as many
 
 
-def entry_bytes(bin_length: int) -> int:
-    """Bytes of one entry: 1 or 2."""
-    return 1 if bin_length < SHORT_BIN else 2
+def published_bits(bin_length: int) -> int:
+    """Bits of an element in AdaComp's own encoding, as the effective rate counts them: 16 in bins of 64 or more."""
+    return 8 if bin_length < 64 else 16
 
 
-def most_bytes(elements: int, bin_length: int) -> int:
-    """The longest encoding of a tensor: every element selected, and every bin ended."""
-    return STREAM_HEADER_BYTES + entry_bytes(bin_length) * (elements + -(-elements // bin_length))
+def most_bytes(elements: int) -> int:
+    """The longest encoding of a tensor: an entry takes no more bytes than it passes elements."""
+    return STREAM_HEADER_BYTES + elements
 
 
-def encode(coordinates: Coordinates, bin_length: int) -> NDArray[np.uint8]:
+def encode(coordinates: Coordinates) -> NDArray[np.uint8]:
     """The bytes of a tensor's coordinates."""
     indices = np.ascontiguousarray(coordinates.indices, np.int64)
     signs = np.ascontiguousarray(coordinates.signs, np.int8)
-    scales, lengths = np.array([coordinates.scale], np.float32), np.array([bin_length])
-    return encode_all(indices, signs, np.array([len(indices)]), scales, lengths)[0]
+    return encode_all(indices, signs, np.array([len(indices)]), np.array([coordinates.scale], np.float32))[0]
 
 
 def encode_all(
-    indices: NDArray[np.int64],
-    signs: NDArray[np.int8],
-    ends: NDArray[np.int64],
-    scales: NDArray[np.float32],
-    lengths: NDArray[np.int64],
+    indices: NDArray[np.int64], signs: NDArray[np.int8], ends: NDArray[np.int64], scales: NDArray[np.float32]
 ) -> list[NDArray[np.uint8]]:
     """The bytes of the coordinates of each of several tensors.
 
     `indices` and `signs` are those of all tensors, one after the other, each up to its place in `ends`, with its own of
-    `scales` and its own bin length.
+    `scales`.
     """
     import p4reduce.codecs.coordinates_kernels as kernels
 
-    size = np.where(lengths < SHORT_BIN, 1, 2)
-    passed_at_once = 1 << 8 * size - 2  # bins that one end-of-bin entry passes, at most
     chosen = np.diff(ends, prepend=0)
     last = indices[np.maximum(ends - 1, 0)] if len(indices) else np.zeros(len(ends), np.int64)
-    stops = chosen + np.where(chosen > 0, last, 0) // (lengths * passed_at_once)  # end-of-bin entries, at most
-    most = chosen + stops
-    data = np.empty(int((STREAM_HEADER_BYTES + size * most).sum()), np.uint8)
-    entries, data_ends = np.empty(int(most.max(initial=0)), np.uint16), np.empty(len(ends), np.int64)
-    kernels.encode_all(indices, signs, ends, lengths, scales.view(np.uint32), entries, data, data_ends)
+    passed = np.where(chosen > 0, last, 0) // kernels.LONG_GAPS
+    data = np.empty(int((STREAM_HEADER_BYTES + 2 * chosen + passed).sum()), np.uint8)
+    data_ends = np.empty(len(ends), np.int64)
+    kernels.encode_all(indices, signs, ends, scales.view(np.uint32), data, data_ends)
     edges = [0, *data_ends.tolist()]
     return [data[begin:end] for begin, end in pairwise(edges)]
 
 
-def decode(data: NDArray[np.uint8], bin_length: int, elements: int) -> tuple[Coordinates, int]:
+def decode(data: NDArray[np.uint8], elements: int) -> tuple[Coordinates, int]:
     """(coordinates, bytes used) of the tensor at the start of `data`; bytes that are not there read as 0.
 
     InvalidTensorError when the bytes are no encoding of a tensor of `elements` elements.
     """
-    (found,), end = _decode_ranks(np.ascontiguousarray(data)[None], [Part(elements, bin_length, None)])
+    (found,), end = _decode_ranks(np.ascontiguousarray(data)[None], [Part(elements, None)])
     return Coordinates(float(found.scales[0]), found.indices, found.signs), int(end[0])
 
 
@@ -106,7 +92,6 @@ class Part(NamedTuple):
     """One tensor among those whose coordinates travel together; the same on all ranks."""
 
     elements: int
-    bin_length: int
     sender: int | None  #: the only rank that sends any, None: every rank does
 
 
@@ -182,9 +167,9 @@ class GatheredCoordinates(Gathered):
     def __init__(self, parts: Sequence[Part], own: Sequence[NDArray[np.uint8]], rank: int) -> None:
         """`own`: this rank's encoded coordinates of each part, no bytes where another rank is the sender."""
         self._parts = list(parts)
-        capacity = sum(most_bytes(part.elements, part.bin_length) for part in parts)
+        capacity = sum(most_bytes(part.elements) for part in parts)
         super().__init__(np.concatenate(own), capacity, rank, name="coordinates")
-        self.layout = f"coordinates[{','.join(f'{e}/{b}/{s}' for e, b, s in self._parts)}]"
+        self.layout = f"coordinates[{','.join(f'{e}/{s}' for e, s in self._parts)}]"
 
     def finish(self, rows: NDArray[np.uint8]) -> list[RanksCoordinates]:
         return _decode_ranks(rows, self._parts)[0]
@@ -198,14 +183,14 @@ def _decode_ranks(data: NDArray[np.uint8], parts: Sequence[Part]) -> tuple[list[
     import p4reduce.codecs.coordinates_kernels as kernels
 
     ranks = len(data)
-    rows = [(elements, length, -1 if sender is None else sender) for elements, length, sender in parts]
-    table = np.array(rows, np.int64).reshape(-1, 3)
+    rows = [(elements, -1 if sender is None else sender) for elements, sender in parts]
+    table = np.array(rows, np.int64).reshape(-1, 2)
     scales = np.zeros((len(parts), ranks))
     begin, counts, end, ends = np.zeros((4, len(parts), ranks), np.int64)
     entries, longest, bad_part = kernels.read_headers(data, table, begin, scales, counts, end)
     if entries < 0:
         raise InvalidTensorError(
-            f"{counts[bad_part, longest]} entries for a tensor of {parts[bad_part].elements} elements "
+            f"{counts[bad_part, longest]} bytes of entries for a tensor of {parts[bad_part].elements} elements "
             f"(scale {scales[bad_part, longest]}): the ranks encode differently"
         )
     if longest > data.shape[1]:  # zeros at the end are not sent
@@ -214,7 +199,7 @@ def _decode_ranks(data: NDArray[np.uint8], parts: Sequence[Part]) -> tuple[list[
     tensor_ends = np.empty(len(parts), np.int64)
     bad, bad_part = kernels.decode(data, table, begin, counts, indices, signs, ends, tensor_ends)
     if bad == kernels.NO_ELEMENT:
-        raise InvalidTensorError(f"entries of no bin of {table[bad_part, 1]} elements: the ranks encode differently")
+        raise InvalidTensorError("bytes that are no entry: the ranks encode differently")
     if bad >= 0:
         raise InvalidTensorError(f"element {bad} of {table[bad_part, 0]}: the ranks encode differently")
     found = []

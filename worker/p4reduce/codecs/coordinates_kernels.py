@@ -10,72 +10,55 @@ from p4reduce_runtime.kernels import kernel
 Bytes = NDArray[np.uint8]
 Indices = NDArray[np.int64]
 Signs = NDArray[np.int8]
-Entries = NDArray[np.uint16]
 
-_MINUS, _UNUSED, _END = 1, 2, 3
 HEADER_BYTES = 8
-SHORT_BIN = 64
-"""Bins of fewer elements take 8 bits an element, others 16."""
+SHORT_GAPS = 120
+"""Gaps below it take a byte."""
+LONG_GAPS = SHORT_GAPS + 7 * 256
+"""Gaps below it take two bytes; an entry of one byte passes as many elements."""
+_PASS = 127
 NO_ELEMENT = -2
-"""An entry's code is not in use, or its offset is beyond the bin."""
+"""An entry that is not in use, or the second byte of which is missing."""
 
 
-@kernel("int64(int64[::1], int8[::1], int64, int64, uint16[::1])")
-def encode(indices: Indices, signs: Signs, bin_length: int, passed_at_once: int, entries: Entries) -> int:
-    """Write the entries of rising `indices`, and return how many. An end of bin passes up to `passed_at_once` bins."""
-    count = 0
-    start = 0  # of the bin
-    last = bin_length  # the offset before, in the same bin or the one before it
+@kernel("int64(int64[::1], int8[::1], uint8[::1])")
+def encode(indices: Indices, signs: Signs, data: Bytes) -> int:
+    """Write the entries of rising `indices` to `data`, and return their bytes."""
+    at = 0
+    following = 0  # the element behind the one before
     for i in range(len(indices)):
-        offset = indices[i] - start
-        if offset >= bin_length:
-            gap = 0
-            while offset >= bin_length:
-                offset -= bin_length
-                gap += 1
-            start += gap * bin_length
-            if gap > 1 or offset > last or i == 0:
-                while gap > passed_at_once:
-                    entries[count] = (passed_at_once - 1) << 2 | _END
-                    count += 1
-                    gap -= passed_at_once
-                entries[count] = (gap - 1) << 2 | _END
-                count += 1
-        entries[count] = offset << 2 | (_MINUS if signs[i] < 0 else 0)
-        count += 1
-        last = offset
-    return count
+        gap = indices[i] - following
+        while gap >= LONG_GAPS:
+            data[at] = _PASS << 1
+            at += 1
+            gap -= LONG_GAPS
+        minus = int(signs[i] < 0)
+        if gap < SHORT_GAPS:
+            data[at] = gap << 1 | minus
+        else:
+            data[at] = SHORT_GAPS + (gap - SHORT_GAPS >> 8) << 1 | minus
+            at += 1
+            data[at] = gap - SHORT_GAPS & 0xFF
+        at += 1
+        following = indices[i] + 1
+    return at
 
 
-@kernel("void(int64[::1], int8[::1], int64[::1], int64[::1], uint32[::1], uint16[::1], uint8[::1], int64[::1])")
+@kernel("void(int64[::1], int8[::1], int64[::1], uint32[::1], uint8[::1], int64[::1])")
 def encode_all(
-    indices: Indices,
-    signs: Signs,
-    ends: Indices,
-    lengths: Indices,
-    scales: NDArray[np.uint32],
-    entries: Entries,
-    data: Bytes,
-    data_ends: Indices,
+    indices: Indices, signs: Signs, ends: Indices, scales: NDArray[np.uint32], data: Bytes, data_ends: Indices
 ) -> None:
     """Write the bytes of several tensors' coordinates to `data`, one after the other, each up to its `data_ends`.
 
-    `indices` and `signs`: of all tensors, each up to its place in `ends`, in bins of its own of `lengths`. `scales` are
-    float32 as bits. `entries` has a place for each entry of the longest.
+    `indices` and `signs`: of all tensors, each up to its place in `ends`. `scales` are float32 as bits.
     """
     at = first = 0
     for p in range(len(ends)):
-        size = 1 if lengths[p] < SHORT_BIN else 2
-        count = encode(indices[first : ends[p]], signs[first : ends[p]], lengths[p], 1 << (8 * size - 2), entries)
+        used = encode(indices[first : ends[p]], signs[first : ends[p]], data[at + HEADER_BYTES :])
         for place in range(4):
             data[at + place] = int(scales[p]) >> 8 * place & 0xFF
-            data[at + 4 + place] = count >> 8 * place & 0xFF
-        at += HEADER_BYTES
-        for i in range(count):
-            data[at] = entries[i] & 0xFF
-            if size == 2:
-                data[at + 1] = entries[i] >> 8
-            at += size
+            data[at + 4 + place] = used >> 8 * place & 0xFF
+        at += HEADER_BYTES + used
         data_ends[p] = at
         first = ends[p]
 
@@ -98,16 +81,14 @@ def read_headers(
 ) -> tuple[int, int, int]:
     """Read the headers of several tensors, which lie one after the other in each rank's row; [tensors, ranks] each.
 
-    `parts`: elements, bin length and sender of each tensor, -1 for all ranks. `begin`: where the first begins, in its
-    first row. Writes the others' beginnings, each rank's scale, its number of entries, and the place behind them; what
-    is not sent has no entries. Returns the number of all entries, the last of those places and -1; for a header that is
-    no encoding (a scale that is not finite, more bytes than the tensor's longest encoding) -1, its rank and its tensor.
+    `parts`: elements and sender of each tensor, -1 for all ranks. `begin`: where the first begins, in its first row.
+    Writes the others' beginnings, each rank's scale, the bytes of its entries, and the place behind them; what is not
+    sent has no entries. Returns the bytes of all entries, the last of those places and -1; for a header that is no
+    encoding (a scale that is not finite, more bytes than elements) -1, its rank and its tensor.
     """
     entries = longest = 0
     for p in range(len(parts)):
-        elements, length, sender = parts[p, 0], parts[p, 1], parts[p, 2]
-        size = 1 if length < SHORT_BIN else 2
-        most = HEADER_BYTES + size * (elements + (elements + length - 1) // length)
+        elements, sender = parts[p, 0], parts[p, 1]
         for rank in range(len(data)):
             at = end[p - 1, rank] if p else begin[p, rank]
             begin[p, rank] = end[p, rank] = at
@@ -116,8 +97,8 @@ def read_headers(
             bits = np.uint32(_word(data[rank], at))
             scales[p, rank] = bits.view(np.float32)
             counts[p, rank] = _word(data[rank], at + 4)
-            end[p, rank] = at + HEADER_BYTES + size * counts[p, rank]
-            if end[p, rank] - at > most or bits >> np.uint32(23) & np.uint32(0xFF) == 0xFF:
+            end[p, rank] = at + HEADER_BYTES + counts[p, rank]
+            if counts[p, rank] > elements or bits >> np.uint32(23) & np.uint32(0xFF) == 0xFF:
                 return -1, rank, p
             entries += counts[p, rank]
             longest = max(longest, end[p, rank])
@@ -141,41 +122,41 @@ def decode(
     """Write the coordinates of several tensors one after the other, up to their places in `tensor_ends`.
 
     `parts`, `begin` and `counts` are those of `read_headers`; all entries are in the rows. `indices` and `signs` have a
-    place for each entry of all ranks. Those of a tensor's ranks are written one after the other, each up to its place
-    in `ends`, [tensors, ranks], which counts from the tensor's first. Returns -1 and 0, or of the first entry that is
-    no encoding the element that it stands for, which the tensor does not have, or NO_ELEMENT, and its tensor.
+    place for each byte of all ranks' entries. Those of a tensor's ranks are written one after the other, each up to
+    its place in `ends`, [tensors, ranks], which counts from the tensor's first. Returns -1 and 0, or of the first entry
+    that is no encoding the element that it stands for, which the tensor does not have, or NO_ELEMENT, and its tensor.
     """
     count = first = 0
     for p in range(len(parts)):
-        elements, bin_length, sender = parts[p, 0], parts[p, 1], parts[p, 2]
-        size = 1 if bin_length < SHORT_BIN else 2
+        elements, sender = parts[p, 0], parts[p, 1]
         for rank in range(len(data)):
             if sender >= 0 and rank != sender:
                 continue
             row = data[rank]
             at = begin[p, rank] + HEADER_BYTES
-            start = 0
-            last = -1  # the offset of the entry before; of an end of bin, below all
-            for _ in range(counts[p, rank]):
+            end = at + counts[p, rank]
+            following = 0
+            while at < end:
                 entry = int(row[at])
-                if size == 2:
-                    entry |= int(row[at + 1]) << 8
-                at += size
-                code, offset = entry & 3, entry >> 2
-                if code == _END:
-                    start += (offset + 1) * bin_length
-                    last = -1
+                at += 1
+                gap = entry >> 1
+                if gap == _PASS:
+                    if entry & 1:
+                        return NO_ELEMENT, p
+                    following += LONG_GAPS
                     continue
-                if offset <= last:
-                    start += bin_length
-                last = offset
-                if code == _UNUSED or offset >= bin_length:
-                    return NO_ELEMENT, p
-                if start + offset >= elements:
-                    return start + offset, p
-                indices[count] = start + offset
-                signs[count] = 1 - 2 * code
+                if gap >= SHORT_GAPS:
+                    if at == end:
+                        return NO_ELEMENT, p
+                    gap = SHORT_GAPS + (gap - SHORT_GAPS << 8 | int(row[at]))
+                    at += 1
+                following += gap
+                if following >= elements:
+                    return following, p
+                indices[count] = following
+                signs[count] = 1 - 2 * (entry & 1)
                 count += 1
+                following += 1
             ends[p, rank] = count - first
         tensor_ends[p] = first = count
     return -1, 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Final, Literal
 
@@ -52,14 +52,6 @@ class Policy:
         for what, length in [*kinds, *((f"names: {pattern!r}", length) for pattern, length in self.names)]:
             if length != DENSE and (isinstance(length, bool) or not isinstance(length, int) or length < 1):
                 raise ValueError(f'{what} is {length!r}; give a number of elements, or "dense"')
-
-    def limited(self, most: int) -> Policy:
-        """Return a copy of this policy, checked against the longest length a compressor takes."""
-        lengths = [(kind, getattr(self, kind)) for kind, _ in _KINDS] + list(self.names)
-        for what, length in lengths:
-            if length != DENSE and length > most:
-                raise ValueError(f"{what} is {length} elements, and the longest is {most}")
-        return replace(self)
 
     @property
     def needs_module(self) -> bool:

@@ -38,9 +38,7 @@ class SharedSupport(Compressor):
         """`value_bits`: 8, 16 or 32 bits for each value at a chosen element."""
         if value_bits not in (8, 16, 32):
             raise ValueError(f"value_bits is {value_bits}; give 8, 16 or 32")
-        policy = policy or self.default_policy()
-        super().__init__(policy, form, warmup_steps=warmup_steps, momentum=momentum)
-        self.policy = self.policy.limited(coordinates.LONGEST_BIN)
+        super().__init__(policy or self.default_policy(), form, warmup_steps=warmup_steps, momentum=momentum)
         self.value_bits = value_bits
         load_kernels()  # as in Compressor
 
@@ -57,15 +55,14 @@ class SharedSupport(Compressor):
             levels(self.value_bits, group.world_size)
 
     def compress(self, step: Step) -> Compressed:
-        length = self.length_of(step.key, step.gradient.shape)
         leader = step.state.steps % step.group.world_size
         data = np.zeros(0, np.uint8)
         if step.group.rank == leader:
-            total, indices, _ = self.select(step, length)
-            data = coordinates.encode(Coordinates(0.0, indices.numpy(), np.ones(len(indices), np.int8)), length)
+            total, indices, _ = self.select(step, self.length_of(step.key, step.gradient.shape))
+            data = coordinates.encode(Coordinates(0.0, indices.numpy(), np.ones(len(indices), np.int8)))
         else:
             total = step.add_residue()
-        return Compressed(Support(data, Part(total.numel(), length, leader), total, self.value_bits), kept=total)
+        return Compressed(Support(data, Part(total.numel(), leader), total, self.value_bits), kept=total)
 
     def decompress(self, step: Step, compressed: Compressed, answer: Answer) -> Decompressed:
         indices, mean_there, sent_there = answer.result
@@ -76,7 +73,7 @@ class SharedSupport(Compressor):
         return Decompressed(
             mean,
             residue=self.next_residue(total, step.flat, sent),
-            sent_bits=len(indices) * (8 * coordinates.entry_bytes(length) + self.value_bits),
+            sent_bits=len(indices) * (coordinates.published_bits(length) + self.value_bits),
         )
 
     def select(self, step: Step, length: int) -> Selection:

@@ -90,7 +90,7 @@ class AdaComp(SharedSupport):
         if self.form != AUTO:
             return Form(self.form)
         lane_bits = group.lane_bits or narrowest(group.world_size, self.levels)
-        coordinate_bytes = (selected or 0) * coordinates.entry_bytes(self.length_of(key, shape))
+        coordinate_bytes = selected or 0  # an element takes a byte where so many are selected
         return Form.SUM if coordinate_bytes > 4 * shape.numel() / lanes_per_word(lane_bits) else Form.GATHER
 
     def check(self, group: Group) -> None:
@@ -159,9 +159,8 @@ class AdaComp(SharedSupport):
         metadata: list[tuple[float, ...]] = [()] * len(steps)
         if steps[0].form is Form.GATHER:
             signs = subtract_signs(selected, selected.scales)
-            streams = coordinates.encode_all(*signs, selected.scales, np.array(lengths))
-            parts = [Part(size, length, None) for size, length in zip(sizes, lengths, strict=True)]
-            messages = [Stream(stream, part) for stream, part in zip(streams, parts, strict=True)]
+            streams = coordinates.encode_all(*signs, selected.scales)
+            messages = [Stream(stream, Part(size, None)) for stream, size in zip(streams, sizes, strict=True)]
             chosen = np.diff(signs.ends, prepend=0).tolist()
         else:
             units = [self._unit_of(step) for step in steps]
@@ -231,7 +230,7 @@ class AdaComp(SharedSupport):
 
 def _bits_of(elements: int, length: int) -> int:
     """Return the bits of so many coordinates and their scale, as the paper counts them."""
-    return SCALE_BITS + 8 * coordinates.entry_bytes(length) * elements
+    return SCALE_BITS + coordinates.published_bits(length) * elements
 
 
 def _scale_from(largest: torch.Tensor) -> float:
