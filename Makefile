@@ -81,6 +81,7 @@ testbed: $(VENV)/demo.stamp  # as root, with Mininet and simple_switch_grpc; TOP
 
 conformance: $(VENV)/dev.stamp  # needs simple_switch_grpc on PATH; records BMv2's answers anew
 	$(BIN)/python tests/conformance/record.py
+	$(BIN)/python tests/conformance/traces.py
 
 fidelity: $(VENV)/dev.stamp  # needs p4testgen, p4c-bm2-ss and simple_switch_grpc on PATH, P4C_SAMPLES; an hour on two cores
 	$(BIN)/python tools/fidelity/run.py
@@ -94,7 +95,7 @@ p4-tofino:  # needs p4c-bm2-ss on PATH and P4C_TOFINO_INCLUDE, the folder of p4c
 # P4Runtime's files keep their own names, by which protobuf knows them; only the generated imports name our package
 proto: $(VENV)/proto.stamp
 	cd contracts && $(PROTOC) -I. --python_out=. --grpc_python_out=. --pyi_out=. p4reduce_contracts/jobs/jobs.proto
-	cd softswitch && $(PROTOC) -I. --python_out=. --grpc_python_out=. --pyi_out=. p4reduce_switch/queues/queues.proto
+	cd softswitch && $(PROTOC) -I. --python_out=. --grpc_python_out=. --pyi_out=. p4reduce_switch/*/*.proto
 	cd runtime/p4reduce_runtime && $(PROTOC) -I. -I$(GOOGLEAPIS) --python_out=. --pyi_out=. p4/v1/*.proto p4/config/v1/*.proto
 	cd runtime/p4reduce_runtime && $(PROTOC) -I. -I$(GOOGLEAPIS) --grpc_python_out=. p4/v1/p4runtime.proto
 	sed -i "s/^from p4\\./from p4reduce_runtime.p4./" runtime/p4reduce_runtime/p4/v1/*_pb2* runtime/p4reduce_runtime/p4/config/v1/*_pb2*

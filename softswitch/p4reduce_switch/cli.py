@@ -14,6 +14,8 @@ from p4reduce_runtime.readiness import notify_ready
 from p4reduce_runtime.terminal import HostPort, log_options, one_line
 from p4reduce_runtime.underlay import AGGREGATION_PORT, UPLINK_PORT
 
+FORMATS = ("text", "json", "bmv2")
+
 
 @click.group()
 def switch() -> None:
@@ -73,6 +75,13 @@ def switch() -> None:
     show_default=True,
     help="Send frames of equal length as one GSO frame; off where the peer is BMv2, which does not split it.",
 )
+@click.option(
+    "--trace",
+    type=click.Choice(FORMATS),
+    is_flag=False,
+    flag_value="text",
+    help="Print what each frame does, which makes the switch slow: text, json or bmv2. [default: text if given alone]",
+)
 @log_options
 def run(**options: Any) -> None:
     """Run a software switch until interrupted."""
@@ -90,6 +99,32 @@ def run(**options: Any) -> None:
             run_switch(SwitchOptions(**options), ready)
     except SwitchError as error:
         raise click.ClickException(one_line(error)) from error
+
+
+@switch.command()
+@click.option("--p4runtime", type=HostPort(), default="127.0.0.1:9559", show_default=True, help="Where the switch is.")
+@click.option("--port", type=click.IntRange(0, 511), help="Frames that arrive at this port only.")
+@click.option("--src", metavar="IP[:PORT]", help="IPv4 frames of this sender only.")
+@click.option("--dst", metavar="IP[:PORT]", help="IPv4 frames to this receiver only.")
+@click.option(
+    "--bytes",
+    "parts",
+    multiple=True,
+    metavar="OFFSET=HEX[/MASK]",
+    help="Frames with these bytes only, from the Ethernet header on, like 12=0806. May be repeated.",
+)
+@click.option("--job", metavar="NAME", help="Frames of this job of p4reduce only, in the terms of its protocol.")
+@click.option("--slot", type=click.IntRange(0, 65535), help="With --job: frames of this slot of the job only.")
+@click.option("--count", type=click.IntRange(1), help="End after so many frames.")
+@click.option("--format", "shown", type=click.Choice(FORMATS), default="text", show_default=True, help="How to print.")
+@click.option("--tls-ca", metavar="FILE", help="The switch serves TLS: the authority of its certificate.")
+@click.option("--tls-certificate", metavar="FILE", help="A certificate for the switch to check.")
+@click.option("--tls-key", metavar="FILE", help="The private key of that.")
+def trace(**options: Any) -> None:
+    """Print what frames do on a running switch, from when it says so until Ctrl-C."""
+    from p4reduce_switch.trace.client import run_trace
+
+    run_trace(**options)
 
 
 @switch.command()

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import FrameType
 
@@ -27,8 +28,18 @@ from p4reduce_switch.ports import Gso, PortError, Ports
 from p4reduce_switch.ports.capture import Capture, CapturedPorts
 from p4reduce_switch.ports.ethernet import EthernetPorts, LinkStates, parse_interface
 from p4reduce_switch.ports.udp import Address, UdpUnderlay
-from p4reduce_switch.program import DEFAULT_QUEUES, DEFAULT_TARGET, Program, ProgramError, QueueSettings, TargetOptions
-from p4reduce_switch.switch import DEFAULT_CPU_PORT, Switch
+from p4reduce_switch.program import (
+    DEFAULT_QUEUES,
+    DEFAULT_TARGET,
+    PacketTrace,
+    Program,
+    ProgramError,
+    QueueSettings,
+    TargetOptions,
+    TraceHandler,
+)
+from p4reduce_switch.switch import DEFAULT_CPU_PORT, Switch, Watch
+from p4reduce_switch.trace.formats import FORMATS
 
 _log = logging.getLogger(__name__)
 
@@ -80,6 +91,10 @@ class SwitchOptions:
     """What is recorded of the frames on interfaces."""
     on_log: Callable[[str], None] | None = None
     """Receives the program's messages (log_msg)."""
+    trace: str | None = None
+    """Trace every frame to stdout in this format: text, json or bmv2."""
+    on_trace: TraceHandler | None = None
+    """Receives the trace of every frame."""
     uplink: str | None = None
     """HOST:PORT at which the parent switch listens: the peer at port UPLINK_PORT; None: there is no parent."""
 
@@ -107,6 +122,11 @@ def run_switch(options: SwitchOptions, ready: Callable[[str], None] = print_line
                 stack.callback(links.close)
                 links.start()
             switch.prepare()
+            on_trace = options.on_trace
+            if options.trace is not None:
+                on_trace = partial(_print_trace, FORMATS[options.trace])
+            if on_trace is not None:
+                switch.watch(Watch(on_trace))
             security = given(
                 options.tls_ca, options.tls_certificate, options.tls_key, "--tls-ca, --tls-certificate and --tls-key"
             )
@@ -144,6 +164,11 @@ def run_switch(options: SwitchOptions, ready: Callable[[str], None] = print_line
             event(_log, logging.INFO, "switch stopped", device=options.device_id)
     except (PortError, ConfigError) as error:
         raise SwitchError(str(error)) from error
+
+
+def _print_trace(shown: Callable[[PacketTrace], Iterator[str]], trace: PacketTrace) -> None:
+    for line in shown(trace):
+        print_line(line)
 
 
 def _ports(options: SwitchOptions, switch: Switch) -> tuple[Ports, str]:

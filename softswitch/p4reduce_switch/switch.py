@@ -8,7 +8,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from p4reduce_runtime.logs import RateLimitedLog, event
@@ -22,9 +22,12 @@ from p4reduce_switch.program import (
     DigestHandler,
     EgressQueues,
     ExecutionError,
+    PacketTrace,
     Program,
+    ProgramError,
     QueueSettings,
     TargetOptions,
+    TraceHandler,
 )
 
 _log = logging.getLogger(__name__)
@@ -32,6 +35,34 @@ _log = logging.getLogger(__name__)
 DEFAULT_CPU_PORT = 510
 MAX_DEPARTURES = 1000
 """Packets that leave the queues before arrivals are looked for again."""
+
+
+@dataclass(eq=False)
+class Watch:
+    """Which frames to trace: those of a port, None: of any, with all these bytes; `take` receives the traces.
+
+    `take` is called with the switch's lock held.
+    """
+
+    take: TraceHandler
+    port: int | None = None
+    where: tuple[tuple[int, bytes, bytes], ...] = ()
+    """(offset, value, mask) of bytes of the frame."""
+    left: int | None = None
+    """How many more frames; None: no limit."""
+
+    def wants(self, port: int, frame: bytes) -> bool:
+        """Return whether to trace a frame, and count it."""
+        if self.left == 0 or self.port not in (None, port) or not all(_has(frame, *part) for part in self.where):
+            return False
+        if self.left is not None:
+            self.left -= 1
+        return True
+
+
+def _has(frame: bytes, offset: int, value: bytes, mask: bytes) -> bool:
+    found = frame[offset : offset + len(value)]
+    return len(found) == len(value) and all(a & m == b & m for a, b, m in zip(found, value, mask, strict=True))
 
 
 class Switch:
@@ -76,6 +107,31 @@ class Switch:
         self._request: RequestLock | None = None
         self._installed_us = 0
         self._ports_down: set[int] = set()
+        self._watches: list[Watch] = []
+
+    def watch(self, watch: Watch) -> None:
+        """Trace frames from now on; compiles traced code at first, which may take seconds. Raises ProgramError."""
+        while True:
+            program = self.program
+            self._trace(program)
+            with self.lock:
+                if program is self.program:
+                    self._watches.append(watch)
+                    break
+        self.wake()
+
+    def unwatch(self, watch: Watch) -> None:
+        """Trace no more frames for this watch; with the last one gone all frames run as before."""
+        with self.lock:
+            if watch in self._watches:
+                self._watches.remove(watch)
+
+    def _trace(self, program: Program | None) -> None:
+        """Compile traced code of a program, unless it has it; frames run on meanwhile."""
+        if program is not None and not program.traces:
+            traced = program.compiled.traced()
+            with self.lock:
+                program.trace_with(traced)
 
     def add_ports(self, ports: Ports) -> None:
         """Serve these ports; `close` closes them."""
@@ -90,7 +146,13 @@ class Switch:
     def load(self, config: Config) -> Program:
         """Return the program of a BMv2 JSON, which may compile for seconds. Raises ProgramError."""
         queued = self._target.queues or self.queues.are_set
-        return Program(config, replace(self._target, queues=queued), self.queues)
+        program = Program(config, replace(self._target, queues=queued), self.queues)
+        if self._watches:
+            try:
+                self._trace(program)
+            except ProgramError as error:
+                event(_log, logging.WARNING, "program is not traced", cause=str(error))
+        return program
 
     def install(self, program: Program) -> None:
         """Run this program from the next frame on, with its initial state."""
@@ -148,7 +210,7 @@ class Switch:
                     self.frames_without_program += 1
                     continue
                 try:
-                    outputs += self.program.process(port, frame)
+                    outputs += self.program.process(port, frame, *self._takers(port, frame))
                 except ExecutionError as error:  # such as a program that resubmits a frame without end
                     self._failed(port, error)
             packet_ins = self._send(outputs)
@@ -156,6 +218,19 @@ class Switch:
         self._punt(packet_ins)
         if program is not None and program.queues is not None:
             self._depart(program)
+
+    def _takers(self, port: int, frame: bytes) -> tuple[TraceHandler, ...]:
+        """Return what takes the trace of a frame, with the lock held: none if it is not traced."""
+        if not self._watches or self.program is None or not self.program.traces:
+            return ()
+        takers = [watch.take for watch in self._watches if watch.wants(port, frame)]
+        self._watches = [watch for watch in self._watches if watch.left != 0]
+
+        def take(trace: PacketTrace) -> None:
+            for one in takers:
+                one(trace)
+
+        return (take,) if takers else ()
 
     def _failed(self, port: int | None, error: ExecutionError) -> None:
         self.frames_failed += 1
@@ -182,7 +257,7 @@ class Switch:
         buffers, recorder = loop.buffers, self.ports.recorder
         with self.lock:
             program = self.program
-            native = batch_program(program) if recorder is None else None
+            native = batch_program(program) if recorder is None and not self._watches else None
             buffers.bind(None if native is None else native.batch, self._installed_us)
             due_ns = None if program is None or program.queues is None else program.queues.next_ns()
             buffers.state["due_us"] = -1 if due_ns is None else -(-due_ns // 1000)

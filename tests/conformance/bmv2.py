@@ -77,14 +77,16 @@ class Bmv2Error(Exception):
 
 
 class Bmv2Target:
-    """A fresh simple_switch_grpc without a program."""
+    """A fresh simple_switch_grpc without a program; with `log` it logs each step of each packet there."""
 
-    def __init__(self) -> None:
+    def __init__(self, log: Path | None = None) -> None:
         if SWITCH is None:
             raise FileNotFoundError("simple_switch_grpc is not on PATH: install BMv2 (behavioral-model)")
         self._folder = Path(tempfile.mkdtemp(prefix="conformance-"))
         self.address = f"unix:{self._folder}/p4runtime.sock"
-        command = [SWITCH, "--device-id", str(DEVICE_ID), "--no-p4", "--log-level", "off", "--"]
+        command = [SWITCH, "--device-id", str(DEVICE_ID), "--no-p4", "--log-level", "off" if log is None else "trace"]
+        command += [] if log is None else ["--log-file", str(log.with_suffix("")), "--log-flush"]
+        command += ["--"]
         command += ["--cpu-port", str(CPU_PORT), "--grpc-server-addr", self.address]
         command += ["--dp-grpc-server-addr", f"unix:{self._folder}/dataplane.sock"]
         self._process = subprocess.Popen(

@@ -17,10 +17,10 @@ class EmbeddedTarget:
     """A fresh embedded switch in this process, served at a port of its own."""
 
     def __init__(self) -> None:
-        self._switch = Switch()
+        self.switch = Switch()
         self._ports = MemoryPorts()
-        self._switch.add_ports(self._ports)
-        self._server = Server(self._switch, "127.0.0.1:0")
+        self.switch.add_ports(self._ports)
+        self._server = Server(self.switch, "127.0.0.1:0")
         self._packet_ins = 0
         self._digests: set[tuple[str, tuple[int, ...]]] = set()
         self._watch()
@@ -28,7 +28,7 @@ class EmbeddedTarget:
 
     def _watch(self) -> None:
         """Count what the switch hands to the server, so that a replay knows what the client still has to get."""
-        to_server, digest, packet_out = self._switch.on_packet_in, self._switch.on_digest, self._switch.packet_out
+        to_server, digest, packet_out = self.switch.on_packet_in, self.switch.on_digest, self.switch.packet_out
         assert to_server is not None and digest is not None
         self._packet_out_done = threading.Semaphore(0)
 
@@ -44,8 +44,8 @@ class EmbeddedTarget:
             packet_out(frame)
             self._packet_out_done.release()
 
-        self._switch.on_packet_in, self._switch.on_digest = on_packet_in, on_digest
-        self._switch.packet_out = on_packet_out  # type: ignore[method-assign]
+        self.switch.on_packet_in, self.switch.on_digest = on_packet_in, on_digest
+        self.switch.packet_out = on_packet_out  # type: ignore[method-assign]
 
     def __enter__(self) -> EmbeddedTarget:
         self._server.start()
@@ -55,12 +55,12 @@ class EmbeddedTarget:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._server.stop(0)
-        self._switch.close()
+        self.switch.close()
 
     def pipeline_set(self) -> None: ...
 
     def arrive(self, port: int, frame: bytes) -> Outputs:
-        self._switch.receive(port, frame)
+        self.switch.receive(port, frame)
         return self._taken()
 
     def packet_out(self, send: Callable[[], None]) -> Outputs:
@@ -70,7 +70,7 @@ class EmbeddedTarget:
         return self._taken()
 
     def set_port(self, port: int, up: bool) -> None:
-        self._switch.port_changed(port, up)
+        self.switch.port_changed(port, up)
 
     def punted(self) -> tuple[int, int]:
         return self._packet_ins, len(self._digests)

@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import fnmatch
 import re
+import shlex
 import subprocess
 import textwrap
+import threading
+import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import click.testing
 import pytest
 
 from conformance import recording
 from conformance.case import PROGRAMS
+from p4reduce_contracts.cli import main
 from p4reduce_runtime.p4runtime.schema import parse_p4info
+from p4reduce_switch.p4runtime import Server
+from p4reduce_switch.ports.udp import UdpUnderlay
+from p4reduce_switch.switch import Switch
 from rigs.limits import LIMIT_S
 from rigs.p4rt import served
 
@@ -56,3 +65,36 @@ def test_the_example_balances_load() -> None:
             switch.switch.receive(1, bytes((0x10, 0, flow, flow * 7 % 256)))
         ports = Counter(switch.ports.sent.get(timeout=LIMIT_S)[0] for _ in range(200))
     assert set(ports) == {1, 2} and 120 < ports[1] < 180
+
+
+@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")  # the last command ends with its socket
+def test_the_exercise_finds_a_table_miss() -> None:
+    """The three commands of the page, with free ports: the first as what it starts, in this process."""
+    commands, shown = re.findall(r"```sh\n(.*?)```\n\n(.*?)\n\n", PAGE.partition("## Trace packets")[2], re.S)[0]
+    run, trace, send = map(shlex.split, commands.splitlines())
+    pipeline = ROOT / run[run.index("--pipeline") + 1]
+    switch, underlay = Switch(), UdpUnderlay(("127.0.0.1", 0))
+    switch.add_ports(underlay)
+    server = Server(switch, "127.0.0.1:0")
+    server.set_pipeline(parse_p4info(pipeline.with_suffix(".p4info.txtpb").read_text()), pipeline.read_bytes())
+    server.start()
+    loop = threading.Thread(target=switch.run)
+    loop.start()
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            words = [*trace[1:], "--p4runtime", f"127.0.0.1:{server.port}"]
+            traced = pool.submit(click.testing.CliRunner().invoke, main, words)
+            deadline = time.monotonic() + LIMIT_S
+            while not switch._watches:
+                assert time.monotonic() < deadline and not traced.done(), traced
+                time.sleep(0.001)
+            assert send[:2] == ["python", "-c"]
+            exec(send[2].replace("21072", str(underlay.address[1])), {})
+            result = traced.result(LIMIT_S)
+    finally:
+        switch.stop()
+        loop.join(LIMIT_S)
+        server.stop()
+        switch.close()
+    assert result.exit_code == 0, result.output
+    assert textwrap.dedent(shown).splitlines()[1:] == result.output.splitlines()[-6:]

@@ -9,21 +9,31 @@ import shutil
 import struct
 import subprocess
 import sys
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from p4reduce_runtime.p4runtime.schema import parse_p4info
 from p4reduce_switch.bmv2 import cli
 from p4reduce_switch.p4runtime import Server
 from p4reduce_switch.switch import Switch
 from rigs.limits import LIMIT_S
-from rigs.p4rt import MemoryPorts
+from rigs.p4rt import MemoryPorts, served
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "v1model.md").read_text()
 EXAMPLE = ROOT / "examples" / "l3_switch"
 SHELL = ROOT / ".venv" / "shell" / "bin" / "python"
+FINSY = ROOT / ".venv" / "interop" / "bin" / "python"
+EVERY_ENTITY = ROOT / "tests" / "interop" / "every_entity"
+PROMPT = """
+from p4runtime_sh.shell import *
+setup(1, {address!r}, (0, 99), verbose=False)
+from p4runtime_sh.shell import client, context
+"""
+"""At the shell's prompt they are there."""
 MININET_PYTHON = "/usr/bin/python3"
 
 needs_shell = pytest.mark.skipif(not SHELL.exists(), reason="p4runtime-shell is not installed: run `make test`")
@@ -118,6 +128,34 @@ def test_p4runtime_shell_writes_the_routes_and_takes_the_commands_of_the_page(
     assert "the end" in done.stdout
     assert not re.search("Error|Exception|Traceback", done.stdout + done.stderr), done.stdout + done.stderr
     assert r"\\x0a\\x00\\x03\\x00" in done.stdout, "table_dump shows the entry"
+
+
+@needs_shell
+@pytest.mark.skipif(not FINSY.exists(), reason="finsy is not installed: run `make test`")
+@pytest.mark.processes
+def test_registers_are_written_and_read_as_on_the_page() -> None:
+    finsy, shell = re.findall(r"```python\n(.*?)```", PAGE.partition("## Registers")[2].partition("\n## ")[0], re.S)
+    config = tuple(str(EVERY_ENTITY.with_suffix(ending)) for ending in (".p4info.txtpb", ".json"))
+    with served() as one:
+        p4info = parse_p4info(Path(config[0]).read_text())
+        one.server.set_pipeline(p4info, Path(config[1]).read_bytes())
+        head = f"import asyncio, finsy\nfrom pathlib import Path\naddress = {one.address!r}\n"
+        head += f"p4info, p4blob = map(Path, {config})\nasync def main():\n"
+        said = ""
+        for python, script in (
+            (FINSY, head + textwrap.indent(finsy, "    ") + "asyncio.run(main())\n"),
+            (
+                SHELL,
+                PROMPT.format(address=one.address) + shell + "teardown()\n",
+            ),
+        ):
+            command = [python, "-c", script]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+            assert done.returncode == 0, done.stderr
+            said += done.stdout
+        cells = one.switch.program
+        assert cells is not None and cells.registers["MainIngress.memory"].read(2) == 8
+    assert "finsy: 7" in said and r"shell: b'\x08'" in said
 
 
 @pytest.mark.p4c

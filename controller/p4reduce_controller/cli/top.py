@@ -85,7 +85,7 @@ def screen(before: Look, now: Look) -> Group:
     parts: list[Table | Text] = [_jobs_table(before, now)]
     drops = _drops_table(before, now)
     if drops.row_count:
-        parts.append(drops)
+        parts += [drops, Text("why: p4reduce switch trace --job NAME")]
     parts.append(Text(f"{now.jobs.free_slots} of {now.jobs.slots} slots free"))
     if now.problem is not None:
         parts.append(Text(now.problem, "red"))

@@ -38,7 +38,7 @@ class SwitchProcess:
         Raises ProcessError or P4RuntimeError.
         """
         child.wait_ready(lambda: answers(p4runtime), _READY_S)
-        self.child = child
+        self.child, self.p4runtime = child, p4runtime
         self._client = Client(p4runtime, timeout_s=_ANSWER_S)
         self._client.connect()
         pipeline = pipelines.read(pipeline_folders.find(GEOMETRY))

@@ -11,7 +11,10 @@ import os
 import re
 import ssl
 import sys
+import threading
+import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,6 +26,9 @@ import grpc
 from p4reduce_runtime import logs
 from p4reduce_runtime.terminal import HostPort, one_line
 from p4reduce_switch.program.queues import MAX_PRIORITIES, QueueSetting
+from p4reduce_switch.program.trace import PacketTrace
+
+_packets = logging.getLogger("p4.packets")
 
 PROGRAM: Final = "p4reduce-simple-switch"
 DEFAULT_GRPC: Final = "127.0.0.1:9559"
@@ -36,6 +42,8 @@ LEVELS: Final = {
     "off": "CRITICAL",
 }
 """BMv2's levels, and Python's from which lines are logged: the switch logs nothing below INFO or above ERROR."""
+PACKET_LEVELS: Final = {"trace": "TDE", "debug": "DE"}
+"""The lines about each packet, by their levels, that a level of BMv2 logs."""
 
 WITHOUT_EFFECT: Final = {
     "--thrift-port": "there is no Thrift server; P4Runtime has its commands (docs/v1model.md)",
@@ -244,6 +252,7 @@ def _run(given: SimpleNamespace) -> None:
     from p4reduce_switch.run import SwitchError, SwitchOptions, run_switch
 
     address, capture = given.grpc_server_addr or DEFAULT_GRPC, Capture(given.pcap, given.dump_packet_data)
+    logs_given = given.log_console or given.log_file is not None
     options = SwitchOptions(
         listen=None,
         interfaces=given.interfaces,
@@ -258,7 +267,10 @@ def _run(given: SimpleNamespace) -> None:
         queue_service=True,
         credentials=_credentials(given),
         capture=capture if capture != Capture() else None,
-        on_log=_message if given.log_console or given.log_file is not None else None,
+        on_log=_message if logs_given else None,
+        on_trace=partial(_log_packet, PACKET_LEVELS[given.log_level])
+        if logs_given and given.log_level in PACKET_LEVELS
+        else None,
     )
     try:
         run_switch(options, ready=lambda _: _say(f"Server listening on {address}"))
@@ -306,13 +318,34 @@ def _configure_logs(given: SimpleNamespace) -> None:
         handler = _Console(sys.stdout)
     else:
         handler, level = logging.StreamHandler(sys.stderr), "WARNING"
-    handler.setFormatter(logs.PlainLine())
+    handler.setFormatter(_Line())
     logging.basicConfig(level=level, handlers=[handler])
 
 
 def _message(text: str) -> None:
     """Log what the program says with log_msg."""
     logging.getLogger("p4").info("%s", text)
+
+
+def _log_packet(levels: str, trace: PacketTrace) -> None:
+    """Log the lines of these levels that BMv2 logs for a packet."""
+    from p4reduce_switch.trace.bmv2 import log_lines
+
+    for level, text in log_lines(trace):
+        if level in levels:
+            _packets.info("%s", text, extra={"bmv2_level": level})
+
+
+class _Line(logs.PlainLine):
+    """A line about a packet as BMv2 writes it, others as p4reduce does."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the record in one line; BMv2's keys and entries have more."""
+        level = getattr(record, "bmv2_level", None)
+        if level is None:
+            return super().format(record)
+        clock = f"{time.strftime('%H:%M:%S', time.localtime(record.created))}.{int(record.msecs):03}"
+        return f"[{clock}] [bmv2] [{level}] [thread {threading.get_native_id()}] {record.getMessage()}"
 
 
 def _credentials(given: SimpleNamespace) -> grpc.ServerCredentials | None:

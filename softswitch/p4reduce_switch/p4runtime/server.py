@@ -37,6 +37,7 @@ from p4reduce_switch.p4runtime.request_guard import (
     generic_handler,
 )
 from p4reduce_switch.p4runtime.status import Code, RequestError, abort, abort_write, invalid_argument
+from p4reduce_switch.p4runtime.trace_service import TRACES, TraceService
 from p4reduce_switch.ports import PortError
 from p4reduce_switch.program import Config, Program
 from p4reduce_switch.switch import Switch
@@ -123,10 +124,11 @@ class Server:
             *connection_options(MAX_CALLS_OF_CONNECTION),
         ]
         self._server = grpc.server(ThreadPoolExecutor(MAX_CALLS, "p4runtime"), options=options)
-        services: list[tuple[ServiceDescriptor, object]] = [(P4RUNTIME, self)]
+        self._admission = Admission(security is not None, self._primary_peer)
+        traces = TraceService(switch, self._count_refusal, self._admission.waiting.remove)
+        services: list[tuple[ServiceDescriptor, object]] = [(P4RUNTIME, self), (TRACES, traces)]
         if queue_service:
             services.append((QUEUES, QueueService(switch, self._count_refusal)))
-        self._admission = Admission(security is not None, self._primary_peer)
         self._server.add_generic_rpc_handlers(
             [
                 generic_handler(service, servicer, admission=self._admission, on_refused=self._count_refusal)

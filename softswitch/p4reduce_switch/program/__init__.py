@@ -35,6 +35,7 @@ from p4reduce_switch.program.state.profiles import (
 from p4reduce_switch.program.state.replication import CloneSession, Replica, Replication
 from p4reduce_switch.program.state.stateful import Counter, KeyTest, Meter, MeterConfig, Register, ValueSet
 from p4reduce_switch.program.state.tables import Entry, EntryKey, Table
+from p4reduce_switch.program.trace import Event, PacketTrace, TraceHandler
 from p4reduce_switch.program.traffic import DigestHandler
 
 __all__ = [
@@ -52,6 +53,7 @@ __all__ = [
     "EntryExistsError",
     "EntryKey",
     "EntryMissingError",
+    "Event",
     "ExecutionError",
     "Group",
     "GroupRef",
@@ -63,6 +65,7 @@ __all__ = [
     "Meter",
     "MeterConfig",
     "MixedUseError",
+    "PacketTrace",
     "ProfileError",
     "ProfileFullError",
     "Program",
@@ -82,6 +85,7 @@ __all__ = [
     "TargetInUseError",
     "TargetMissingError",
     "TargetOptions",
+    "TraceHandler",
     "UnsupportedConstructError",
     "ValueSet",
     "WeightedAction",

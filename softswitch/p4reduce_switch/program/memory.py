@@ -103,6 +103,8 @@ class Call(IntEnum):
     """(0, low, high) -> a number."""
     LOG = 3
     """(message, 0, 0); its values are in VALUES, after those of the longest digest."""
+    TRACE = 4
+    """(point, 0, 0), of traced code; its values are where those of a log message are."""
 
 
 def words_of(bits: int) -> int:

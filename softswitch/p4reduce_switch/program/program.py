@@ -22,6 +22,7 @@ from p4reduce_switch.program.load import DEFAULT_TARGET, load_program
 from p4reduce_switch.program.memory import StateOffsets
 from p4reduce_switch.program.packet import MAX_PORT
 from p4reduce_switch.program.queues import EgressQueues
+from p4reduce_switch.program.trace import Log, PacketTrace, TraceHandler
 from p4reduce_switch.program.traffic import DigestHandler, Frames
 
 Config = bytes | str | dict[str, Any]
@@ -38,6 +39,20 @@ class Compiled:
     offsets: StateOffsets
     host_abi: HostAbi
     code: Loaded
+    config: Config
+
+    def traced(self) -> Traced:
+        """Compile it again, as code that reports each step of a frame. Raises UnsupportedConstructError."""
+        host_abi = HostAbi(self.program, self.layout, traced=True)
+        return Traced(host_abi, Loaded(object_file(self.config, self.program, self.layout, self.offsets, host_abi)))
+
+
+@dataclass(frozen=True, slots=True)
+class Traced:
+    """The code of a program that reports its steps."""
+
+    host_abi: HostAbi
+    code: Loaded
 
 
 def compile_program(config: Config, target: TargetOptions = DEFAULT_TARGET) -> Compiled:
@@ -51,7 +66,7 @@ def compile_program(config: Config, target: TargetOptions = DEFAULT_TARGET) -> C
     layout, offsets = Layout(program, in_memory=in_stages), StateOffsets(program)
     host_abi = HostAbi(program, layout)
     code = Loaded(object_file(config, program, layout, offsets, host_abi))
-    return Compiled(program, in_stages, layout, offsets, host_abi, code)
+    return Compiled(program, in_stages, layout, offsets, host_abi, code, config)
 
 
 class Program:
@@ -74,6 +89,10 @@ class Program:
         compiled = config if isinstance(config, Compiled) else compile_program(config, target)
         program, layout, code = compiled.program, compiled.layout, compiled.code
         headers = longest(program.deparser, layout)
+        self.compiled = compiled
+        self.traces = False
+        """Whether frames can be traced: see `trace_with`."""
+        self._traced = 0
         self._host = host = HostState(program, layout, compiled.offsets, compiled.host_abi)
         self.tables = host.tables
         self.counters = host.counters
@@ -99,17 +118,29 @@ class Program:
         else:
             self._runner = self.batch = BatchRunner(code, host, headers)
 
-    def process(self, port: int, frame: bytes) -> Frames:
+    def trace_with(self, traced: Traced) -> None:
+        """Trace frames by this code, which works on the same state; it is what `compiled.traced()` returned."""
+        self._host.trace_with(traced.host_abi)
+        self._runner.trace_with(traced.code)
+        self.traces = True
+
+    def process(self, port: int, frame: bytes, on_trace: TraceHandler | None = None) -> Frames:
         """Take one frame that arrived at `port`; returns (port, frame) of all frames to send, in order.
 
-        With queues there are none: see `depart`.
+        With queues there are none: see `depart`. `on_trace` receives what it did, if the program traces;
+        with queues once more for each packet that `depart` runs.
 
         ExecutionError: the frame met undefined behaviour; nothing is sent, registers and counters
         keep what was written before.
         """
         if not 0 <= port <= MAX_PORT:
             raise ValueError(f"port {port} is outside 0..{MAX_PORT}")
-        return self._runner.process(port, frame)
+        if on_trace is None or not self.traces:
+            return self._runner.process(port, frame)
+        log = Log(self.compiled.program, self.tables, on_trace, PacketTrace(self._traced, port, []), frame)
+        self._traced += 1
+        with log.handed_over():
+            return self._runner.process(port, frame, log)
 
     def depart(self) -> Frames | None:
         """Run the next packet of the queues; as `process`, but None if no packet is due."""

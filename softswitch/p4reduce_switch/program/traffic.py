@@ -10,6 +10,7 @@ import ctypes
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 from p4reduce_switch.program import packet
@@ -20,6 +21,8 @@ from p4reduce_switch.program.layout import Layout
 from p4reduce_switch.program.queues import EgressQueues
 from p4reduce_switch.program.state.replication import CloneSession, Replica, Replication
 from p4reduce_switch.program.state.stateful import microseconds
+from p4reduce_switch.program.steps import Step
+from p4reduce_switch.program.trace import CopyLog
 
 
 class Shape:
@@ -37,18 +40,30 @@ class Shape:
 class Record:
     """A packet: a record in memory and its payload; a new one is all 0."""
 
-    __slots__ = ("_bytes", "_signed", "_unsigned", "memory", "payload", "shape")
+    __slots__ = ("_bytes", "_signed", "_unsigned", "log", "memory", "payload", "shape")
 
     def __init__(self, shape: Shape, memory: ctypes.Array[ctypes.c_char] | None = None, payload: bytes = b"") -> None:
         self.shape = shape
         self.memory = shape.memory() if memory is None else memory
         self.payload = payload
+        self.log: CopyLog | None = None
+        """Takes its steps; None: it is not traced."""
         self._bytes = memoryview(self.memory).cast("B")
         self._signed, self._unsigned = self._bytes.cast("q"), self._bytes.cast("Q")
 
     def copy(self) -> Record:
-        """Return a copy of the packet."""
+        """Return a copy of the packet, without its log."""
         return Record(self.shape, self.shape.memory.from_buffer_copy(self.memory), self.payload)
+
+    def report(self, step: Step, *values: int, frame: bytes = b"") -> None:
+        """Report a step, if it is traced."""
+        if self.log is not None:
+            self.log.add(step, None, values, frame)
+
+    def branch(self, copy: Record) -> Record:
+        """Return the copy, traced as this packet is."""
+        copy.log = None if self.log is None else self.log.branch()
+        return copy
 
     def __getitem__(self, slot: int) -> int:
         word = self.shape.words[slot]
@@ -104,7 +119,8 @@ class TrafficManager:
         """`blank` is a packet of zeros. Without `queues` packets pass egress at once."""
         self._queues = queues
         self.replication = replication
-        self._stages = stages
+        self._stages = self.traced = stages
+        """`traced`: for packets that have a log."""
         self._on_digest = on_digest
         self._meta = meta = program.standard
         self._drop_port, self._not_dropped = program.target.drop_port, program.target.not_dropped
@@ -123,9 +139,10 @@ class TrafficManager:
             for id, digest in program.digests.items()
         }
 
-    def process(self, port: int, frame: bytes) -> Frames:
+    def process(self, port: int, frame: bytes, log: CopyLog | None = None) -> Frames:
         """Run one frame that arrived at `port`; return all frames to send, in order: none with queues, see `depart`."""
         fields = self._new_packet(port, len(frame), NORMAL)
+        fields.log = log
         if self._queues is not None:
             self._arrive(self._queues, fields, frame)
             return []
@@ -148,10 +165,11 @@ class TrafficManager:
             fields[meta.queue] = priority
         out: Frames = []
         copies: deque[Record] = deque()
-        again = self._egress_pass(fields, copies, out)
-        self._enqueue(queues, copies)
-        if again is not None:
-            self._arrive(queues, *again)
+        with nullcontext() if fields.log is None else fields.log.log.handed_over():
+            again = self._egress_pass(fields, copies, out)
+            self._enqueue(queues, copies)
+            if again is not None:
+                self._arrive(queues, *again)
         return out
 
     def _arrive(self, queues: EgressQueues[Record], fields: Record, frame: bytes) -> None:
@@ -181,6 +199,7 @@ class TrafficManager:
                 fields[meta.enqueue_time] = self._now() & 0xFFFFFFFF
             if meta.enqueue_depth is not None:
                 fields[meta.enqueue_depth] = queues.depth(port, priority)
+            fields.report(Step.QUEUED, port, priority)
             queues.push(port, priority, fields, time.monotonic_ns())
         if refused >= 0:
             raise ExecutionError(
@@ -201,8 +220,11 @@ class TrafficManager:
 
     # ---- passes
 
+    def _stages_of(self, fields: Record) -> Stages:
+        return self._stages if fields.log is None else self.traced
+
     def _parse(self, fields: Record, frame: bytes) -> None:
-        stages = self._stages
+        stages = self._stages_of(fields)
         fields.payload = frame[stages.parse(fields, frame) :]
         if stages.verify is not None:
             stages.verify(fields)
@@ -210,6 +232,7 @@ class TrafficManager:
             fields[self._meta.parser_error] = fields[packet.PARSER_ERROR]
         if self._meta.checksum_error is not None:
             fields[self._meta.checksum_error] = fields[packet.CHECKSUM_ERROR]
+        fields.report(Step.CHECKED)
 
     def _dispatch(self, fields: Record) -> Iterable[Record]:
         """Send the digest after ingress; return the copies for egress."""
@@ -219,8 +242,11 @@ class TrafficManager:
         group = fields[self._meta.mcast_grp] if self._meta.mcast_grp is not None else 0
         if group:
             fields[self._meta.instance_type] = REPLICATION
-            return self._replicate(fields, self.replication.multicast_groups.get(group, ()))
+            replicas = self.replication.multicast_groups.get(group, ())
+            fields.report(Step.MULTICAST, group, len(replicas))
+            return self._replicate(fields, replicas)
         port = fields[self._meta.egress_spec]
+        fields.report(Step.UNICAST, port)
         if port == self._drop_port:
             return ()
         fields[self._meta.instance_type] = NORMAL
@@ -231,6 +257,8 @@ class TrafficManager:
         copies = []
         for replica in replicas:
             copy = fields.copy()
+            copy.log = None if fields.log is None else CopyLog(fields.log.log, fields.log.number)
+            copy.report(Step.COPY, replica.port, replica.instance)
             copy[self._meta.egress_port] = replica.port
             if self._meta.egress_rid is not None:
                 copy[self._meta.egress_rid] = replica.instance
@@ -244,10 +272,12 @@ class TrafficManager:
         fields[self._meta.packet_length] = fields[packet.LENGTH] & 0xFFFFFFFF
 
     def _deparse(self, fields: Record) -> bytes:
-        stages = self._stages
+        stages = self._stages_of(fields)
+        fields.report(Step.DEPARSER)
         if stages.update is not None:
             stages.update(fields)
         frame = stages.deparse(fields)
+        fields.report(Step.DEPARSED)
         limit = fields[packet.TRUNCATE]
         return frame if len(frame) <= limit else frame[:limit]
 
@@ -280,12 +310,12 @@ class TrafficManager:
     def _ingress_pass(self, fields: Record, frame: bytes, departures: deque[Record]) -> tuple[Record, bytes] | None:
         port, length = fields[self._meta.ingress_port], fields[packet.LENGTH]
         self._parse(fields, frame)
-        self._stages.ingress(fields)
+        self._stages_of(fields).ingress(fields)
         if fields[packet.CLONE]:
-            session = self._take_clone(fields)
+            session = self._take_clone(fields, in_egress=False)
             if session is not None:
                 # The clone is parsed again with the ingress port alone; then its metadata is reset.
-                copy = self._blank.copy()
+                copy = fields.branch(self._blank.copy())
                 copy[self._meta.ingress_port] = port
                 copy[packet.LENGTH] = copy[packet.INGRESS_LENGTH] = length
                 self._parse(copy, frame)
@@ -294,8 +324,10 @@ class TrafficManager:
         if fields[packet.RESUBMIT]:
             if fields[packet.DIGEST]:
                 self._send_digest(fields)
-            copy = self._blank.copy()
+            fields.report(Step.RESUBMITTED)
+            copy = fields.branch(self._blank.copy())
             copy[packet.LENGTH] = copy[packet.INGRESS_LENGTH] = length
+            copy.report(Step.RECEIVED, length, frame=frame)
             self._keep(copy, fields, fields[packet.RESUBMIT], RESUBMITTED)
             copy[self._meta.packet_length] = length
             return copy, frame
@@ -304,29 +336,35 @@ class TrafficManager:
 
     def _egress_pass(self, fields: Record, departures: deque[Record], out: Frames) -> tuple[Record, bytes] | None:
         self._start_egress(fields)
-        self._stages.egress(fields)
+        self._stages_of(fields).egress(fields)
         fields[packet.EXIT] = 0
         if fields[packet.CLONE]:
-            session = self._take_clone(fields)
+            session = self._take_clone(fields, in_egress=True)
             if session is not None:
-                copy = fields.copy()
+                copy = fields.branch(fields.copy())
                 copy[packet.RECIRCULATE] = 0
                 self._reset_metadata(copy)
                 self._keep(copy, fields, fields[packet.CLONE_FIELDS], EGRESS_CLONE)
                 departures.extend(self._clone_copies(copy, session))
+        fields.report(Step.LEFT, fields[self._meta.egress_spec])
         if fields[self._meta.egress_spec] == self._drop_port:
             return None
         frame = self._deparse(fields)
         if not fields[packet.RECIRCULATE]:
             out.append((fields[self._meta.egress_port], frame))
+            fields.report(Step.SENT, fields[self._meta.egress_port], len(frame), frame=frame)
             return None
-        copy = self._blank.copy()
+        fields.report(Step.RECIRCULATED)
+        copy = fields.branch(self._blank.copy())
+        copy.report(Step.RECEIVED, len(frame), frame=frame)
         self._keep(copy, fields, fields[packet.RECIRCULATE], RECIRCULATED)
         copy[packet.LENGTH] = copy[packet.INGRESS_LENGTH] = copy[self._meta.packet_length] = len(frame)
         return copy, frame
 
-    def _take_clone(self, fields: Record) -> CloneSession | None:
+    def _take_clone(self, fields: Record, *, in_egress: bool) -> CloneSession | None:
         session = self.replication.clone_sessions.get(fields[packet.CLONE] - 1)
+        replicas = 0 if session is None else len(session.replicas)
+        fields.report(Step.CLONED, fields[packet.CLONE] - 1, in_egress, replicas)
         fields[packet.CLONE] = 0
         return session
 

@@ -23,7 +23,7 @@ from p4reduce_switch.ports import Gso, PortError
 from p4reduce_switch.ports.udp import UdpUnderlay
 from p4reduce_switch.program import ExecutionError
 from p4reduce_switch.program.state.replication import Replication
-from p4reduce_switch.switch import Switch
+from p4reduce_switch.switch import Switch, Watch
 from rigs.batch_of_python import PythonBatch, Reflector
 from rigs.limits import LIMIT_S
 
@@ -139,6 +139,43 @@ def running(
         yield one
     finally:
         one.close()
+
+
+class Traceable(PythonBatch):
+    """A program whose frames can be traced; it has traced `traced`."""
+
+    traces, traced = True, 0
+
+    def process(self, port: int, frame: bytes, *handlers: Any) -> Any:
+        self.traced += len(handlers)
+        for handler in handlers:
+            handler(None)
+        return super().process(port, frame)
+
+
+def test_a_thousand_traces_on_and_off_under_load_lose_no_frame() -> None:
+    """The native loop gives its frames to Python and takes them back: each is answered once, in order."""
+    program = Traceable(Mixture())
+    with running(program) as one:
+        peer, sent, answered = one.peer(), 0, 0
+        taken: list[None] = []
+        for _ in range(1000):
+            watch = Watch(taken.append)
+            one.switch.watch(watch)
+            for _ in range(3):
+                peer.send(bytes((200,)) + sent.to_bytes(4, "big"))
+                sent += 1
+            if sent % 6:
+                one.switch.unwatch(watch)
+            while answered < sent:
+                assert select.select([peer], [], [], LIMIT_S)[0], "a frame was lost"
+                for reply in received(peer):
+                    assert reply[5:] == answered.to_bytes(4, "big")
+                    answered += 1
+            one.switch.unwatch(watch)
+        assert program.traced == len(taken) > 0
+        assert sum(program.batches) > 0, "the native loop ran frames between two traces"
+        assert program.seen == sent + 1  # and HELLO
 
 
 def send(peer: socket.socket, payloads: Sequence[bytes], run: bool) -> None:

@@ -10,6 +10,7 @@ from p4reduce_lab.bench.cases import (
     hosts,
     loss,
     racks_simulated,
+    switch_trace,
     switch_udp,
     switch_veth,
     training,
@@ -18,6 +19,18 @@ from p4reduce_lab.bench.cases import (
 
 CASES: tuple[Case, ...] = tuple(
     module.CASE
-    for module in (switch_udp, switch_veth, dense, hosts, density, racks_simulated, training, backend, wire, loss)
+    for module in (
+        switch_udp,
+        switch_trace,
+        switch_veth,
+        dense,
+        hosts,
+        density,
+        racks_simulated,
+        training,
+        backend,
+        wire,
+        loss,
+    )
 )
 BY_NAME = {case.name: case for case in CASES}

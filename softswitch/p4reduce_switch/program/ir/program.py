@@ -7,7 +7,7 @@ Parsers, controls and actions are graphs: nodes by number, each with its success
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 
@@ -16,6 +16,19 @@ from p4reduce_switch.program.ir.externs import ActionProfile, Calculation, Count
 from p4reduce_switch.program.ir.intervals import Data
 from p4reduce_switch.program.ir.places import FieldRef, Header
 from p4reduce_switch.program.ir.statements import Instruction, ParserOperation
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A place in the P4 program, and its text."""
+
+    file: str
+    line: int
+    code: str
+
+    def __str__(self) -> str:
+        return f"{self.file}({self.line})"
+
 
 # ---- checksums
 
@@ -35,6 +48,15 @@ class Checksum:
 # ---- actions and tables
 
 
+@dataclass(frozen=True, slots=True)
+class Primitive:
+    """A primitive call of the JSON; its instructions in the action begin at `start`."""
+
+    start: int
+    op: str
+    source: Source | None
+
+
 @dataclass(frozen=True, eq=False)
 class Action:
     """An action; `parameters` are name and width of each."""
@@ -43,6 +65,8 @@ class Action:
     name: str
     parameters: tuple[tuple[str, int], ...]
     code: tuple[Instruction, ...]
+    primitives: tuple[Primitive, ...] = ()
+    source: Source | None = None
 
 
 class MatchKind(StrEnum):
@@ -99,6 +123,7 @@ class Table:
     direct_meter: DirectMeter | None
     supports_timeout: bool
     profile: ActionProfile | None = None
+    source: Source | None = None
 
 
 # ---- graphs
@@ -134,6 +159,8 @@ class Branch:
     condition: Condition
     yes: int | None
     no: int | None
+    name: str = ""
+    source: Source | None = None
 
     @property
     def successors(self) -> tuple[int | None, ...]:
@@ -235,6 +262,8 @@ class ParserErrors:
     stack_out_of_bounds: int
     header_too_short: int
     parser_invalid_argument: int
+    names: Mapping[int, str] = field(default_factory=dict)
+    """Of all errors, those of the program included."""
 
 
 # ---- the rest

@@ -33,6 +33,7 @@ from p4reduce_switch.program.llvm.host_abi import HostAbi
 from p4reduce_switch.program.llvm.parser import ParserWriter
 from p4reduce_switch.program.memory import StateOffsets, Word
 from p4reduce_switch.program.state.replication import MULTICAST_GROUPS
+from p4reduce_switch.program.steps import Step
 from p4reduce_switch.program.traffic import NORMAL, REPLICATION
 
 RUN_BATCH = "run_batch"
@@ -154,6 +155,7 @@ class BatchWriter:
         ):
             if slot is not None:
                 self.packet.set(slot, self.packet.number(source))
+        self.context.trace(Step.CHECKED)
         ControlWriter(p.actions, p.context).write(program.ingress)
         self._dispatch()
 
@@ -202,6 +204,7 @@ class BatchWriter:
             entry = e.word(self.context.pointer(Word.GROUPS), group)
             for where, offset in ((first, 0), (count, 4)):
                 e.store(e.b.zext(e.load(I32, e.at(entry, offset), align=4), I64), where)
+            self.context.trace(Step.MULTICAST, None, lambda: [(group, False), (e.load(I64, count), False)])
 
         def send() -> None:
             port = self.packet.number(meta.egress_spec)
@@ -209,6 +212,7 @@ class BatchWriter:
             e.store(e.b.zext(e.b.not_(dropped), I64), count)
             self._assign(meta.instance_type, e.i64(NORMAL))
             self.packet.set(meta.egress_port, port)
+            self.context.trace(Step.UNICAST, None, lambda: [(port, False)])
 
         e.if_else(multicast, replicate, send)
         self._copies(multicast, e.load(I64, first), e.load(I64, count))
@@ -256,6 +260,11 @@ class BatchWriter:
                 for slot, offset in ((meta.egress_port, 0), (meta.egress_rid, 4)):
                     if slot is not None:
                         self._assign(slot, e.b.zext(e.load(I32, e.at(entry, offset), align=4), I64))
+                self.context.trace(
+                    Step.COPY,
+                    None,
+                    lambda: [(e.b.zext(e.load(I32, e.at(entry, offset), align=4), I64), False) for offset in (0, 4)],
+                )
 
             e.if_else(multicast, replica, lambda: None)
             self._egress()
@@ -287,17 +296,23 @@ class BatchWriter:
         length = e.b.and_(self.packet.number(packet.LENGTH), e.i64(0xFFFFFFFF))
         self._assign(meta.packet_length, length)
         ControlWriter(p.actions, p.context).write(self.program.egress)
+        self.context.trace(Step.LEFT, None, lambda: [(self.packet.number(meta.egress_spec), False)])
         dropped = e.b.icmp_unsigned("==", self.packet.number(meta.egress_spec), e.i64(self.program.target.drop_port))
         with e.if_then(e.b.not_(dropped)):
+            self.context.trace(Step.DEPARSER)
             self.checksums.update([checksum for checksum in self.program.checksums if checksum.update])
             frames, bytes_ = e.load(I64, self.frames_out), e.load(I64, self.bytes_out)
             target = e.at(e.load_pointer(self._field("out_bytes")), bytes_)
-            written = Deparser(self.x).write(self.program.deparser, target, *self._payload())
+            written = Deparser(self.x, self.context).write(self.program.deparser, target, *self._payload())
             for field, value in (
                 ("offset", bytes_),
                 ("length", written),
                 ("port", self.packet.number(meta.egress_port)),
             ):
                 e.store(value, self._frame_field("out_frames", frames, field))
+            self.context.trace(Step.DEPARSED)
+            self.context.trace(
+                Step.SENT, None, lambda: [(self.packet.number(meta.egress_port), False), (written, False)]
+            )
             e.store(e.b.add(bytes_, written), self.bytes_out)
             e.store(e.b.add(frames, e.i64(1)), self.frames_out)

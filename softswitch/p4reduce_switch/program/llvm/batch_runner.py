@@ -14,6 +14,7 @@ from p4reduce_switch.program.llvm.host_state import HostState
 from p4reduce_switch.program.llvm.target import Loaded
 from p4reduce_switch.program.memory import Word, address
 from p4reduce_switch.program.state.stateful import microseconds
+from p4reduce_switch.program.trace import CopyLog, Log
 from p4reduce_switch.program.traffic import Frames
 
 MAX_FRAME = (1 << 16) + 1024
@@ -33,7 +34,12 @@ class BatchRunner:
         self._headers = headers
         self.started_us = host.started_us
         """The origin of the program's time (NOW_US), on the monotonic clock."""
+        self._traced = self._run
         self._reserve(MAX_FRAME)
+
+    def trace_with(self, code: Loaded) -> None:
+        """Run frames that have a log with this code."""
+        self._traced_code, self._traced = code, RUN(code.address(RUN_BATCH))
 
     @property
     def copies(self) -> int:
@@ -51,8 +57,8 @@ class BatchRunner:
         made["program"] = address(self._state)
         return made
 
-    def process(self, port: int, frame: bytes) -> Frames:
-        """Run one frame; return the frames to send, in order."""
+    def process(self, port: int, frame: bytes, log: Log | None = None) -> Frames:
+        """Run one frame; return the frames to send, in order. With a log its steps are reported there."""
         length = len(frame)
         if length > len(self._in):
             self._reserve(length)
@@ -64,12 +70,20 @@ class BatchRunner:
         one = self._one
         one["now_us"] = microseconds() - self.started_us
         one["frames_run"] = one["frames_out"] = one["bytes_out"] = 0
-        stopped = self._run(self._one_at)
+        if log is None:
+            stopped = self._run(self._one_at)
+        else:
+            self._host.on_step = CopyLog(log).add
+            stopped = self._traced(self._one_at)
         assert stopped != FULL
         if stopped == EVENT:
             self._host.collect()
         rows = self._out_frames[: one["frames_out"]].tolist()
-        return [(out, self._out_view[start : start + size].tobytes()) for start, size, out in rows]
+        frames = [(out, self._out_view[start : start + size].tobytes()) for start, size, out in rows]
+        if log is not None:
+            for event, (_, sent) in zip(log.sent(), frames, strict=True):
+                event.frame = sent.hex()
+        return frames
 
     def _reserve(self, length: int) -> None:
         """Allocate buffers for a frame of this length."""

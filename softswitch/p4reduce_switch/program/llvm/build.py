@@ -37,25 +37,29 @@ def object_file(
 ) -> bytes:
     """Return the object file of a program, from the cache or compiled now.
 
+    Traced code (`host_abi.points`) is emitted in any case: the points are not in the cache.
     UnsupportedConstructError names a construct that cannot be compiled.
     """
-    folder, key = cache_folder(), _key(config, program.target)
+    module = None if host_abi.points is None else emit(program, layout, offsets, host_abi)
+    folder, key = cache_folder(), _key(config, program.target, traced=module is not None)
     path = None if folder is None or key is None else folder / f"executor-{key}.o"
     if path is not None:
         found = read(path)
         if found is not None:
             return found
-    made = _compiled(program, layout, offsets, host_abi)
+    made = _compiled(program, layout, offsets, host_abi, module)
     if path is not None:
         write(path, made)
         prune(path.parent)
     return made
 
 
-def _compiled(program: Program, layout: Layout, offsets: StateOffsets, host_abi: HostAbi) -> bytes:
-    """Compile a program; log its size before LLVM starts, and the time afterwards."""
+def _compiled(
+    program: Program, layout: Layout, offsets: StateOffsets, host_abi: HostAbi, module: Module | None
+) -> bytes:
+    """Compile a program, or what is emitted of it; log its size before LLVM starts, and the time afterwards."""
     begun = time.monotonic()
-    module = emit(program, layout, offsets, host_abi)
+    module = module or emit(program, layout, offsets, host_abi)
     event(_log, logging.INFO, "compiling program", instructions=module.instructions)
     made = target.object_of(str(module.ir))
     took_s = round(time.monotonic() - begun, 2)
@@ -74,14 +78,14 @@ def emit(program: Program, layout: Layout, offsets: StateOffsets, host_abi: Host
     return module
 
 
-def _key(config: bytes | str | dict[str, Any], options: TargetOptions) -> str | None:
+def _key(config: bytes | str | dict[str, Any], options: TargetOptions, *, traced: bool) -> str | None:
     """Return the cache key; None for a program nested too deeply for JSON, or when the sources cannot be read."""
     try:
         text = json.dumps(config) if isinstance(config, dict) else config
         hashed = hashlib.sha256(_sources())
     except (RecursionError, OSError):
         return None
-    hashed.update(f"{llvmlite.__version__} {binding.llvm_version_info} {target.cpu()} {options}\n".encode())
+    hashed.update(f"{llvmlite.__version__} {binding.llvm_version_info} {target.cpu()} {options} {traced}\n".encode())
     hashed.update(text.encode() if isinstance(text, str) else text)
     return hashed.hexdigest()
 

@@ -21,6 +21,7 @@ from p4reduce_switch.program.llvm.emitter import I64, Value
 from p4reduce_switch.program.llvm.expressions import Expressions
 from p4reduce_switch.program.llvm.numbers import size_for
 from p4reduce_switch.program.memory import Call, Word
+from p4reduce_switch.program.steps import Step
 
 Payload = tuple[Value, Value]
 """Pointer to the payload, and its bytes."""
@@ -176,6 +177,7 @@ class Checksums:
             size = max(64, self.n.size(found))
             right = self.n.resize(self.calculate(checksum.calculation), max(size, 128), False)
             held = self.n.resize(found, max(size, 128), cell.kind.signed)
+            self.context.trace(Step.VERIFIED, checksum, lambda: [(right, False), (held, False)])
             with self.e.if_then(self.e.b.not_(self.n.equal(held, right))):
                 self.packet.set(packet.CHECKSUM_ERROR, 1)
 
@@ -183,6 +185,7 @@ class Checksums:
         """Emit the update of each checksum."""
         for checksum in checksums:
             with self.e.if_then(self.x.test(checksum.condition)):
+                self.context.trace(Step.UPDATED, checksum)
                 kind = checksum.target.type
                 result = build.result(Interval.unsigned(checksum.calculation.algorithm.bits))
                 self.x.scope.result = self.calculate(checksum.calculation)

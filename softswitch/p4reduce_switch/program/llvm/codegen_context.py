@@ -10,10 +10,11 @@ from p4reduce_switch.program import packet
 from p4reduce_switch.program.ir.externs import Calculation, Counter, Register
 from p4reduce_switch.program.ir.program import Program
 from p4reduce_switch.program.llvm.emitter import I64, Emitter, Value
-from p4reduce_switch.program.llvm.host_abi import Failure, HostAbi
+from p4reduce_switch.program.llvm.host_abi import Failure, HostAbi, Point, WordFormat
 from p4reduce_switch.program.llvm.numbers import Number, Numbers
 from p4reduce_switch.program.llvm.packet_state import Cell, PacketState
 from p4reduce_switch.program.memory import Call, StateOffsets, Word, register_kind
+from p4reduce_switch.program.steps import Step
 
 
 class CodegenContext:
@@ -88,6 +89,19 @@ class CodegenContext:
             for limb in self.n.limbs(value):
                 self.e.store(limb, self.e.word(start, position))
                 position += 1
+
+    def trace(
+        self, what: Step, subject: object = None, values: Callable[[], Sequence[tuple[Number, bool]]] = tuple
+    ) -> None:
+        """In traced code: emit a report of a step; `values` emits its values, each with whether it is signed."""
+        points = self.host_abi.points
+        if points is None:
+            return
+        found = values()
+        self.store_values(found, self.host_abi.log_words)
+        formats = tuple(WordFormat(self.n.size(value) // 64, signed) for value, signed in found)
+        points.append(Point(what, subject, formats))
+        self.call(Call.TRACE, len(points) - 1, self.e.i64(0), self.e.i64(0))
 
     # ---- hashes and failures
 

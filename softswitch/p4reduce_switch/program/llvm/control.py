@@ -16,6 +16,7 @@ from p4reduce_switch.program.llvm.lookup import Lookups
 from p4reduce_switch.program.llvm.statements import Actions
 from p4reduce_switch.program.memory import Call, ChoicesWord, RowLayout, TableWord, Word
 from p4reduce_switch.program.state.profiles import HASH_MASK
+from p4reduce_switch.program.steps import Step
 
 
 class ControlWriter:
@@ -32,7 +33,9 @@ class ControlWriter:
 
     def write(self, control: Control) -> None:
         """Emit a control; afterwards the builder is at its end."""
+        self.context.trace(Step.CONTROL, control.name)
         if control.entry is None:
+            self.context.trace(Step.ENDED, control.name)
             return
         nodes = order(control.entry, control.graph)[::-1]
         self._blocks = {node: self.e.block() for node in (*nodes, None)}
@@ -43,11 +46,17 @@ class ControlWriter:
             if isinstance(node, Apply):
                 self._apply(node)
             elif isinstance(node, Branch):
-                self.e.b.cbranch(self.x.test(node.condition), self._blocks[node.yes], self._blocks[node.no])
+                self._branch(node)
             else:
                 self._run(node.action, self.context.state)
                 self.e.b.branch(self._blocks[node.next])
         self.e.b.position_at_end(self._blocks[None])
+        self.context.trace(Step.ENDED, control.name)
+
+    def _branch(self, node: Branch) -> None:
+        holds = self.x.test(node.condition)
+        self.context.trace(Step.CONDITION, node, lambda: [(self.e.b.zext(holds, I64), False)])
+        self.e.b.cbranch(holds, self._blocks[node.yes], self._blocks[node.no])
 
     def _run(self, action: Action, arguments: Value) -> None:
         """Emit an action; after an exit the control ends."""
@@ -64,11 +73,13 @@ class ControlWriter:
     def _apply(self, node: Apply) -> None:
         table = node.table
         if not table.keys and table.default_is_const and table.default is not None:
+            self._trace(table, None)
             number = table.actions.index(table.default[0])
             self._run(table.default[0], self._default_arguments(table))
             self.e.b.branch(self._blocks[node.next_on_miss[number]])
             return
         row = self.lookups.find(table) if table.keys else None
+        self._trace(table, row)
         hit, action, arguments = self._result(table, row)
         none = self._blocks[node.next_without_default]
         if table.profile is not None and hit is not None:
@@ -88,6 +99,18 @@ class ControlWriter:
                 self.e.b.branch(on_miss)
             else:
                 self.e.b.cbranch(hit, on_hit, on_miss)
+
+    def _trace(self, table: Table, row: Value | None) -> None:
+        """Emit the report of a lookup."""
+        sizes = [64 * words for words in self.context.offsets.rows[table].key_words]
+        self.context.trace(
+            Step.TABLE,
+            table,
+            lambda: [
+                *((self.x.low(key.value, size), False) for key, size in zip(table.keys, sizes, strict=True)),
+                (self.e.i64(-1) if row is None else row, True),
+            ],
+        )
 
     def _default_arguments(self, table: Table) -> Value:
         return self.context.pointer(self.context.offsets.tables[table] + TableWord.DEFAULT_ARGUMENTS)

@@ -5,16 +5,19 @@ from __future__ import annotations
 from p4reduce_switch.program import packet
 from p4reduce_switch.program.ir.places import FieldType, Header, HeaderType
 from p4reduce_switch.program.layout import Layout
+from p4reduce_switch.program.llvm.codegen_context import CodegenContext
 from p4reduce_switch.program.llvm.emitter import I64, Value
 from p4reduce_switch.program.llvm.expressions import Expressions
 from p4reduce_switch.program.llvm.numbers import Number, size_for
+from p4reduce_switch.program.steps import Step
 
 
 class Deparser:
     """Emits the deparser."""
 
-    def __init__(self, expressions: Expressions) -> None:
+    def __init__(self, expressions: Expressions, context: CodegenContext) -> None:
         self.x = expressions
+        self.context = context
         self.e = expressions.e
         self.n = expressions.n
         self.packet = expressions.packet
@@ -25,6 +28,7 @@ class Deparser:
         self.e.store(self.e.i64(0), offset)
         for header in order:
             with self.e.if_then(self.x.valid(self.packet.cell(header.valid))):
+                self.context.trace(Step.EMIT, header)
                 start = self.e.at(target, self.e.load(I64, offset))
                 count = self._header(header, start)
                 self.e.store(self.e.b.add(self.e.load(I64, offset), count), offset)

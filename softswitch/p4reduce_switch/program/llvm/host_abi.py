@@ -1,10 +1,11 @@
-"""Layout of the values that compiled code passes to Python: those of digests and of log messages."""
+"""Layout of the values that compiled code passes to Python: those of digests, log messages and traces."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Any
 
 from p4reduce_switch.program.errors import ExecutionError
 from p4reduce_switch.program.ir.features import walk
@@ -13,6 +14,7 @@ from p4reduce_switch.program.ir.statements import Log
 from p4reduce_switch.program.layout import Layout
 from p4reduce_switch.program.llvm.bit_width import BitWidths
 from p4reduce_switch.program.llvm.numbers import size_for
+from p4reduce_switch.program.steps import Step
 
 
 class Failure(IntEnum):
@@ -49,10 +51,22 @@ class WordFormat:
     signed: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A place in traced code that reports: what happens there, to which node of the IR, and its values' formats."""
+
+    what: Step
+    subject: Any
+    formats: tuple[WordFormat, ...]
+
+
 class HostAbi:
     """The formats of all log messages and digests; `number_of` numbers the messages for compiled code."""
 
-    def __init__(self, program: Program, layout: Layout) -> None:
+    def __init__(self, program: Program, layout: Layout, *, traced: bool = False) -> None:
+        """`traced`: of code that reports each of its steps."""
+        self.points: list[Point] | None = [] if traced else None
+        """The places that report, by number, once the code is emitted; None: none does."""
         widths = BitWidths()
         self.logs = [node for node in walk(program) if isinstance(node, Log)]
         self.number_of = {node: number for number, node in enumerate(self.logs)}
@@ -68,7 +82,12 @@ class HostAbi:
         }
         self.log_words = _longest(self.digest_formats.values())
         """The first word of a log message's values; the words before it are those of digests."""
-        self.words = self.log_words + _longest(self.log_formats)
+
+    @property
+    def words(self) -> int:
+        """Words of all values together."""
+        points = [point.formats for point in self.points or ()]
+        return self.log_words + _longest([*self.log_formats, *points])
 
 
 def _longest(rows: Iterable[Sequence[WordFormat]]) -> int:

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import ctypes
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 from p4reduce_switch.program.ir.program import Program
 from p4reduce_switch.program.layout import Layout
 from p4reduce_switch.program.llvm.checksums import bytes_of
-from p4reduce_switch.program.llvm.host_abi import Failure, HostAbi, error_of, unpack_values
+from p4reduce_switch.program.llvm.host_abi import Failure, HostAbi, Point, error_of, unpack_values
 from p4reduce_switch.program.memory import WORD, Call, StateOffsets, TableWord, ValueSetWord, Word, Words, address
 from p4reduce_switch.program.state.profiles import ActionProfile
 from p4reduce_switch.program.state.replication import Replication
 from p4reduce_switch.program.state.stateful import Counter, Meter, Register, ValueSet, microseconds
 from p4reduce_switch.program.state.tables import Table
+from p4reduce_switch.program.steps import Step
 from p4reduce_switch.program.traffic import DigestHandler
 
 CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 4)
@@ -33,6 +35,9 @@ class HostState:
         self._on_log: Callable[[str], None] | None = None
         self.raised: BaseException | None = None
         """The exception that a callback raised."""
+        self.on_step: Callable[[Step, Any, tuple[int, ...]], None] = _ignore
+        """Takes what traced code reports."""
+        self._points: Sequence[Point] = ()
         self._program = program
         self._host_abi = host_abi
         self.state: Words = np.zeros(offsets.size, np.int64)
@@ -78,6 +83,12 @@ class HostState:
         """Allocate scratch memory for hashes over a frame of this length."""
         self._scratch = np.zeros(self._pieces + length, np.uint8)
         self.state[Word.SCRATCH] = address(self._scratch)
+
+    def trace_with(self, host_abi: HostAbi) -> None:
+        """Take reports of traced code that was emitted with this."""
+        self._points = host_abi.points or ()
+        self._values = np.zeros(max(1, host_abi.words), np.int64)
+        self.state[Word.VALUES] = address(self._values)
 
     def collect(self) -> None:
         """Pass the digest of the last frame to `on_digest`; raise ExecutionError if the frame failed."""
@@ -126,6 +137,11 @@ class HostState:
                 return table.meter_color(table.by_row[a], b)
             case Call.RANDOM:
                 return self.random.randint(a, b)
+            case Call.TRACE:
+                point, first = self._points[number], self._host_abi.log_words
+                words = self._values[first : first + sum(item.words for item in point.formats)].tolist()
+                self.on_step(point.what, point.subject, unpack_values(words, point.formats))
+                return 0
         text = self._host_abi.logs[number].text
         values = self._values[self._host_abi.log_words :].tolist()
         for value in unpack_values(values, self._host_abi.log_formats[number]):
@@ -133,3 +149,7 @@ class HostState:
         if self._on_log is not None:
             self._on_log(text)
         return 0
+
+
+def _ignore(_step: Step, _subject: Any, _values: tuple[int, ...]) -> None:
+    pass

@@ -20,6 +20,7 @@ from p4reduce_switch.program.llvm.packet_state import Cell
 from p4reduce_switch.program.llvm.references import HeaderCells
 from p4reduce_switch.program.llvm.statements import Statements
 from p4reduce_switch.program.memory import ValueSetWord
+from p4reduce_switch.program.steps import Step
 
 MAX_STATES = 10_000
 """Maximum number of parser states for a frame."""
@@ -34,6 +35,7 @@ class ParserWriter:
         self.e = statements.e
         self.n = statements.n
         self.packet = self.x.packet
+        self.context = statements.context
         self.errors = errors
         self.frame = frame
         self.length = length
@@ -44,6 +46,7 @@ class ParserWriter:
     def write(self, parser: Parser) -> Value:
         """Emit the parser; return the number of parsed bytes."""
         self.e.store(self.e.i64(0), self.offset)
+        self.context.trace(Step.PARSER)
         if parser.entry is None:
             return self.e.load(I64, self.offset)
         self.x.scope = Scope([], frame=self._position)
@@ -60,6 +63,7 @@ class ParserWriter:
             if number in heads:
                 self._count_step()
             state = parser.states[number]
+            self.context.trace(Step.STATE, state.name)
             for operation in state.operations:
                 self._operation(operation)
             self._select(state, blocks)
@@ -67,6 +71,7 @@ class ParserWriter:
         if heads:
             self._count_step()
         self.x.scope = Scope([])
+        self.context.trace(Step.PARSED, None, lambda: [(self.packet.number(packet.PARSER_ERROR), False)])
         return self.e.load(I64, self.offset)
 
     def _position(self) -> Value:
@@ -77,7 +82,7 @@ class ParserWriter:
         count = self.e.b.add(self.e.load(I64, self._steps), self.e.i64(1))
         self.e.store(count, self._steps)
         with self.e.if_then(self.n.less(self.e.i64(MAX_STATES + 1), count, False)):
-            self.statements.context.fail(Failure.ENDLESS_PARSER, self.e.i64(0), False, 0)
+            self.context.fail(Failure.ENDLESS_PARSER, self.e.i64(0), False, 0)
 
     # ---- operations
 
@@ -136,6 +141,7 @@ class ParserWriter:
             full = self.n.less(self.e.i64(stack.size - 1), self.packet.number(stack.next), True)
             self._fail(full, self.errors.stack_out_of_bounds)
         header = self.x.references.header(node.header)
+        self.context.trace(Step.EXTRACT, node.header)
         if node.bits is None:
             self._extract_fixed(header)
         else:
@@ -192,11 +198,12 @@ class ParserWriter:
 
     def _select(self, state: State, blocks: dict[int | None, Value]) -> None:
         keys = [(self.x.low(value, size_for(bits)), bits) for value, bits in state.keys] if state.cases else []
+        self.context.trace(
+            Step.SELECT, state, lambda: [(value, False) for value in (*(key for key, _ in keys), self._offset())]
+        )
         for case in state.cases:
             if isinstance(case, SetCase):
-                matches = _emit_value_set_match(
-                    self.e, self.statements.context, case.value_set, [key for key, _ in keys]
-                )
+                matches = _emit_value_set_match(self.e, self.context, case.value_set, [key for key, _ in keys])
                 self._branch_if(matches, blocks[case.next])
                 continue
             condition = self.e.bit(True)
@@ -206,6 +213,9 @@ class ParserWriter:
                 condition = self.e.b.and_(condition, self.n.equal(masked, self.n.constant(value, size)))
             self._branch_if(condition, blocks[case.next])
         self.e.b.branch(blocks[state.default])
+
+    def _offset(self) -> Value:
+        return self.e.load(I64, self.offset)
 
     def _branch_if(self, condition: Value, block: Value) -> None:
         following = self.e.block()

@@ -79,4 +79,4 @@ class StagesWriter:
         return emitters.e.i64(0)
 
     def _deparse(self, emitters: Emitters, data: Value, count: Value, out: Value) -> Value:
-        return Deparser(emitters.x).write(self.program.deparser, out, data, count)
+        return Deparser(emitters.x, emitters.context).write(self.program.deparser, out, data, count)

@@ -20,6 +20,7 @@ from p4reduce_switch.program.llvm.host_abi import Failure
 from p4reduce_switch.program.llvm.packet_state import Cell
 from p4reduce_switch.program.llvm.references import HeaderCells
 from p4reduce_switch.program.memory import Call, Word, argument_kinds
+from p4reduce_switch.program.steps import Step
 
 
 class Statements:
@@ -45,9 +46,18 @@ class Statements:
         index, inside = self.x.checked_index(node.index, node.register.size)
 
         def write() -> None:
-            self.x.store(self.context.register_cell(node.register, index), node.value)
+            cell = self.context.register_cell(node.register, index)
+            self.x.store(cell, node.value)
+            self._trace(Step.WRITTEN, node.register, index, cell)
 
         self._guarded(inside, write)
+
+    def _trace(self, what: Step, subject: object, index: Value, result: Cell | Value) -> None:
+        self.context.trace(
+            what,
+            subject,
+            lambda: [(index, False), (self.packet.load(result) if isinstance(result, Cell) else result, False)],
+        )
 
     def _guarded(self, inside: Value | None, write: Callable[[], None]) -> None:
         if inside is None:
@@ -167,18 +177,31 @@ class Statements:
 
     def _count(self, node: ir.Count) -> None:
         index, inside = self.x.checked_index(node.index, node.counter.size)
-        self._guarded(inside, lambda: self.context.count(self.context.counter(node.counter, index)))
+
+        def count() -> None:
+            self.context.count(self.context.counter(node.counter, index))
+            self.context.trace(Step.COUNTED, node.counter, lambda: [(index, False)])
+
+        self._guarded(inside, count)
 
     def _register_read(self, node: ir.RegisterRead) -> None:
         index, inside = self.x.checked_index(node.index, node.register.size)
-        self._guarded(inside, lambda: self._into(node.into, self.context.register_cell(node.register, index)))
+
+        def read() -> None:
+            cell = self.context.register_cell(node.register, index)
+            self._trace(Step.READ, node.register, index, cell)
+            self._into(node.into, cell)
+
+        self._guarded(inside, read)
 
     def _execute_meter(self, node: ir.MeterExecute) -> None:
         index, inside = self.x.checked_index(node.index, node.meter.size)
 
         def execute() -> None:
             length = self.packet.number(packet.INGRESS_LENGTH)
-            self._into(node.into, self.context.call(Call.METER, self.context.meters[node.meter], index, length))
+            color = self.context.call(Call.METER, self.context.meters[node.meter], index, length)
+            self._trace(Step.METERED, node.meter, index, color)
+            self._into(node.into, color)
 
         self._guarded(inside, execute)
 
@@ -248,14 +271,25 @@ class Actions:
         """Emit an action; `arguments` points to its arguments."""
         before = self.x.scope
         kinds = argument_kinds(action)
-        self.x.scope = Scope([Cell(self.e.at(arguments, offset), kind) for offset, kind in kinds])
+        cells = [Cell(self.e.at(arguments, offset), kind) for offset, kind in kinds]
+        self.x.scope = Scope(cells)
+        context = self.statements.context
+        context.trace(Step.ACTION, action, lambda: [(self.x.packet.load(cell), False) for cell in cells])
         if any(isinstance(instruction, (Jump, JumpUnless)) for instruction in action.code):
             self._jumping(action)
         else:
-            for instruction in action.code:
+            for index, instruction in enumerate(action.code):
                 assert not isinstance(instruction, (Jump, JumpUnless))
+                self._trace(action, index)
                 self.statements.write(instruction)
+            self._trace(action, len(action.code))
         self.x.scope = before
+
+    def _trace(self, action: Action, index: int) -> None:
+        """Emit the reports of the primitives that begin at this instruction."""
+        for primitive in action.primitives:
+            if primitive.start == index:
+                self.statements.context.trace(Step.PRIMITIVE, primitive)
 
     def _jumping(self, action: Action) -> None:
         graph, code = jumps(action.code), action.code
@@ -270,6 +304,7 @@ class Actions:
             if index in blocks:
                 self._count_step(steps, index)
                 self.e.continue_in(blocks[index])
+            self._trace(action, index)
             if isinstance(instruction, JumpUnless) and len(graph[index]) > 1:
                 condition = self.x.test(instruction.condition)
                 self._count_step(steps, index)

@@ -133,6 +133,7 @@ def _errors(config: Place) -> ParserErrors:
         stack_out_of_bounds=codes["StackOutOfBounds"],
         header_too_short=codes["HeaderTooShort"],
         parser_invalid_argument=codes["ParserInvalidArgument"],
+        names={code: name for name, code in codes.items()},
     )
 
 

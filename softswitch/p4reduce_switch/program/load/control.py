@@ -73,7 +73,8 @@ class _Nodes:
 
     def branch(self, item: Place) -> Branch:
         yes, no = self.next(item.get("true_next")), self.next(item.get("false_next"))
-        return Branch(self.known.expressions.condition(item["expression"]), yes, no)
+        condition = self.known.expressions.condition(item["expression"])
+        return Branch(condition, yes, no, item["name"].text(), item.source())
 
     def call(self, item: Place) -> Call:
         action = self._action(item["action_id"])
@@ -114,6 +115,7 @@ class _Nodes:
             None if meter is None else find(self.known.externs.direct_meters, meter, "direct meter"),
             item.flag("support_timeout"),
             profile,
+            item.source(),
         )
         if profile is not None and table.entries:
             raise UnsupportedConstructError(

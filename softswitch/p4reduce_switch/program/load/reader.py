@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any, NoReturn
 
 from p4reduce_switch.program.errors import InvalidProgramError, UnsupportedConstructError
+from p4reduce_switch.program.ir.program import Source
 
 MAX_JSON_BYTES = 64 << 20
 MAX_NESTING = 5_000
@@ -187,6 +188,16 @@ class Place:
     def name(self) -> str:
         """Return a string for a message."""
         return shorten(self.text())
+
+    def source(self) -> Source | None:
+        """Return the place in the P4 program that p4c names for an object, if it names one."""
+        info = self.value.get("source_info") if type(self.value) is dict else None
+        if type(info) is not dict:
+            return None
+        file, line, code = (info.get(key) for key in ("filename", "line", "source_fragment"))
+        if type(file) is not str or type(line) is not int or type(code) is not str:
+            return None
+        return Source(shorten(file), line, shorten(code))
 
     # ---- errors
 

@@ -10,7 +10,7 @@ from p4reduce_switch.program.ir import statements as ir
 from p4reduce_switch.program.ir.expressions import Hash
 from p4reduce_switch.program.ir.intervals import Data, Interval
 from p4reduce_switch.program.ir.places import FieldRef, HeaderRef, HeaderStack, Stack, union_of
-from p4reduce_switch.program.ir.program import Action
+from p4reduce_switch.program.ir.program import Action, Primitive
 from p4reduce_switch.program.ir.statements import Instruction, Jump, JumpUnless
 from p4reduce_switch.program.load.expressions import Expressions, unwrapped
 from p4reduce_switch.program.load.externs import Externs
@@ -257,7 +257,10 @@ def _action(item: Place, layout: Layout, externs: Externs) -> Action:
         elif isinstance(instruction, JumpUnless):
             instruction = JumpUnless(instruction.condition, starts[instruction.target])
         code.append(instruction)
-    return Action(item["id"].integer(), item["name"].text(), parameters, tuple(code))
+    primitives = tuple(
+        Primitive(start, call["op"].text(), call.source()) for start, call in zip(starts, calls, strict=False)
+    )
+    return Action(item["id"].integer(), item["name"].text(), parameters, tuple(code), primitives, item.source())
 
 
 def _primitive(call: Place, end: int, expressions: Expressions, statements: Statements) -> list[Instruction]:

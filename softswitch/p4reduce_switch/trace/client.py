@@ -1,0 +1,112 @@
+"""`p4reduce switch trace`: asks a running switch for traces, and prints them."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterator
+from importlib import metadata
+from typing import Any, Final
+
+import click
+import grpc
+import msgspec
+
+from p4reduce_runtime.security import SWITCH, dial, given
+from p4reduce_switch.program import PacketTrace
+from p4reduce_switch.trace import trace_pb2 as pb
+from p4reduce_switch.trace import trace_pb2_grpc
+from p4reduce_switch.trace.formats import FORMATS
+
+COMPILE_S: Final = 120.0
+"""How long a switch may take to compile traced code."""
+IPV4: Final = (pb.Bytes(offset=12, value=b"\x08\x00"), pb.Bytes(offset=14, value=b"\x45"))
+ADDRESSES, PORTS = 26, 34
+"""Offsets of the source in IPv4 and in UDP or TCP; the destination follows."""
+
+
+def run_trace(
+    p4runtime: str,
+    port: int | None,
+    src: str | None,
+    dst: str | None,
+    parts: tuple[str, ...],
+    job: str | None,
+    slot: int | None,
+    count: int | None,
+    shown: str,
+    tls_ca: str | None,
+    tls_certificate: str | None,
+    tls_key: str | None,
+) -> None:
+    """Print traces until Ctrl-C, or `count` frames. Raises ClickException."""
+    where = [_part(text) for text in parts]
+    for number, address in enumerate((src, dst)):
+        where += [] if address is None else _flow(address, number)
+    describe = FORMATS[shown]
+    if job is not None:
+        chosen, lines = _view(job, slot)
+        where += [pb.Bytes(offset=offset, value=value) for offset, value in chosen]
+        if shown == "text":
+            describe = lambda trace: lines(msgspec.to_builtins(trace))  # noqa: E731
+    elif slot is not None:
+        raise click.UsageError("--slot is one of a job: name that by --job")
+    security = given(tls_ca, tls_certificate, tls_key, "--tls-ca, --tls-certificate and --tls-key")
+    with dial(p4runtime, security, role=SWITCH) as channel:
+        request = pb.WatchRequest(port=port, where=where, packets=count or 0)
+        stub: Any = trace_pb2_grpc.PacketTracesStub(channel)  # type: ignore[no-untyped-call]
+        for trace in _traces(stub.Watch(request), p4runtime):
+            for line in describe(trace):
+                click.echo(line)
+
+
+def _view(*arguments: Any) -> Any:
+    """Return the view of a job, which the package with the controller brings."""
+    for entry in metadata.entry_points(group="p4reduce.trace_views", name="job"):
+        return entry.load()(*arguments)
+    raise click.ClickException("--job needs the package p4reduce_controller, which is not installed")
+
+
+def _traces(replies: Any, address: str) -> Iterator[PacketTrace]:
+    lost = 0
+    try:
+        next(replies)
+        click.echo("trace on", err=True)
+        for reply in replies:
+            if reply.lost != lost:
+                click.echo(
+                    f"{reply.lost - lost} traces lost: the switch made them faster than they were read", err=True
+                )
+                lost = reply.lost
+            yield msgspec.json.decode(reply.trace, type=PacketTrace)
+    except grpc.RpcError as error:
+        if error.code() == grpc.StatusCode.UNIMPLEMENTED:
+            raise click.ClickException(f"at {address} is no embedded switch, or an older one") from error
+        raise click.ClickException(f"the switch at {address}: {error.details()}") from error
+    finally:
+        replies.cancel()
+
+
+def _part(text: str) -> pb.Bytes:
+    """Return what OFFSET=HEX[/MASK] says."""
+    offset, equals, rest = text.partition("=")
+    value, _, mask = rest.partition("/")
+    try:
+        part = pb.Bytes(offset=int(offset), value=bytes.fromhex(value), mask=bytes.fromhex(mask))
+    except ValueError as error:
+        raise click.UsageError(f"{text!r} is not OFFSET=HEX[/MASK]") from error
+    if not equals or not part.value:
+        raise click.UsageError(f"{text!r} is not OFFSET=HEX[/MASK]")
+    return part
+
+
+def _flow(text: str, number: int) -> list[pb.Bytes]:
+    """Return the parts of the IPv4 frames, without options, of a sender (0) or a receiver (1)."""
+    host, colon, port = text.partition(":")
+    try:
+        address = ipaddress.IPv4Address(host).packed
+        found = [*IPV4, pb.Bytes(offset=ADDRESSES + 4 * number, value=address)]
+        if colon:
+            found.append(pb.Bytes(offset=PORTS + 2 * number, value=int(port).to_bytes(2, "big")))
+    except (ValueError, OverflowError) as error:
+        raise click.UsageError(f"{text!r} is not IP[:PORT]") from error
+    return found

@@ -1,0 +1,134 @@
+"""BMv2's log of each packet, and the embedded switch's: python traces.py records BMv2's (needs simple_switch_grpc).
+
+python traces.py            record every case of a small program
+python traces.py --check    compare BMv2 with the recording; write nothing
+
+A log is compared in the form of `normal`: by packet and copy, the lines of `KINDS`.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import sys
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from conformance import bmv2  # noqa: E402
+from conformance.case import HERE, Answers, Case  # noqa: E402
+from conformance.corpus import small_programs  # noqa: E402
+from conformance.embedded import EmbeddedTarget  # noqa: E402
+from conformance.replay import replay  # noqa: E402
+from p4reduce_switch.program import PacketTrace  # noqa: E402
+from p4reduce_switch.switch import Watch  # noqa: E402
+from p4reduce_switch.trace.bmv2 import log_lines  # noqa: E402
+
+FILE = HERE / "traces.jsonl.gz"
+KINDS = (
+    *("Processing packet", "Parser '", "Parser state", "Extracting header '", "Extracting variable", "Exception"),
+    *(
+        "Bytes parsed",
+        "Verified checksum",
+        "Checksum",
+        "Pipeline",
+        "Condition",
+        "Applying table",
+        "Looking up",
+        "Table",
+    ),
+    *("Dumping entry", "Action", "Primitive", "Read register", "Wrote register", "Updated counter", "Updated meter"),
+    *("Executing meter", "Egress port", "Dropping", "Multicast", "Replicating", "Cloning", "Resubmitting"),
+    *("Recirculating", "Deparser", "Deparsing", "Updating checksum", "Transmitting"),
+)
+"""How the lines begin that `p4reduce-simple-switch` writes as BMv2 does."""
+Log = dict[str, list[list[str]]]
+"""For each packet the lines of its copies."""
+
+_RECORD = re.compile(r"\n(?=\[\d\d:\d\d:\d\d\.\d+\] \[bmv2\])")
+_LINE = re.compile(r"(?:.*\[thread \d+\] )?\[(\d+\.\d+)\] \[cxt 0\] (.*)", re.DOTALL)
+
+
+def normal(records: Iterable[str]) -> Log:
+    """Return the lines of a log that are compared, each without time and thread.
+
+    Left out are: the numbers of entries, which BMv2 gives away otherwise once entries are deleted; their priorities,
+    which count the other way round; what an entry of a table with an action profile refers to; computed checksums; what
+    a parser's statements do; and the order of a packet's replicas, which PI's hash table determines.
+    """
+    copies: dict[str, list[str]] = {}
+    for record in records:
+        match = _LINE.match(record)
+        if match is None or not match[2].startswith(KINDS) or " computed " in match[2]:
+            continue
+        lines = [line.rstrip() for line in match[2].strip().splitlines()]
+        lines = [re.sub(r"^(Dumping entry|.*hit with handle) \d+$", r"\1", line) for line in lines]
+        lines = [line for line in lines if not re.match(r"Priority: |Index: |Group members:|  mbr ", line)]
+        if lines[0] == "Dumping entry":
+            lines = [line for line in lines if not line.startswith("Action entry: ")]
+        copies.setdefault(match[1], []).append("\n".join(lines))
+    found: Log = {}
+    for copy in sorted(copies):
+        found.setdefault(copy.partition(".")[0], []).append(_ordered(copies[copy]))
+    return {packet: sorted(logs) for packet, logs in found.items()}
+
+
+def _ordered(lines: list[str]) -> list[str]:
+    """Return the lines without the statements of a parser, and with those about replicas in order."""
+    kept, parsing = [], False
+    for line in lines:
+        parsing = line == "Parser 'parser': start" or (parsing and line != "Parser 'parser': end")
+        if not (parsing and line.startswith(("Action", "Primitive"))):
+            kept.append(line)
+    replicas = iter(sorted(line for line in kept if line.startswith("Replicating")))
+    return [next(replicas) if line.startswith("Replicating") else line for line in kept]
+
+
+def of_embedded_switch(case: Case) -> tuple[Log, Answers]:
+    """Return the log of the embedded switch, and what it answered while it wrote that."""
+    records: list[str] = []
+
+    def take(trace: PacketTrace) -> None:
+        records.extend(line for _, line in log_lines(trace))
+
+    with EmbeddedTarget() as target:
+        target.switch.watch(Watch(take))
+        answers = replay(case, target)
+    return normal(records), answers
+
+
+def of_bmv2(case: Case) -> Log:
+    """Return BMv2's log."""
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder, "log.txt")
+        with bmv2.Bmv2Target(log) as target:
+            replay(case, target)
+        return normal(_RECORD.split(log.read_text(encoding="utf-8", errors="replace")))
+
+
+def recorded() -> dict[str, tuple[dict[str, str], Log]]:
+    """Return of each recorded case the digests of its program, and BMv2's log."""
+    with gzip.open(FILE, "rt", encoding="utf-8") as lines:
+        rows = [json.loads(line) for line in lines]
+    return {row["case"]: (row["digests"], row["log"]) for row in rows}
+
+
+def main(arguments: list[str]) -> int:
+    """Run the command line; return its exit status."""
+    fresh = {name: (case.digests(), of_bmv2(case)) for name, case in small_programs().items()}
+    if "--check" in arguments:
+        known = recorded()
+        differing = [name for name in fresh if known.get(name) != fresh[name]]
+        print(f"{len(fresh)} cases, of which BMv2 logs otherwise than recorded: {', '.join(differing) or 'none'}")
+        return 1 if differing else 0
+    rows = [json.dumps({"case": name, "digests": digests, "log": log}) for name, (digests, log) in fresh.items()]
+    FILE.write_bytes(gzip.compress("\n".join(rows).encode(), mtime=0))
+    print(f"{len(fresh)} cases, {sum(len(log) for _, log in fresh.values())} packets")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

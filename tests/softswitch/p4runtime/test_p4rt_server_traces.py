@@ -1,0 +1,132 @@
+"""The service PacketTraces and `p4reduce switch trace`: which frames they show, and when they end."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import click.testing
+import grpc
+import pytest
+
+from conformance.case import PROGRAMS
+from p4reduce_contracts.cli import main
+from p4reduce_switch.bmv2 import cli as bmv2_cli
+from p4reduce_switch.program import PacketTrace
+from p4reduce_switch.trace import trace_pb2 as pb
+from p4reduce_switch.trace import trace_pb2_grpc
+from rigs.limits import LIMIT_S
+from rigs.p4rt import Served, served
+
+UDP = bytes(12) + b"\x08\0\x45" + bytes(11) + bytes((10, 0, 0, 1, 10, 0, 0, 2)) + b"\x13\x88\x13\x89" + bytes(8)
+"""From 10.0.0.1:5000 to 10.0.0.2:5001."""
+
+
+@pytest.fixture
+def one() -> Iterator[Served]:
+    with served() as switch:
+        switch.switch.install(switch.switch.load((PROGRAMS / "egress_rewrite.json").read_bytes()))
+        yield switch
+
+
+def watched(one: Served) -> int:
+    return len(one.switch._watches)
+
+
+def until(condition: Any) -> None:
+    deadline = time.monotonic() + LIMIT_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+def run(one: Served, *words: str) -> tuple[click.testing.Result, threading.Thread]:
+    """Start `p4reduce switch trace` in a thread; its result is complete when the thread has ended."""
+    found: Any = click.testing.Result.__new__(click.testing.Result)
+
+    def call() -> None:
+        result = click.testing.CliRunner().invoke(main, ["switch", "trace", "--p4runtime", one.address, *words])
+        found.__dict__.update(result.__dict__)
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    return found, thread
+
+
+def test_the_command_shows_the_frames_of_a_flow_until_their_number(one: Served) -> None:
+    result, thread = run(one, "--src", "10.0.0.1:5000", "--dst", "10.0.0.2", "--port", "4", "--count", "2")
+    until(lambda: watched(one) == 1)
+    other = UDP[:29] + b"\x07" + UDP[30:]
+    for port, frame in ((4, other), (3, UDP), (4, UDP), (4, b"short"), (4, UDP), (4, UDP)):
+        one.switch.receive(port, frame)
+    thread.join(LIMIT_S)
+    assert result.exit_code == 0, result.output
+    lines = result.output.splitlines()
+    assert [line for line in lines if "received" in line] == [
+        f"{number}.0  received at port 4: {len(UDP)} bytes {UDP.hex()}" for number in (0, 1)
+    ]
+    until(lambda: watched(one) == 0)
+
+
+def test_bytes_with_a_mask_choose_frames(one: Served) -> None:
+    result, thread = run(one, "--bytes", "0=f0/f0", "--count", "1", "--format", "bmv2")
+    until(lambda: watched(one) == 1)
+    one.switch.receive(1, b"\x0f" + bytes(20))
+    one.switch.receive(2, b"\xf7" + bytes(20))
+    thread.join(LIMIT_S)
+    assert "ingress_port: 2" in result.output and "ingress_port: 1" not in result.output
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--bytes", "0=xy"), "'0=xy' is not OFFSET=HEX[/MASK]"),
+        (("--bytes", "0=ff/ffff"), "their mask has another length"),
+        (("--src", "10.0.0"), "'10.0.0' is not IP[:PORT]"),
+    ],
+)
+def test_a_wrong_filter_is_an_error(one: Served, words: tuple[str, ...], message: str) -> None:
+    result, thread = run(one, *words)
+    thread.join(LIMIT_S)
+    assert result.exit_code != 0
+    assert message in result.output
+    assert watched(one) == 0
+
+
+def test_a_client_that_leaves_ends_its_trace_at_once(one: Served) -> None:
+    with grpc.insecure_channel(one.address) as channel:
+        stub: Any = trace_pb2_grpc.PacketTracesStub(channel)  # type: ignore[no-untyped-call]
+        for _ in range(20):  # more than calls may be in progress at a time
+            call = stub.Watch(pb.WatchRequest(), timeout=LIMIT_S)
+            assert next(call) == pb.WatchReply()
+            assert watched(one) == 1
+            call.cancel()
+            until(lambda: watched(one) == 0)
+
+
+def test_a_program_that_is_set_while_a_trace_is_on_is_traced(one: Served) -> None:
+    with grpc.insecure_channel(one.address) as channel:
+        stub: Any = trace_pb2_grpc.PacketTracesStub(channel)  # type: ignore[no-untyped-call]
+        call = stub.Watch(pb.WatchRequest(packets=1), timeout=LIMIT_S)
+        next(call)
+        one.switch.install(one.switch.load((PROGRAMS / "l2.json").read_bytes()))
+        one.switch.receive(1, UDP)
+        assert b"received" in next(call).trace
+
+
+@pytest.mark.parametrize(("levels", "expected"), [("TDE", "DT"), ("DE", "D")])
+def test_the_drop_in_logs_a_packet_at_the_levels_of_bmv2(
+    one: Served, caplog: pytest.LogCaptureFixture, levels: str, expected: str
+) -> None:
+    traces: list[PacketTrace] = []
+    program = one.switch.program
+    assert program is not None
+    program.trace_with(program.compiled.traced())
+    program.process(1, UDP, traces.append)
+    with caplog.at_level("INFO", "p4.packets"):
+        bmv2_cli._log_packet(levels, traces[0])
+    lines = [bmv2_cli._Line().format(record) for record in caplog.records]
+    assert {line.split("] [")[2] for line in lines} == set(expected)
+    assert lines[0].partition("[thread ")[2].partition("] ")[2] == "[0.0] [cxt 0] Processing packet received on port 1"

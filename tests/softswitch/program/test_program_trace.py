@@ -1,0 +1,180 @@
+"""Traces of packets: what they tell, in each of their forms, and that they change nothing."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from conformance.case import PROGRAMS
+from p4reduce.testing.local_group import LocalGroup
+from p4reduce_contracts.wire import SMALL
+from p4reduce_switch.program import EgressQueues, ExecutionError, PacketTrace, Program
+from p4reduce_switch.program.layout import Layout
+from p4reduce_switch.program.llvm.build import emit
+from p4reduce_switch.program.llvm.host_abi import HostAbi
+from p4reduce_switch.program.memory import StateOffsets
+from p4reduce_switch.program.state.replication import Replica
+from p4reduce_switch.program.steps import Step
+from p4reduce_switch.trace.bmv2 import log_lines, messages
+from p4reduce_switch.trace.formats import FORMATS
+from rigs.pipeline import EPOCH
+from rigs.tree_group import tree_job
+
+EXAMPLE = Path(__file__).parents[3] / "examples" / "l3_switch" / "l3_switch.json"
+EVERY_KIND = Path(__file__).parents[1] / "p4runtime" / "every_kind.json"
+IPV4 = bytes.fromhex("00000000010100000000000108004500001400000000401166cd0a0001010a000207")
+"""From 10.0.1.1 to 10.0.2.7, with a wrong checksum."""
+RIGHT = IPV4[:24] + b"\x63\xd2" + IPV4[26:]
+
+
+def traceable(config: Path) -> Program:
+    program = Program(config.read_bytes())
+    program.trace_with(program.compiled.traced())
+    return program
+
+
+def traced(program: Program, port: int, frame: bytes) -> PacketTrace:
+    found: list[PacketTrace] = []
+    program.process(port, frame, found.append)
+    assert len(found) == 1
+    return found[0]
+
+
+def steps(trace: PacketTrace, step: Step) -> list[tuple[str, dict[str, object]]]:
+    return [(event.name, event.values) for event in trace.events if event.step is step]
+
+
+def dropped(trace: PacketTrace) -> object:
+    return next(event.values["dropped"] for event in trace.events if "dropped" in event.values)
+
+
+def test_a_trace_tells_why_a_packet_was_dropped() -> None:
+    program = traceable(EXAMPLE)
+    checksum = program.process(1, IPV4)
+    assert checksum == []
+    assert str(dropped(traced(program, 1, IPV4))).startswith("mark_to_drop in l3_switch")
+    missed = traced(program, 1, RIGHT)
+    assert steps(missed, Step.TABLE)[0][1] == {"key": {"hdr.ipv4.dst": "0a000207"}, "hit": False}
+    assert dropped(missed) == "mark_to_drop in MainIngress.drop"
+
+
+def test_a_trace_tells_key_entry_action_and_what_left() -> None:
+    program = traceable(EXAMPLE)
+    program.tables["MainIngress.routes"].insert(((0x0A000200, 24),), 0, "MainIngress.forward", (0x0201, 0x0210, 2))
+    found: list[PacketTrace] = []
+    ((port, frame),) = program.process(1, RIGHT, found.append)
+    assert steps(found[0], Step.TABLE) == [
+        (
+            "MainIngress.routes",
+            {
+                "key": {"hdr.ipv4.dst": "0a000207"},
+                "hit": True,
+                "handle": 0,
+                "match": {"hdr.ipv4.dst": "lpm 0a000200/24"},
+                "priority": 0,
+            },
+        )
+    ]
+    action = ("MainIngress.forward", {"src_mac": "000000000201", "dst_mac": "000000000210", "port": "0002"})
+    assert action in steps(found[0], Step.ACTION)
+    assert steps(found[0], Step.VERIFIED)[0][1] == {"computed": 0x63D2, "actual": 0x63D2, "right": True}
+    sent = found[0].events[-1]
+    assert (sent.step, sent.values, sent.frame) == (Step.SENT, {"port": port, "bytes": len(frame)}, frame.hex())
+    table = "table MainIngress.routes [hdr.ipv4.dst=0a000207]: hit, entry 0: hdr.ipv4.dst=lpm 0a000200/24"
+    assert f"0.0      {table}" in list(FORMATS["text"](found[0]))
+    assert json.loads(*FORMATS["json"](found[0]))["events"][-1]["frame"] == frame.hex()
+
+
+def test_the_message_is_that_of_bmv2_on_the_wire() -> None:
+    program = traceable(PROGRAMS / "egress_rewrite.json")
+    (message,) = messages(traced(program, 3, bytes(20)))
+    assert message.input.SerializeToString() == b"\x10\x03"  # packet_id 0; ingress_port 3
+    first = message.root.events[0].SerializeToString()
+    assert first == b"\x0a\x0c\x0a\x06parser\x10\x01\x18\x01"  # pipeline_stage: stage_name, PARSER, ENTER
+    assert message.root.WhichOneof("outcome") == "transmit"
+    (message,) = messages(traced(traceable(EXAMPLE), 1, IPV4))
+    assert message.root.WhichOneof("outcome") == "drop"
+
+
+def test_source_lines_are_those_of_the_json() -> None:
+    program = traceable(EVERY_KIND)
+    found = traced(program, 1, bytes(64))
+    places = {(event.step, event.at.partition("(")[0]) for event in found.events if event.at}
+    assert {step for step, _ in places} >= {Step.TABLE, Step.PRIMITIVE}
+    assert {file for _, file in places} == {"every_kind.p4"}
+    told = [line for _, line in log_lines(found) if ") Primitive " in line]
+    assert told and all(line.startswith("[0.0] [cxt 0] every_kind.p4(") for line in told)
+
+
+def test_copies_are_told_apart() -> None:
+    program = traceable(PROGRAMS / "multicast_rids.json")
+    program.replication.multicast_groups[1] = [Replica(2, 5), Replica(3, 13)]
+    found = traced(program, 1, b"\0\1" + bytes(6))
+    copies = [(event.copy, event.values) for event in found.events if event.step is Step.COPY]
+    assert copies == [(1, {"port": 2, "instance": 5, "of": 0}), (2, {"port": 3, "instance": 13, "of": 0})]
+    assert [(event.copy, event.values["port"]) for event in found.events if event.step is Step.SENT] == [(1, 2)]
+    assert str(dropped(found)).startswith("mark_to_drop")
+    assert dropped(traced(program, 1, b"\0\2" + bytes(6))) == "group 2 has no members"
+
+
+def test_packets_of_queues_are_traced_to_the_end() -> None:
+    config = (PROGRAMS / "timed" / "queues.json").read_bytes()
+    program = Program(config, queues=EgressQueues())
+    program.trace_with(program.compiled.traced())
+    found: list[PacketTrace] = []
+    assert program.process(1, bytes(20), found.append) == []
+    assert [event.step for event in found[0].events][-1] is Step.QUEUED
+    ((port, _),) = program.depart() or []
+    assert found[1].number == found[0].number
+    assert steps(found[1], Step.SENT) == [("", {"port": port, "bytes": found[1].events[-1].values["bytes"]})]
+
+
+def test_a_frame_that_fails_has_a_trace_that_says_so() -> None:
+    program = traceable(PROGRAMS / "state.json")
+    found: list[PacketTrace] = []
+    with pytest.raises(ExecutionError):
+        program.process(1, bytes.fromhex("08 00 0002 0000 0000"), found.append)
+    assert found[0].events[-1].step is Step.FAILED
+    assert found[0].events[-1].values == {"error": "an assert or assume of the program failed"}
+
+
+def test_sums_are_right_while_every_other_frame_is_traced() -> None:
+    """The code that runs changes more than 1,000 times; both work on the same registers."""
+    job = tree_job(4, SMALL, 4, EPOCH)
+    changes: list[PacketTrace] = []
+    for rig in job["switch"].tree.switches.values():
+        rig.program.trace_with(rig.program.compiled.traced())
+        plain, turn = rig.program.process, itertools.count()
+        rig.program.process = lambda port, frame, plain=plain, turn=turn: plain(
+            port, frame, *([changes.append] if next(turn) % 2 else [])
+        )
+    data = np.arange(40_000, dtype=np.int64).reshape(4, -1) % 1009
+    with LocalGroup(4, geometry=SMALL, **job) as group:
+        for _ in range(2):
+            sums = group.run(lambda comm: comm.all_reduce(torch.from_numpy(data[comm.rank].astype(np.float32))))
+            for found in sums:
+                np.testing.assert_allclose(found.numpy(), data.sum(axis=0), rtol=1e-4)
+    assert len(changes) > 1000
+
+
+@pytest.mark.parametrize("name", ["l2", "clone_i2e"])
+def test_plain_code_is_the_same_before_and_after_a_trace(name: str) -> None:
+    program = Program((PROGRAMS / name).with_suffix(".json").read_bytes())
+    compiled = program.compiled
+
+    def plain() -> str:
+        layout = Layout(compiled.program, in_memory=compiled.in_stages)
+        abi = HostAbi(compiled.program, layout)
+        return str(emit(compiled.program, layout, StateOffsets(compiled.program), abi).ir)
+
+    before = plain()
+    traced_abi = HostAbi(compiled.program, compiled.layout, traced=True)
+    reports = str(emit(compiled.program, compiled.layout, compiled.offsets, traced_abi).ir)
+    assert plain() == before != reports
+    assert traced_abi.points
+    assert HostAbi(compiled.program, compiled.layout).points is None
