@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from p4reduce.codecs import coordinates
 from p4reduce.compressors.forms import Form
 from p4reduce.compressors.policy import KINDS, Policy
+from p4reduce.compressors.selection import load_kernels
 from p4reduce.compressors.step import Answer, Compressed, Decompressed, ParameterState, Step
 from p4reduce.group import Group
 
@@ -67,6 +68,8 @@ class Compressor(ABC):
         self.warmup_steps = warmup_steps
         if self.form != Form.SUM:
             coordinates.load_kernels()  # now, and not in a step, where the other ranks would wait
+        if momentum:
+            load_kernels()
 
     # ----- a step
 

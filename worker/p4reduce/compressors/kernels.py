@@ -33,6 +33,8 @@ class Parts(NamedTuple):
 _MAGNITUDE = np.uint32(0x7FFF_FFFF)
 """Without the sign, bits rise with numbers, and a NaN's are above an infinity's."""
 _INFINITY = np.uint32(0x7F80_0000)
+_AT_ONCE = 4096
+"""Elements that stay in the processor's first cache between two passes."""
 
 
 @kernel("uint32(uint32[::1])")
@@ -220,3 +222,45 @@ def subtract_all(
         kept_ends[p] = count
         first = ends[p]
     return count
+
+
+@kernel(
+    "int64(int64[::1], int64[::1], float32[::1], int64[::1], float32[::1], uint32[::1], float32, float32[::1],"
+    " uint32[::1], boolean[::1])"
+)
+def move_all(
+    begin: Indices,
+    old_begin: Indices,
+    olds: Floats,
+    gradient_begin: Indices,
+    gradients: Floats,
+    gradient_bits: Bits,
+    weight: np.float32,
+    moved: Floats,
+    moved_bits: Bits,
+    used: NDArray[np.bool_],
+) -> int:
+    """Move each parameter's moving average by `weight` towards its gradient, from `olds` to `moved`. Return -1.
+
+    `begin`: where each begins in `moved`, and the end. `old_begin`: in `olds`; -1: it is 0. The bits of `gradients` and
+    `moved` are in arrays too. `used` becomes whether a gradient is not all zero. Returns instead the number of a
+    parameter where an average is not all finite.
+    """
+    for p in range(len(used)):
+        used[p] = False
+        for start in range(begin[p], begin[p + 1], _AT_ONCE):
+            stop = min(start + _AT_ONCE, begin[p + 1])
+            first = gradient_begin[p] + start - begin[p]
+            given, found = gradients[first : first + stop - start], moved[start:stop]
+            if old_begin[p] < 0:
+                for i in range(len(found)):
+                    found[i] = weight * given[i]
+            else:
+                before = olds[old_begin[p] + start - begin[p] :]
+                for i in range(len(found)):
+                    found[i] = before[i] + weight * (given[i] - before[i])
+            if largest_magnitude(moved_bits[start:stop]) >= _INFINITY:
+                return p
+            if not used[p] and largest_magnitude(gradient_bits[first : first + stop - start]) > 0:
+                used[p] = True
+    return -1

@@ -69,7 +69,7 @@ def select_by_bin(step: Step, length: int, *, per_bin: int = 0) -> Selection:
 
     step.check_residue()
     elements = step.flat.numel()
-    total = torch.empty(elements)
+    total = empty(elements)
     largest = np.empty(-(-elements // length), np.uint32)
     indices = np.empty(elements + 1, np.int64)  # only the pages that are written to take memory
     sums = total.numpy()
@@ -100,7 +100,7 @@ def select_all_by_bin(steps: Sequence[Step], lengths: Sequence[int]) -> Selectio
     residue_begin[has_one] = residues.begin
     of_bins = np.array(lengths)
     parts = arguments(kernels.Parts(np.array(sizes), of_bins, residue_begin, gradients.begin, begin))
-    total, scales = torch.empty(elements), np.empty(len(steps), np.float32)
+    total, scales = empty(elements), np.empty(len(steps), np.float32)
     largest, ends = np.empty(int(-(-parts.elements // of_bins).sum()), np.uint32), np.empty(len(steps), np.int64)
     indices = np.empty(elements + 1, np.int64)  # only the pages that are written to take memory
     sums = total.numpy()
@@ -167,6 +167,11 @@ def flat(tensors: Sequence[torch.Tensor]) -> Flat:
         return Flat(whole.numpy(), np.array([tensor.storage_offset() for tensor in made]))
     sizes = np.array([tensor.numel() for tensor in made])
     return Flat(torch.cat(made).numpy(), np.cumsum(sizes) - sizes)
+
+
+def empty(elements: int) -> torch.Tensor:
+    """Return memory for so many float32: numpy's has huge pages, of which the first use takes a tenth of torch's."""
+    return torch.from_numpy(np.empty(elements, np.float32))
 
 
 def begins_of(sizes: Sequence[int]) -> NDArray[np.int64]:

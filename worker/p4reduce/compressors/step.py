@@ -124,6 +124,8 @@ class Compressed:
     """Of this rank's choice, as the method's paper counts them, where it is known after `compress`."""
     metadata: tuple[float, ...] = ()
     """A few numbers of this rank that all ranks get with the answer; as many on every rank."""
+    sent: torch.Tensor | None = None
+    """The elements of which something is sent, int64; None: those whose residue is not all of G."""
 
 
 @dataclass(frozen=True)

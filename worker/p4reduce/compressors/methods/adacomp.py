@@ -158,7 +158,8 @@ class AdaComp(SharedSupport):
         messages: Sequence[Message]
         metadata: list[tuple[float, ...]] = [()] * len(steps)
         if steps[0].form is Form.GATHER:
-            signs = subtract_signs(selected, selected.scales)
+            amounts = selected.scales
+            signs = subtract_signs(selected, amounts)
             streams = coordinates.encode_all(*signs, selected.scales)
             messages = [Stream(stream, Part(size, None)) for stream, size in zip(streams, sizes, strict=True)]
             chosen = np.diff(signs.ends, prepend=0).tolist()
@@ -179,7 +180,11 @@ class AdaComp(SharedSupport):
             metadata = [(scale, float(many)) for scale, many in zip(scales, chosen, strict=True)]
         bits = [_bits_of(many, length) for many, length in zip(chosen, lengths, strict=True)]
         kept = torch.split(selected.total, sizes)
-        return [Compressed(*one) for one in zip(messages, kept, bits, metadata, strict=True)]
+        sent = [
+            indices if amount > 0 else indices[:0]
+            for indices, amount in zip(torch.split(torch.from_numpy(signs.indices), chosen), amounts, strict=True)
+        ]
+        return [Compressed(*one) for one in zip(messages, kept, bits, metadata, sent, strict=True)]
 
     def _select_all(self, steps: Sequence[Step], lengths: Sequence[int]) -> Selections:
         if type(self).select is AdaComp.select:
