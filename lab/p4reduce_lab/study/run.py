@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import os
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from pathlib import Path
 from typing import Any, Final
@@ -23,6 +24,7 @@ _POLL_S: Final = 0.5
 
 def _run(run: Run, cache: Path, controller: str) -> dict[str, Any]:
     torch.set_num_threads(1)
+    os.environ["P4REDUCE_HOSTS"] = "off"  # the workers of one machine are to use the switch
     if TASKS[run.model].model == "plays-words":
         return train_on_words(run, cache, controller)
     if VARIANTS[run.variant].hook:
