@@ -7,7 +7,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -167,8 +167,9 @@ def run_switch(options: SwitchOptions, ready: Callable[[str], None] = print_line
 
 
 def _print_trace(shown: Callable[[PacketTrace], Iterator[str]], trace: PacketTrace) -> None:
-    for line in shown(trace):
-        print_line(line)
+    with suppress(OSError):  # nobody reads stdout any more: the switch runs on
+        for line in shown(trace):
+            print_line(line)
 
 
 def _ports(options: SwitchOptions, switch: Switch) -> tuple[Ports, str]:

@@ -62,7 +62,7 @@ class TraceService:
         try:
             yield pb.WatchReply()
             context.add_callback(lambda: take(None))  # ends the wait when the call ends
-            while context.is_active() and not (watch.left == 0 and waiting.empty()):
+            while context.is_active() and not _ended(self._switch, watch, waiting):
                 try:
                     trace = waiting.get(timeout=POLL_S)
                 except queue.Empty:
@@ -73,6 +73,14 @@ class TraceService:
         finally:
             self._switch.unwatch(watch)
             event(_log, logging.INFO, "trace off", lost=lost)
+
+
+def _ended(switch: Switch, watch: Watch, waiting: queue.Queue[PacketTrace | None]) -> bool:
+    """Return whether all traces have been taken from the queue, and there will be no other."""
+    if watch.left != 0 or not waiting.empty():
+        return False
+    with switch.lock:  # a frame that has been counted has also been run
+        return waiting.empty()
 
 
 def _watch(request: pb.WatchRequest, take: Callable[[PacketTrace], None]) -> Watch:
