@@ -56,6 +56,6 @@ def test_the_image_runs_as_an_ordinary_user(tmp_path: Path) -> None:
     image = "p4reduce-test"
     file = str(FILES / "Containerfile")
     _run("podman", "build", "--build-arg", f"BASE={BASE}", "-t", image, "-f", file, str(tmp_path), folder=ROOT)
-    assert "version 0" in _run("podman", "run", "--rm", "--network", "none", image, "--version", folder=ROOT)
+    assert "p4reduce, version" in _run("podman", "run", "--rm", "--network", "none", image, "--version", folder=ROOT)
     identity = _run("podman", "run", "--rm", "--network", "none", "--entrypoint", "id", image, "-u", folder=ROOT)
     assert identity == "1000\n"

@@ -67,6 +67,7 @@ def test_a_service_runs_without_systemd(
 def test_systemd_accepts_the_units(tmp_path: Path) -> None:
     assert len(UNITS) == 2
     command = Path(sys.executable).with_name("p4reduce")
+    shutil.copytree(UNITS[0].parent, tmp_path, dirs_exist_ok=True)
     for unit in UNITS:
         text = unit.read_text()
         assert "ExecStart=/opt/p4reduce/bin/p4reduce " in text

@@ -34,7 +34,7 @@ _TYPES: Final = {"float": torch.float32, "half": torch.float16, "bfloat16": torc
 _ALIGNED_BYTES: Final = 16
 """A rank's part of a reduce_scatter or an all_gather is a multiple of this."""
 _PATTERN: Final = np.random.default_rng(1).integers(1, 5, 8191)
-"""Every tensor repeats it: sums of such small integers are exact in every type, and its length is a prime."""
+"""Every tensor repeats it: sums of up to 64 such integers are exact in every type, and its length is a prime."""
 _TIME: Final = "%Y-%m-%d %H:%M:%S"
 _HALF: Final = "  {:>7}  {:>6}  {:>6}  {:>6}"
 _FRONT: Final = "# {:>10}  {:>12}  {:>8}  {:>6}  {:>6}"
@@ -265,30 +265,20 @@ class Report:
 
     def document(self, begun: datetime.datetime) -> dict[str, Any]:
         """Return the JSON document, whose truth values are texts; of the environment it has what is p4reduce's."""
+        asked = self._asked
         ours = [name for name in sorted(os.environ) if name.startswith("P4REDUCE_") and name != TOKEN_VARIABLE]
+        config: dict[str, Any] = {"nthreads": 1, "ngpus": 1, "step_factor": asked.stepfactor, "devices": self._devices}
+        config |= {"minimum_bytes": asked.minbytes, "maximum_bytes": asked.maxbytes, "iterations": asked.iters}
+        config |= {"warmup_iters": asked.warmup_iters, "aggregated_iterations": 1, "validation": 1, "graph": 0}
+        config |= {"blocking_collectives": "true", "parallel_init": "false"}
+        config |= {"per_iter_timing": "false", "per_iter_skip": 0}
         return {
             "version": 3,
             "start_time": begun.strftime(_TIME),
             "args": sys.argv,
             "env": [f"{name}={os.environ[name]}" for name in ours],
             "nccl_version": 0,
-            "config": {
-                "nthreads": 1,
-                "ngpus": 1,
-                "minimum_bytes": self._asked.minbytes,
-                "maximum_bytes": self._asked.maxbytes,
-                "step_factor": self._asked.stepfactor,
-                "warmup_iters": self._asked.warmup_iters,
-                "iterations": self._asked.iters,
-                "aggregated_iterations": 1,
-                "validation": 1,
-                "graph": 0,
-                "blocking_collectives": "true",
-                "per_iter_timing": "false",
-                "per_iter_skip": 0,
-                "parallel_init": "false",
-                "devices": self._devices,
-            },
+            "config": config,
             "results": self._results,
             "out_of_bounds": {"count": self.wrong, "okay": "false" if self.wrong else "true"},
             "average_bus_bandwidth": {"bandwidth": self._average(), "okay": "unchecked"},
