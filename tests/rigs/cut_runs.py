@@ -29,13 +29,17 @@ class CutGroup(ResettableGroup):
     def deliver(self, rank: int, payload: bytes) -> None:
         with self._lock:
             for to, answer in self.switch.process(rank, payload):
-                if self.answers in self.cuts:
-                    self.cuts.remove(self.answers)
-                    self.answers += 1
+                if self.is_cut():
                     self.reset()
                     return
-                self.answers += 1
                 self.inboxes[to].put(answer)
+
+    def is_cut(self) -> bool:
+        """Count an answer; return whether the job is reset in its place."""
+        cut = self.answers in self.cuts
+        self.cuts.discard(self.answers)
+        self.answers += 1
+        return cut
 
 
 def numbers(rank: int, step: int, size: int = 70) -> NDArray[np.float32]:

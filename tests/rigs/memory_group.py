@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from p4reduce.pytorch.fallback import GlooGroup
+from p4reduce.pytorch.fallback import Fallback, GlooGroup
+from p4reduce.rejoin import Rejoin
+from p4reduce.testing.resettable_group import ResettableGroup
 from rigs.limits import LIMIT_S
 
 
@@ -53,3 +55,12 @@ class MemoryGroup(GlooGroup):
 
     def total(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
         return np.sum(self._groups.share(self._rank, values, self.patience_s), axis=0)
+
+
+def fallen_back(group: ResettableGroup) -> list[Fallback]:
+    """Give the ranks a process group to fall back on."""
+    groups = MemoryGroups(group.world_size)
+    for comm in group.comms:
+        assert isinstance(comm.recovery, Rejoin)
+        comm.recovery = Fallback(comm.recovery.joiner, None, groups.of(comm.rank))
+    return [comm.recovery for comm in group.comms]

@@ -11,8 +11,9 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from types import TracebackType
-from typing import Any, Final, Protocol, TypeVar, cast
+from typing import Any, Final, Protocol, TypeVar
 
 from p4reduce import collectives
 from p4reduce.codecs import Segment
@@ -50,7 +51,6 @@ _log = logging.getLogger(__name__)
 SomeTensor = TypeVar("SomeTensor", bound=Tensor)
 T = TypeVar("T")
 
-AnyFinished = FinishedCollective | HostCollective
 CLOSE_TIMEOUT_S: Final = 2.0
 FEWEST_HOST_BYTES: Final = 1 << 18
 """Of a collective whose data is summed over hosts; a smaller one costs less when each rank sends for itself."""
@@ -119,12 +119,9 @@ class Communicator:
         self.recovery: RecoveryPolicy | None = None
         """None: the first JobResetError ends the communicator."""
         self.hosts: Hosts | None = None
-        """What lets the ranks of a host add in its memory; None: each rank sends for itself. Not used where there is a
-        recovery policy."""
-        self._searching = False
-        """Whether the collectives that find the hosts are being called."""
+        """What lets the ranks of a host add in its memory; None: each rank sends for itself."""
         self._over_hosts = False
-        """Whether a collective over hosts runs; its time on the connection is only a part of it."""
+        """Whether a collective over hosts runs, or the search for them: their time on the connection is only a part."""
         self.at_close: Callable[[], None] = _nothing
         """Called once at the end of `close`; does not raise."""
         self.operations = 0
@@ -339,9 +336,9 @@ class Communicator:
 
     def _turn_of(
         self, contribution: Contribution, wait_s: float
-    ) -> tuple[str, float, Callable[[Contribution, float], AnyFinished], Contribution, float]:
+    ) -> tuple[str, float, Callable[[Contribution, float], FinishedCollective], Contribution, float]:
         """Return what the queue runs for a contribution."""
-        take: Callable[[Contribution, float], AnyFinished]
+        take: Callable[[Contribution, float], FinishedCollective]
         take = self._take_part if self.recovery is None else self._take_part_or_recover
         return contribution.kind.name.lower(), wait_s, take, contribution, self._clock() + wait_s
 
@@ -354,7 +351,7 @@ class Communicator:
             self,
             contribution.call(self.operations),
             contribution.blocks,
-            lambda: cast(Collective, self._take_part(contribution, self._clock() + left_s)),  # not over hosts
+            lambda: self._take_part(contribution, self._clock() + left_s),
             left_s,
         )
 
@@ -367,11 +364,20 @@ class Communicator:
         """
         self._check_epoch()
         connection, stats = self._connection, CollectiveStats(collectives=1)
-        if connection.running or self._over_hosts:
+        if connection.running or self._over_hosts and number is None:
             raise CollectiveError(
                 "a collective was called within another one, as by a signal's handler; it was not sent"
             )
-        hosts = self._host_sums(contribution, deadline) if number is None else None
+        hosts = None
+        if number is None and self._is_for_hosts(contribution.blocks):
+            assert self.hosts is not None
+            if not self.hosts.searched:
+                compared = self._find_hosts(contribution, deadline)
+                if compared.refusals:
+                    return compared
+            hosts = self.hosts.sums
+            if hosts is not None and not hosts.takes(contribution.blocks):
+                hosts = None
         alike = contribution.alike if number is None and hosts is None else None
         if number is None:
             self.operations += 1
@@ -398,12 +404,12 @@ class Communicator:
             if hosts is not None and not collective.refusals:
                 summed = hosts.sum(call, contribution.blocks, self._left_s(deadline), self._lost_over_hosts, stats)
         except BaseException as error:
-            self._fail_of(error, str(call))
+            self._fail_of(error, str(call), hosts)
             if number is None and isinstance(error, P4ReduceError):
                 self.operations -= 1
             raise
         finally:
-            self._over_hosts = False
+            self._over_hosts = self._over_hosts and number is not None
             self.stats.add(stats)
             self.collective_s += self._clock() - begun
         union_blocks = connection.finished(collective, blocks, slots, alike)
@@ -423,38 +429,49 @@ class Communicator:
             self._last = call, self._clock() - begun, stats, union_blocks, (summed or collective).slots
         return summed or collective
 
-    def _host_sums(self, contribution: Contribution, deadline: float) -> HostSums | None:
-        """Return what sums this collective over hosts, None if the switch alone does; equal on all ranks."""
-        blocks = contribution.blocks
-        if self.hosts is None or self._searching or self.recovery is not None:
-            return None
-        if 4 * blocks.n_blocks * self.lease.block_words < FEWEST_HOST_BYTES:
-            return None
+    def _is_for_hosts(self, blocks: Blocks) -> bool:
+        """Return whether a collective is large enough to be summed over hosts; equal on all ranks."""
+        return self.hosts is not None and 4 * blocks.n_blocks * self.lease.block_words >= FEWEST_HOST_BYTES
 
-        found = self._find_hosts(deadline)
-        return found if found is not None and found.takes(blocks) else None
+    def _find_hosts(self, contribution: Contribution, deadline: float) -> Collective | HostCollective:
+        """Find the hosts, once all ranks have called this collective. Return how their calls compared.
 
-    def _find_hosts(self, deadline: float) -> HostSums | None:
+        If a rank refused it, the collective is over, and the hosts are not looked for.
+        """
         assert self.hosts is not None
+        number = self.operations
+
+        def run(step: Contribution) -> Any:
+            return self.run_internal(step, number, self._left_s(deadline))
 
         def gather(row: bytes) -> list[bytes]:
-            return self.all_gather_bytes(row, timeout_s=self._left_s(deadline))
+            lengths: list[int] = run(collectives.all_gather_length(self.lease, row))
+            rows: list[bytes] = run(collectives.all_gather_bytes(self.lease, row, lengths))
+            return rows
 
-        self._searching = True
+        self._over_hosts = True
         try:
-            return self.hosts.find(self.lease, gather, self._left_s(deadline))
-        except PeerRefusedError:
-            raise
+            compared = self._take_part(replace(contribution, blocks=Blocks()), deadline, number)
+            if compared.refusals:
+                self.operations += 1
+            else:
+                self.hosts.find(self.lease, gather, self._left_s(deadline))
         except BaseException as error:
             self._fail_of(error, "the search for hosts")
             raise
         finally:
-            self._searching = False
+            self._over_hosts = False
+        return compared
 
-    def _fail_of(self, error: BaseException, what: str) -> None:
-        """End this communicator after an error: the ranks may be at different collectives now."""
+    def _fail_of(self, error: BaseException, what: str, hosts: HostSums | None = None) -> None:
+        """End this communicator after an error: the ranks may be at different collectives now.
+
+        `hosts`: over which a sum was running; the other ranks of this host learn of it, unless all ranks can recover.
+        """
         interrupted = f"{what} was interrupted by {type(error).__name__}; join again"
         self.fail(error if isinstance(error, P4ReduceError) else CollectiveError(interrupted))
+        if hosts is not None and not (isinstance(error, P4ReduceError) and self._can_recover_from(error)):
+            hosts.set_failed()
 
     def _lost_over_hosts(self) -> P4ReduceError | None:
         """Return why the running sum over hosts cannot be finished, if it cannot."""
@@ -473,7 +490,16 @@ class Communicator:
         """
         if self.hosts is None or self.recovery is not None:
             return None
-        return self.queue.run("find_hosts", self.timeout_s, self._find_hosts, self._clock() + self.timeout_s)
+        return self.queue.run("find_hosts", self.timeout_s, self._found_hosts, self._clock() + self.timeout_s)
+
+    def _found_hosts(self, deadline: float) -> HostSums | None:
+        assert self.hosts is not None
+        self._check_epoch()
+        if not self.hosts.searched:
+            compared = self._find_hosts(collectives.no_blocks(Kind.BARRIER), deadline)
+            if compared.refusals:
+                raise PeerRefusedError(str(compared.call), compared.refusals)
+        return self.hosts.sums
 
     def over_hosts(self, what: str, work: Callable[[Callable[[], P4ReduceError | None], CollectiveStats], T]) -> T:
         """Return what `work` returns, which gets what says why it cannot be finished, and the counts to add to.
@@ -485,7 +511,8 @@ class Communicator:
         try:
             return work(self._lost_over_hosts, stats)
         except BaseException as error:
-            self._fail_of(error, what)
+            assert self.hosts is not None
+            self._fail_of(error, what, self.hosts.sums)
             raise
         finally:
             self._over_hosts = False
@@ -521,6 +548,8 @@ class Communicator:
             epoch.release()
             raise closed.with_traceback(None)
         before.close()
+        if self.hosts is not None:
+            self.hosts.reset()
 
     def fail(self, error: P4ReduceError) -> None:
         """Make this communicator unusable. The first error without recovery stays, but for CommunicatorClosedError."""

@@ -8,7 +8,8 @@ P4ReduceError
 │   ├── CollectiveMismatchError   the ranks called different collectives; says what each called
 │   ├── CorruptSumError           the switch's sum is not that of the ranks' data; no part of it was returned
 │   └── JobResetError             the controller ended this epoch of the job; join again
-│       └── ControllerLostError   no heartbeat was answered for the lease's dead time
+│       ├── ControllerLostError   no heartbeat was answered for the lease's dead time
+│       └── HostLostError         a rank of this host has ended, or the job of a shard was reset
 ├── PeerRefusedError              another rank cannot take part in this collective; all go on with the next
 ├── CommunicatorClosedError       a collective was called after close()
 ├── ForkedProcessError            a forked child used its parent's communicator
@@ -43,6 +44,7 @@ __all__ = [
     "ControllerLostError",
     "ForkedProcessError",
     "FrameError",
+    "HostLostError",
     "GeometryMismatchError",
     "IntegerOverflowError",
     "InvalidTensorError",
@@ -106,6 +108,14 @@ class JobResetError(CollectiveError):
 
 class ControllerLostError(JobResetError):
     """The controller answered no heartbeat for longer than the lease allows."""
+
+
+class HostLostError(JobResetError):
+    """The sums over hosts (docs/hosts.md) cannot go on in this epoch: a process or a shard's job has ended."""
+
+    def __init__(self, reason: str) -> None:
+        CollectiveError.__init__(self, f"{reason}; join again")
+        self.reason = reason
 
 
 class Reason(IntFlag):

@@ -144,8 +144,8 @@ def join(
         raise
     if rejoin:
         comm.recovery = Rejoin(joiner, timeout_s)
-    elif world_size > 1 and share:
-        comm.hosts = Hosts(_ShardJobs(joiner), window)
+    if world_size > 1 and share:
+        comm.hosts = Hosts(_ShardJobs(joiner), window, keep_words=rejoin)
     comm.summary = summary
     joiner.attach(comm)
     if counted is not None:
@@ -245,6 +245,10 @@ class _Joiner:
             switch=self._switch,
         )
 
+    def is_reset(self) -> bool:
+        """Return whether the membership of the last `join` is void."""
+        return self._heartbeat is not None and self._heartbeat.failure() is not None
+
     def cancel(self) -> None:
         """End a `join` on another thread, and let there be no further one."""
         with self._lock:
@@ -296,8 +300,15 @@ class _ShardJobs:
                     client.remove_job(job.name)
 
     def join(self, job: ShardJob, rank: int, world_size: int, timeout_s: float) -> EpochMembership:
-        """Join one."""
-        return self._joiner.of_shard(job.name, rank, world_size, job.token).join(timeout_s)
+        """Join one, as long as the communicator's job is not reset."""
+        joiner = self._joiner.of_shard(job.name, rank, world_size, job.token)
+
+        def give_up() -> None:
+            if self._joiner.is_reset():
+                joiner.cancel()
+
+        with _meanwhile("p4reduce-shard", give_up, first_s=_RETRY_S, every_s=_RETRY_S):
+            return joiner.join(timeout_s)
 
 
 _communicators: weakref.WeakSet[Communicator] = weakref.WeakSet()

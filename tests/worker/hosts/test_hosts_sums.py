@@ -264,6 +264,19 @@ class Interrupted(BaseException):
     """As KeyboardInterrupt."""
 
 
+def test_a_rank_may_refuse_the_collective_that_looks_for_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(comm: Communicator) -> str:
+        with pytest.raises((NotFiniteError, PeerRefusedError)) as caught:
+            comm.all_reduce(np.full(SIZE, np.nan if comm.rank == 3 else 1, np.float32))
+        assert group.hosts_of(comm).plan is None
+        return f"{caught.value}; {run_alone(comm, group)}"
+
+    with HostGroup(monkeypatch, [0, 0, 1, 1]) as group:
+        texts = group.run(run)
+    assert all("all_reduce" in text and "rank 3: a NaN" in text for text in texts[:3])
+    assert all(text.endswith("; over hosts") for text in texts)
+
+
 def test_an_interrupt_of_the_search_ends_the_communicators(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*arguments: object) -> str:
         raise Interrupted
@@ -321,5 +334,5 @@ def test_the_collectives_of_the_search_look_for_no_hosts(monkeypatch: pytest.Mon
 
 
 def test_the_outcome_of_hosts_has_no_refusals() -> None:
-    outcome = HostCollective(None, [1], np.zeros(0, np.uint8), 0)  # type: ignore[arg-type]  # the call is not looked at
+    outcome = HostCollective(None, [1], np.zeros(0, np.uint8), np.zeros(0), 0)  # type: ignore[arg-type]  # the call is not looked at
     assert outcome.refusals == {} and outcome.result() == [1]

@@ -14,14 +14,13 @@ pytest.importorskip("torch")
 from p4reduce import Communicator, waits
 from p4reduce.errors import CollectiveError, CollectiveMismatchError, CommunicatorClosedError, JobResetError
 from p4reduce.pytorch import fallback
-from p4reduce.pytorch.fallback import Fallback, check_fallback
-from p4reduce.rejoin import Rejoin
+from p4reduce.pytorch.fallback import check_fallback
 from p4reduce.testing.local_group import LocalGroup
 from p4reduce.testing.resettable_group import ResettableGroup
 from p4reduce_contracts.wire import SMALL
 from rigs.cut_runs import CutGroup, run, run_and_close, same
 from rigs.limits import LIMIT_S
-from rigs.memory_group import MemoryGroups
+from rigs.memory_group import fallen_back
 from rigs.tree_group import CutTree
 
 ONES = np.ones(5, np.int32)
@@ -31,15 +30,6 @@ ONES = np.ones(5, np.int32)
 def hurried_close(monkeypatch: pytest.MonkeyPatch) -> None:
     """A rank that alone missed the end of the last exchange does not wait."""
     monkeypatch.setattr(fallback, "CLOSE_PATIENCE_S", 0.5)
-
-
-def fallen_back(group: ResettableGroup) -> list[Fallback]:
-    """Give the ranks a process group to fall back on."""
-    groups = MemoryGroups(group.world_size)
-    for comm in group.comms:
-        assert isinstance(comm.recovery, Rejoin)
-        comm.recovery = Fallback(comm.recovery.joiner, None, groups.of(comm.rank))
-    return [comm.recovery for comm in group.comms]
 
 
 @pytest.fixture(scope="module")

@@ -6,6 +6,7 @@ import contextlib
 import json
 import logging
 import os
+import re
 import secrets
 import socket
 import time
@@ -13,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
-from p4reduce.errors import CollectiveError, P4ReduceError
+from p4reduce.errors import CollectiveError, HostLostError, JobResetError, P4ReduceError
 from p4reduce.hosts.memory import HostMemory, MemoryFile
 from p4reduce.hosts.plan import HostPlan, group_of, make_plan
 from p4reduce.hosts.sums import HostSums
@@ -69,32 +70,36 @@ def hosts_enabled(environment: Mapping[str, str]) -> bool:
 class Hosts:
     """The hosts of a communicator's job, once they are found, and what this rank holds for them."""
 
-    def __init__(self, jobs: ShardJobs, window: int | None = None) -> None:
-        """`window`: a fixed number of slots for each shard; None adapts it."""
-        self._jobs, self._window = jobs, window
+    def __init__(self, jobs: ShardJobs, window: int | None = None, *, keep_words: bool = False) -> None:
+        """`window`: a fixed number of slots for each shard; None adapts it. `keep_words`: for a recovery policy."""
+        self._jobs, self._window, self._keep_words = jobs, window, keep_words
         self.sums: HostSums | None = None
         """None: before the search, and where no two ranks share a host."""
         self.plan: HostPlan | None = None
-        self._searched = False
+        self.searched = False
         self._file: MemoryFile | None = None
         self._memory: HostMemory | None = None
         self._shard: EpochMembership | None = None
+        self._senders: dict[str, int] = {}
+        """The ranks that send this rank's shard, by the text of their rank in its job."""
         self._connection: SwitchConnection | None = None
 
-    def find(self, lease: Lease, gather: Gather, timeout_s: float) -> HostSums | None:
-        """Return what sums over hosts, None if nothing does; all ranks call it at the same collective.
+    def find(self, lease: Lease, gather: Gather, timeout_s: float) -> None:
+        """Find the hosts, by a few small collectives; all ranks call it at the same collective.
 
-        The first call finds the hosts, by a few small collectives. What `gather` raises ends it; the next call begins
-        again.
+        What `gather` raises ends it; the next call begins again.
         """
-        if not self._searched:
-            try:
-                self._search(lease, gather, timeout_s)
-            except BaseException:
-                self.close()
-                raise
-            self._searched = True
-        return self.sums
+        try:
+            self._search(lease, gather, timeout_s)
+        except BaseException:
+            self.close()
+            raise
+        self.searched = True
+
+    def reset(self) -> None:
+        """Let the next epoch of the job find its hosts: ranks may be other processes. Does not raise."""
+        self.close()
+        self.searched = False
 
     @property
     def shared_bytes(self) -> int:
@@ -103,7 +108,11 @@ class Hosts:
 
     def failure(self) -> P4ReduceError | None:
         """Return why the shard that this rank sends cannot be summed any more."""
-        return None if self._shard is None or self._shard.membership is None else self._shard.membership.failure()
+        lost = None if self._shard is None or self._shard.membership is None else self._shard.membership.failure()
+        if not isinstance(lost, JobResetError):
+            return lost
+        reason = re.sub(r"\brank (\d+)", lambda said: f"rank {self._senders.get(said[1], said[1])}", lost.reason)
+        return HostLostError(f"the job of a shard was reset: {reason}")
 
     def close(self, *, finished: bool = False) -> None:
         """Leave the shard's job and give the memory back; `finished` as for `leave`. Does not raise."""
@@ -113,7 +122,7 @@ class Hosts:
         if self._file is not None:
             self._file.close()
             self._file = None
-        self.sums, connection, self._connection = None, self._connection, None
+        self.sums, self.plan, connection, self._connection = None, None, self._connection, None
         if connection is not None and not connection.running:
             connection.close_channel()
         shard, self._shard = self._shard, None
@@ -140,7 +149,7 @@ class Hosts:
             return
         assert self._memory is not None
         self.plan, self._connection = plan, connection
-        self.sums = HostSums(plan, lease.rank, self._memory, connection)
+        self.sums = HostSums(plan, lease.rank, self._memory, connection, keep_words=self._keep_words)
         ranks = plan.hosts[plan.host_of(lease.rank)]
         event(
             _log,
@@ -219,6 +228,7 @@ class Hosts:
             return "", None
         try:
             job, host = ShardJob(*jobs[shard]), plan.host_of(lease.rank)
+            self._senders = {str(number): ranks[shard] for number, ranks in enumerate(plan.hosts)}
             self._shard = self._jobs.join(job, host, len(plan.hosts), max(1.0, timeout_s))
             return "", SwitchConnection(self._shard.lease, self._shard.transport, window=self._window)
         except Exception as error:

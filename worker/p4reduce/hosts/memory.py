@@ -18,7 +18,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from p4reduce.errors import CollectiveError, CollectiveTimeoutError, P4ReduceError
+from p4reduce.errors import CollectiveError, CollectiveTimeoutError, HostLostError, P4ReduceError
 from p4reduce_contracts.wire import MAX_BLOCKS
 
 NONCE_BYTES: Final = 16
@@ -136,16 +136,17 @@ class HostMemory:
         self._done[shard] = number
 
     def set_failed(self, shard: int, number: int) -> None:
-        """Say that a shard of sum `number` has failed."""
-        self._failed[shard] = number
+        """Say that a shard of sum `number` has failed, if it is not done."""
+        if self._done[shard] != number:
+            self._failed[shard] = number
 
     def wait(
         self, shards: int, number: int, deadline: float, lost: Callable[[], P4ReduceError | None], what: object
     ) -> None:
         """Return when all shards of sum `number` are done.
 
-        Raises what `lost` returns, CollectiveTimeoutError at `deadline` of the monotonic clock, and CollectiveError
-        when a rank of this host has failed or ended.
+        Raises what `lost` returns, CollectiveTimeoutError at `deadline` of the monotonic clock, CollectiveError
+        when a rank of this host has failed, and HostLostError when one has ended.
         """
         begun = time.monotonic()
         look_at, pause_s = begun + _LOOK_S, 20e-6
@@ -180,7 +181,7 @@ class HostMemory:
         for process, ended in self._watched:
             if ended():
                 rank = self.ranks[self._processes.index(process)]
-                raise CollectiveError(f"{what}: rank {rank} of this host, process {process}, has ended; {_HINT}")
+                raise HostLostError(f"{what}: rank {rank} of this host, process {process}, has ended")
 
     def close(self) -> None:
         """Give the memory back, as far as no array refers to it any more."""

@@ -51,6 +51,8 @@ class HostCollective:
     call: Call
     results: list[Any]
     agreed_exponents: NDArray[np.uint8]
+    sums: Words
+    """[blocks, block_words]: the words as summed, big-endian, where they are kept; else empty."""
     slots: int
 
     @property
@@ -66,9 +68,18 @@ class HostCollective:
 class HostSums:
     """This rank's side of the sums over its host."""
 
-    def __init__(self, plan: HostPlan, rank: int, memory: HostMemory, connection: SwitchConnection | None) -> None:
-        """`connection`: over which this rank sends its shard, if it sends one."""
+    def __init__(
+        self,
+        plan: HostPlan,
+        rank: int,
+        memory: HostMemory,
+        connection: SwitchConnection | None,
+        *,
+        keep_words: bool = False,
+    ) -> None:
+        """`connection`: over which this rank sends its shard, if it sends one. `keep_words`: collectives have sums."""
         self.plan, self._memory, self._connection = plan, memory, connection
+        self._keep_words = keep_words
         self.host = plan.host_of(rank)
         ranks = plan.hosts[self.host]
         self.place, self._places = ranks.index(rank), len(ranks)
@@ -93,7 +104,7 @@ class HostSums:
 
     def takes(self, blocks: Blocks) -> bool:
         """Return whether there is room for the data of a collective; equal on all ranks."""
-        return _HostLayout.words(blocks) <= self._memory.most_words
+        return _HostLayout.words(blocks, keep_words=self._keep_words) <= self._memory.most_words
 
     def publish(self, blocks: Blocks) -> None:
         """Write this rank's data where the others find it, before the ranks compare their calls."""
@@ -121,28 +132,34 @@ class HostSums:
 
         Raises CollectiveError, and what `lost` returns.
         """
-        layout = _HostLayout(blocks, self._memory)
+        layout = _HostLayout(blocks, self._memory, keep_words=self._keep_words)
 
         def work(shard: int) -> int:
             return self._sum_shard(shard, call, layout, timeout_s, lost, stats)
 
         slots = self.share(work, timeout_s, lost, call)
         exponents = self._memory.exponents(self._places)[: blocks.n_blocks].copy()
-        return HostCollective(call, layout.results(exponents), exponents, slots or 0)
+        if not self._keep_words:
+            return HostCollective(call, layout.results(exponents), exponents, np.zeros((0, 0), ">i4"), slots or 0)
+        sums = layout.sums[: layout.sums_words].view(np.int32).reshape(blocks.n_blocks, -1).astype(">i4")
+        sums[exponents == UNTOUCHED] = 0
+        return HostCollective(call, blocks.decode(sums, exponents), exponents, sums, slots or 0)
+
+    def set_failed(self) -> None:
+        """Tell the other ranks of the host that this rank will not finish its part of the last sum, if it has not."""
+        if self.shard is not None:
+            self._memory.set_failed(self.shard, self._number)
 
     def share(self, work: Callable[[int], T], timeout_s: float, lost: Lost, what: object) -> T | None:
         """Have the ranks of this host each do the work of its shard; return this rank's result when all have.
 
-        None for a rank without a shard. Raises what `work` and `lost` raise, and CollectiveError as `HostMemory.wait`.
+        None for a rank without a shard. Raises what `work` and `lost` raise, and CollectiveError as `HostMemory.wait`;
+        `set_failed` is for the caller.
         """
         deadline, found = time.monotonic() + timeout_s, None
         self._number += 1
         if self.shard is not None:
-            try:
-                found = work(self.shard)
-            except BaseException:
-                self._memory.set_failed(self.shard, self._number)
-                raise
+            found = work(self.shard)
             self._memory.set_done(self.shard, self._number)
         self._memory.wait(self.plan.shards, self._number, deadline, lost, what)
         return found
@@ -238,8 +255,8 @@ class HostSums:
 class _HostLayout:
     """Where the data of the ranks of a host lies, and where the sums belong; equal on all of them."""
 
-    def __init__(self, blocks: Blocks, memory: HostMemory) -> None:
-        own = blocks.layout()
+    def __init__(self, blocks: Blocks, memory: HostMemory, *, keep_words: bool) -> None:
+        own = blocks.layout(keep_words=keep_words)
         self.n_blocks, self.parts, self.starts = blocks.n_blocks, blocks.parts, blocks.starts
         self.scales, self.units = own.scales, own.units
         self.elements, self.sums = memory.elements, memory.sums
@@ -254,11 +271,12 @@ class _HostLayout:
             entry["begin"], entry["end"], entry["input_words"] = numbers * begin, numbers * end, memory.input_words
             entry["sums_begin"], entry["kept_begin"], entry["kept_end"] = sums_begin, 0, len(part.nonzero)
             begin, sums_begin = end, sums_begin + len(part.nonzero) * self.words_per_block[row]
+        self.sums_words = sums_begin
 
     @staticmethod
-    def words(blocks: Blocks) -> int:
+    def words(blocks: Blocks, *, keep_words: bool) -> int:
         """Return how many words the data takes, or the sums, whichever are more."""
-        layout = blocks.layout()
+        layout = blocks.layout(keep_words=keep_words)
         sums = sum(len(part.nonzero) * words for part, words in zip(blocks.parts, layout.words_per_block, strict=True))
         return max(sums, sum(map(_capacity, blocks.parts)))
 

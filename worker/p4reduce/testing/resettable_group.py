@@ -70,7 +70,13 @@ class ResettableGroup(LocalGroup):
         self.epoch += 1  # last: a membership granted meanwhile is void, and no new epoch has the old secrets
 
     def join_epoch(self, rank: int, timeout_s: float) -> EpochMembership:
-        """Return a rank's membership of the present epoch, once all ranks have joined. Raises JoinError."""
+        """Return a rank's membership of the present epoch, once all ranks have joined. Raises JoinError.
+
+        A rank that joins again although the epoch is good ends it, as with the controller.
+        """
+        with self._lock:
+            if self._granted == self.epoch:
+                self.reset(f"rank {rank} joined again")
         try:
             self.gate.wait(timeout_s)
         except threading.BrokenBarrierError:

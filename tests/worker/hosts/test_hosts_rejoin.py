@@ -1,0 +1,170 @@
+"""Ranks of hosts that join again: every place at which a reset can cut a run gives the sums of an undisturbed one."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+from unittest.mock import Mock
+
+import numpy as np
+import pytest
+
+from p4reduce import rejoin
+from p4reduce.codecs import Floats, Int32
+from p4reduce.communicator import Communicator
+from p4reduce.errors import HostLostError, JobResetError
+from p4reduce.hosts.sums import HostSums
+from p4reduce.pytorch import fallback
+from p4reduce.resync import ResyncedCollective
+from p4reduce.testing.local_group import LocalGroup
+from p4reduce_contracts.wire import SMALL
+from rigs.cut_runs import run, run_and_close, same
+from rigs.host_group import CutHostGroup
+from rigs.limits import LIMIT_S
+from rigs.memory_group import fallen_back
+
+PLACEMENTS = ([0, 0], [0, 1, 1], [0, 0, 1, 1])
+EVERY = {2: 5, 3: 11, 4: 17}
+"""By world size: of so many answers one is cut."""
+ONES = np.ones(70, np.int32)
+
+
+@pytest.fixture(autouse=True)
+def small_and_hurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All collectives with data are summed over hosts; a rank that alone missed the last exchange does not wait."""
+    monkeypatch.setattr("p4reduce.communicator.FEWEST_HOST_BYTES", 1)
+    for module in (rejoin, fallback):
+        monkeypatch.setattr(module, "CLOSE_PATIENCE_S", 0.5)
+
+
+@pytest.fixture(scope="module")
+def alone() -> dict[int, list[list[Any]]]:
+    """The results of every rank when each sends for itself and nothing is reset, by world size."""
+    found = {}
+    for world_size in {len(placement) for placement in PLACEMENTS}:
+        with LocalGroup(world_size, geometry=SMALL, slots=4) as group:
+            found[world_size] = group.run(run)
+    return found
+
+
+@pytest.mark.fault(
+    "a reset of the job, of one shard's or of all jobs instead of an answer of the switch, ranks of hosts with "
+    "`rejoin=True`: the same bits on every rank"
+)
+@pytest.mark.parametrize("all_jobs", [False, True], ids=["one job", "all jobs"])
+@pytest.mark.parametrize("placement", PLACEMENTS, ids=str)
+def test_a_reset_changes_no_sum(
+    monkeypatch: pytest.MonkeyPatch, alone: dict[int, list[list[Any]]], placement: Sequence[int], all_jobs: bool
+) -> None:
+    with CutHostGroup(monkeypatch, placement, set()) as group:
+        assert all(same(*pair) for pair in zip(group.run(run), alone[len(placement)], strict=True))
+        answers = group.answers
+    for cut in range(all_jobs, answers, EVERY[len(placement)]):
+        with CutHostGroup(monkeypatch, placement, {cut}, all_jobs=all_jobs) as group:
+            found = group.run(run_and_close)
+            assert all(same(*pair) for pair in zip(found, alone[len(placement)], strict=True)), f"cut at answer {cut}"
+            assert group.epoch > 7 and not group.cuts
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("over_group", [False, True], ids=["rejoin", "fallback"])
+def test_many_resets_also_during_recovery(
+    monkeypatch: pytest.MonkeyPatch, alone: dict[int, list[list[Any]]], seed: int, over_group: bool
+) -> None:
+    random = np.random.default_rng(seed)
+    cuts = set(np.cumsum(random.integers(1, 40, 12)).tolist())
+    with CutHostGroup(monkeypatch, PLACEMENTS[seed % 3], cuts, all_jobs=seed % 2 == 0) as group:
+        fallbacks = fallen_back(group) if over_group else []
+        found = group.run(run_and_close)
+        assert all(same(*pair) for pair in zip(found, alone[group.world_size], strict=True))
+        assert all(recovery.collectives for recovery in fallbacks)
+
+
+def sums(comm: Communicator) -> list[Any]:
+    """Sums of one collective in several formats."""
+    mine = np.random.default_rng(comm.rank).normal(size=70).astype(np.float32)
+    segments = [Floats(mine, 8), Floats(mine, mean=True), Floats(mine, part=(3, 5 + comm.rank)), Int32(ONES)]
+    return comm.all_reduce_segments(segments)
+
+
+def sums_of(group: CutHostGroup, comm: Communicator) -> HostSums:
+    found = group.hosts_of(comm).sums
+    assert found is not None
+    return found
+
+
+def test_ranks_that_lack_the_sums_get_those_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reset comes when rank 0 has the sums, and the others wait for those of their host."""
+    over = threading.Event()
+
+    def interrupted(*arguments: object) -> None:
+        assert over.wait(LIMIT_S)
+        raise JobResetError("the switch restarted")
+
+    def run_with_reset(comm: Communicator) -> list[Any]:
+        comm.all_reduce(ONES)
+        if comm.rank:
+            monkeypatch.setattr(sums_of(group, comm)._memory, "wait", interrupted)
+        found = sums(comm)
+        if comm.rank == 0:
+            group.reset()
+            over.set()
+        return found + sums(comm)
+
+    monkeypatch.setattr(rejoin, "ResyncedCollective", noted := Mock(wraps=ResyncedCollective))
+    with LocalGroup(3, geometry=SMALL, slots=4) as without:
+        expected = [2 * found for found in without.run(sums)]
+    with CutHostGroup(monkeypatch, [0, 1, 1], set()) as group:
+        found = group.run(run_with_reset)
+        assert noted.call_count == 2
+        assert all(group.hosts_of(comm).plan is not None for comm in group.comms), "found again"
+    assert all(same(*pair) for pair in zip(found, expected, strict=True))
+
+
+@pytest.mark.fault("a rank of a host with `rejoin=True` ends in a sum: the others join again at once")
+def test_the_end_of_a_process_of_the_host_leads_to_the_next_epoch(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Rank 3 stays away until there is another epoch, and takes the place of the one that has ended."""
+
+    def away(*arguments: object) -> None:
+        assert joined.wait(LIMIT_S)
+        raise JobResetError("rank 2 joined again")
+
+    def run_with_end(comm: Communicator) -> list[Any]:
+        comm.all_reduce(ONES)
+        if comm.rank == 2:
+            memory = sums_of(group, comm)._memory
+            monkeypatch.setattr(memory, "_processes", (8, 9))
+            monkeypatch.setattr(memory, "_watched", [(9, Mock(return_value=True))])
+        elif comm.rank == 3:
+            monkeypatch.setattr(sums_of(group, comm), "_sum_shard", away)
+        return sums(comm)
+
+    joined, reset = threading.Event(), CutHostGroup.reset
+
+    def reset_and_tell(group: CutHostGroup, reason: str) -> None:
+        reset(group, reason)
+        joined.set()
+
+    monkeypatch.setattr(CutHostGroup, "reset", reset_and_tell)
+    with LocalGroup(4, geometry=SMALL, slots=4) as without:
+        expected = without.run(sums)
+    with CutHostGroup(monkeypatch, [0, 0, 1, 1], set()) as group:
+        assert all(same(*pair) for pair in zip(group.run(run_with_end), expected, strict=True))
+        assert group.reason == "rank 2 joined again"
+    assert "rank 3 of this host, process 9, has ended" in str([vars(record) for record in caplog.records])
+
+
+def test_the_end_of_a_job_of_a_shard_names_the_ranks_of_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    with CutHostGroup(monkeypatch, [0, 0, 1, 1], set()) as group:
+        group.run(lambda comm: comm.all_reduce(ONES))
+        for shard in group.shards.groups.values():
+            monkeypatch.setattr(shard, "_reset", True)
+        found = [group.hosts_of(comm).failure() for comm in group.comms]
+        assert all(isinstance(failure, HostLostError) for failure in found)
+        assert [str(failure) for failure in found[:3]] == [
+            f"the job of a shard was reset: rank {rank} sent no heartbeat; join again" for rank in (0, 1, 0)
+        ]
+        group.run(lambda comm: comm.all_reduce(ONES))
