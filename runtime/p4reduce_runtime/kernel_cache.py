@@ -48,7 +48,7 @@ class KernelCache:
 
     def load_overload(self, signature: object, target_context: CPUContext) -> Any:
         """Return the compiled kernel; None when numba has to compile it, which it may do under the lock then."""
-        from numba.core.runtime import rtsys
+        from numba.core.runtime.nrt import rtsys
 
         rtsys.initialize(target_context)  # all that loading needs: `refresh` takes 0.4 s and 60 MB, with scipy's
         found = self._load(target_context)

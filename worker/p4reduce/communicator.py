@@ -269,10 +269,12 @@ class Communicator:
         """Return once every rank has called it."""
         self._run(lambda: collectives.no_blocks(Kind.BARRIER), timeout_s)
 
-    def compare(self, name: str, count: int, elements: int, agreement: str) -> None:
+    def compare(
+        self, name: str, count: int, elements: int, agreement: str, *, timeout_s: Timeout | None = None
+    ) -> None:
         """Return once every rank has called it, all with the same arguments; they are as those of a sum of segments."""
         layout = (CodecId.SEGMENTS, count & 0xFF, elements, name, agreement)
-        self._run(lambda: Contribution(Kind.ALL_REDUCE, Blocks(), *layout, single=False), None)
+        self._run(lambda: Contribution(Kind.ALL_REDUCE, Blocks(), *layout, single=False), timeout_s)
 
     def refuse(self, error: Exception, *, timeout_s: Timeout | None = None) -> Mapping[int, Reason]:
         """Tell the other ranks, in the place of the next collective, that this rank cannot take part in it.

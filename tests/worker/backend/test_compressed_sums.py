@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 import torch
 
-from p4reduce.communicator import Communicator
+from p4reduce.communicator import FEWEST_HOST_BYTES, Communicator
 from p4reduce.compressors import AdaComp, Quantize
 from p4reduce.compressors.interface import by_text
 from p4reduce.errors import CollectiveMismatchError, InvalidTensorError, PeerRefusedError
@@ -16,6 +16,7 @@ from p4reduce.pytorch.backend import compressed
 from p4reduce.pytorch.backend.compressed import CompressedSums
 from p4reduce.pytorch.backend.options import Options
 from p4reduce.testing.local_group import LocalGroup
+from rigs.host_group import HostGroup
 
 BYTES = 400
 A, B, SMALL = torch.zeros(100), torch.zeros(50, 4), torch.zeros(99)
@@ -152,6 +153,35 @@ def test_a_sum_with_a_nan_changes_no_rank_s_state(text: str) -> None:
         assert group.run(one_rank) == [[True], [True]]
     key = "0.0 reduce_scatter of 100 torch.float32"
     assert [compressor.state_of(key).steps for compressor in compressors] == [2, 2]
+
+
+def test_a_large_sum_of_ranks_that_share_hosts_is_compressed_once_a_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    ranks, steps, size = 4, 3, FEWEST_HOST_BYTES // 4
+    compressors = [by_text("quantize") for _ in range(ranks)]
+
+    def gradient(rank: int, step: int) -> torch.Tensor:
+        return torch.randn(size, generator=torch.Generator().manual_seed(10 * step + rank))
+
+    def one_rank(comm: Communicator) -> list[torch.Tensor]:
+        sums = CompressedSums(compressors[comm.rank], 0)
+        found = []
+        for step in range(steps + 1):
+            tensor = gradient(comm.rank, step)
+            name = sums.names("all_reduce", [tensor])
+            found += sums.means(comm, name, [tensor], 60) if name else []
+            sums.end_step()
+        return found
+
+    with HostGroup(monkeypatch, [0, 0, 1, 1]) as group:
+        means = group.run(one_rank)
+        assert len(group.shards.groups) == 2
+    assert all(torch.equal(one, other) for one, other in zip(means[0], means[3], strict=True))
+    residues = [compressor.residue(f"0.0 all_reduce of {size} torch.float32") for compressor in compressors]
+    parts = [residue.flatten() for residue in residues if residue is not None]
+    assert sum(len(part) for part in parts) == 2 * size, "each host has the whole, in two parts"
+    kept = torch.cat([parts[0] + parts[2], parts[1] + parts[3]])
+    wanted = sum(gradient(rank, step) for rank in range(ranks) for step in range(1, steps + 1)) / ranks
+    torch.testing.assert_close(torch.stack(means[0]).sum(0) + kept / 2, wanted, rtol=0, atol=1e-4)
 
 
 def test_ranks_whose_calls_differ_get_an_error() -> None:

@@ -80,11 +80,18 @@ def finish(comm: Communicator, begun: Begun, *, timeout_s: float | None = None) 
 
 
 def finish_over_hosts(
-    comm: Communicator, hosts: HostSums, compressor: Compressor, gradients: Gradients, *, checked: bool = False
+    comm: Communicator,
+    hosts: HostSums,
+    compressor: Compressor,
+    gradients: Gradients,
+    *,
+    checked: bool = False,
+    timeout_s: float | None = None,
 ) -> tuple[Outcome, BucketReport]:
-    """Exchange a bucket's gradients where ranks share hosts; errors as of `finish`, `checked` as of `begin`."""
+    """Exchange a bucket where ranks share hosts; errors and `timeout_s` as of `finish`, `checked` as of `begin`."""
     before = comm.stats.copy()
-    return _reported(comm, before, over_hosts.exchange(comm, hosts, compressor, gradients, checked=checked))
+    outcome = over_hosts.exchange(comm, hosts, compressor, gradients, checked=checked, timeout_s=timeout_s)
+    return _reported(comm, before, outcome)
 
 
 def _reported(comm: Communicator, before: CollectiveStats, outcome: Outcome) -> tuple[Outcome, BucketReport]:

@@ -37,19 +37,29 @@ Spans = Mapping[str, tuple[int, int]]
 
 
 def exchange(
-    comm: Communicator, hosts: HostSums, compressor: Compressor, gradients: Gradients, *, checked: bool = False
+    comm: Communicator,
+    hosts: HostSums,
+    compressor: Compressor,
+    gradients: Gradients,
+    *,
+    checked: bool = False,
+    timeout_s: float | None = None,
 ) -> Outcome:
     """Compute the mean over all ranks of each gradient, as `exchange.exchange` does; `forms` are those of this shard.
 
     Raises InvalidTensorError, of which the caller has to tell the other ranks (`Communicator.refuse`), and
-    PeerRefusedError and CollectiveError as every collective. The compressor is then as it was before.
+    PeerRefusedError and CollectiveError as every collective. The compressor is then as it was before. `timeout_s`: of
+    each of its collectives.
     """
     if not checked:
         learners.check_gradients(gradients)
-    return comm.queue.run("all_reduce", comm.timeout_s, _exchange, comm, hosts, compressor, gradients)
+    wait_s = comm.timeout_s if timeout_s is None else timeout_s
+    return comm.queue.run("all_reduce", wait_s, _exchange, comm, hosts, compressor, gradients, wait_s)
 
 
-def _exchange(comm: Communicator, hosts: HostSums, compressor: Compressor, gradients: Gradients) -> Outcome:
+def _exchange(
+    comm: Communicator, hosts: HostSums, compressor: Compressor, gradients: Gradients, wait_s: float
+) -> Outcome:
     ends = [0, *accumulate(tensor.numel() for tensor in gradients.values())]
     spans, elements = dict(zip(gradients, pairwise(ends), strict=True)), ends[-1]
     if elements > hosts.most_elements:
@@ -63,18 +73,18 @@ def _exchange(comm: Communicator, hosts: HostSums, compressor: Compressor, gradi
         own[begin:end].copy_(gradients[key].detach().reshape(-1))
     name = "over hosts: " + ", ".join(f"{key} {tuple(tensor.shape)}" for key, tensor in gradients.items())
     steps = compressor.agreement_text([ParameterState(state.steps) for state in before.values()])
-    comm.compare(name, len(gradients), elements, steps)
+    comm.compare(name, len(gradients), elements, steps, timeout_s=wait_s)
     what = f"a step of {compressor.name} over hosts"
 
     def work(lost: Lost, stats: CollectiveStats) -> dict[str, Form] | P4ReduceError | None:
-        shard = _Shard(comm, hosts, compressor, spans, lost, stats)
-        return hosts.share(lambda number: shard.step(number, gradients), comm.timeout_s, lost, what)
+        shard = _Shard(comm, hosts, compressor, spans, wait_s, lost, stats)
+        return hosts.share(lambda number: shard.step(number, gradients), wait_s, lost, what)
 
     try:
         found = comm.over_hosts(what, work)
         if isinstance(found, InvalidTensorError):
             raise found
-        comm.barrier()  # every rank has its part, or all know which one refused
+        comm.barrier(timeout_s=wait_s)  # every rank has its part, or all know which one refused
         if isinstance(found, P4ReduceError):
             raise found
     except BaseException:
@@ -101,13 +111,14 @@ class _Shard:
         hosts: HostSums,
         compressor: Compressor,
         spans: Spans,
+        wait_s: float,
         lost: Lost,
         stats: CollectiveStats,
     ) -> None:
         self._hosts, self._compressor, self._spans = hosts, compressor, spans
         self._ranks = comm.world_size
         self._group = learner_group(comm, hosts)
-        self._deadline = time.monotonic() + comm.timeout_s
+        self._deadline = time.monotonic() + wait_s
         self._lost, self._stats = lost, stats
 
     def step(self, shard: int, gradients: Gradients) -> dict[str, Form] | P4ReduceError:

@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
+from p4reduce.communicator import FEWEST_HOST_BYTES
 from p4reduce.compressors import Compressor
-from p4reduce.compressors.all_reduce import begin, finish
+from p4reduce.compressors.all_reduce import begin, finish, finish_over_hosts
 from p4reduce.compressors.exchange import TYPES
 from p4reduce.group import group_of
 from p4reduce.pytorch.recommend import warn_of_first_moment
@@ -87,8 +88,12 @@ class CompressedSums:
         """
         # A tensor of the backend has parameters of several layers in one row: for a policy a linear layer.
         rows = {name: tensor.detach().float().reshape(1, -1) for name, tensor in zip(names, tensors, strict=True)}
+        hosts = comm.find_hosts() if 4 * sum(row.numel() for row in rows.values()) >= FEWEST_HOST_BYTES else None
         with torch.no_grad():
-            outcome, _ = finish(comm, begin(self.compressor, rows, group_of(comm.lease)), timeout_s=timeout_s)
+            if hosts is None:
+                outcome, _ = finish(comm, begin(self.compressor, rows, group_of(comm.lease)), timeout_s=timeout_s)
+            else:
+                outcome, _ = finish_over_hosts(comm, hosts, self.compressor, rows, timeout_s=timeout_s)
         return [outcome.means[name].reshape(tensor.shape) for name, tensor in zip(names, tensors, strict=True)]
 
     def end_step(self) -> None:
