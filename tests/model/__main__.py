@@ -12,6 +12,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from model import controller_plans
 from model.controller import ControllerReport, explore_controller
+from model.hosts import LARGE_SEARCHES, SMALL_SEARCHES, explore_hosts
 from model.jobs import JOBS, MUTANTS
 from model.search import Faults, Report, explore
 
@@ -29,6 +30,12 @@ def _search_controller(name: str) -> tuple[ControllerReport, float]:
     return report, time.monotonic() - begun
 
 
+def _search_hosts(searched: dict[str, int]) -> tuple[int, str, object, float]:
+    logging.disable(logging.CRITICAL)
+    begun = time.monotonic()
+    return *explore_hosts(**searched), time.monotonic() - begun
+
+
 def _text(faults: Faults) -> str:
     return ", ".join(f"{count} {name}" for name, count in faults._asdict().items() if count)
 
@@ -44,6 +51,7 @@ def main() -> int:
             for faults in (*searched.small, *searched.large)
         ]
         controllers = [(name, pool.submit(_search_controller, name)) for name in controller_plans.LARGE]
+        of_hosts = [(searched, pool.submit(_search_hosts, searched)) for searched in (*SMALL_SEARCHES, *LARGE_SEARCHES)]
         for mutant, job, faults, future in found:
             report, seconds = future.result()
             if not mutant:
@@ -66,6 +74,12 @@ def main() -> int:
             print(f"controller, {name}: {counts} in {seconds:.0f} s", flush=True)
             if searched.broken:
                 print(f"  BROKEN: {searched.broken}", *searched.trace, sep="\n    ")
+        for sums, over_hosts in of_hosts:
+            states_of_hosts, broken, way, seconds = over_hosts.result()
+            failed |= bool(broken)
+            print(f"hosts of 2 and 1 ranks, {sums}: {states_of_hosts:,} states in {seconds:.0f} s", flush=True)
+            if broken:
+                print(f"  BROKEN: {broken}: {way}")
     outcome = "FAILED" if failed else "no property broken, every mutant caught"
     print(f"{nodes:,} states of the jobs visited, {permuted_nodes:,} with the ranks permuted; {outcome}")
     return int(failed)

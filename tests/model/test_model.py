@@ -9,10 +9,12 @@ import pytest
 
 from model import controller_plans, parts
 from model.controller import explore_controller
+from model.hosts import SMALL_SEARCHES, PublishesLate, WaitsForNoShard, explore_hosts
 from model.jobs import JOBS, MUTANTS, Searched
 from model.search import Faults, explore
 from model.switch import CompiledSwitch, LeafAsRoot
 from model.symmetry import NotSymmetricError
+from p4reduce.hosts.sums import HostSums
 
 
 @pytest.mark.parametrize("searched", JOBS, ids=lambda searched: searched.name)
@@ -81,3 +83,16 @@ def test_a_mutant_of_the_controller_is_caught(mutant: Callable[[], AbstractConte
 def test_without_faults_a_job_has_no_other_end_than_its_results() -> None:
     report = explore(JOBS[0].job(Faults()))
     assert report.complete and not report.broken
+
+
+@pytest.mark.parametrize("searched", SMALL_SEARCHES, ids=str)
+def test_no_order_of_steps_breaks_a_sum_over_hosts(searched: dict[str, int]) -> None:
+    states, broken, way = explore_hosts(**searched)
+    assert broken == "", way
+    assert states > 1000
+
+
+@pytest.mark.parametrize("mutant", [PublishesLate, WaitsForNoShard])
+def test_a_mutant_of_the_sums_over_hosts_is_caught(mutant: type[HostSums]) -> None:
+    _, broken, way = explore_hosts(1, host_sums=mutant)
+    assert "got a wrong sum" in broken and way

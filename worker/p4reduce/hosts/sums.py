@@ -37,6 +37,7 @@ from p4reduce.protocol.refusal import reason_of
 from p4reduce.protocol.state import FLOAT32, MOST_LANES
 from p4reduce.stats import CollectiveStats
 from p4reduce.switch_connection import SwitchConnection
+from p4reduce_contracts.ranks import name_ranks
 from p4reduce_runtime import kernels
 
 T = TypeVar("T")
@@ -215,9 +216,12 @@ class HostSums:
         try:
             collective = connection.run(call, blocks, slots, timeout_s, stats, lost, keep_words=False)
         except CollectiveTimeoutError as error:
-            late = {host: self._rank_of(host) for host in error.missing_ranks}
-            said = "".join(f"; rank {host} of this shard is rank {rank} of the job" for host, rank in late.items())
-            raise CollectiveTimeoutError(f"{error}{said}", [*late.values()]) from None
+            if not error.missing_ranks:
+                raise
+            ranks = [self._rank_of(host) for host in error.missing_ranks]  # those of the shard's job are hosts
+            raise CollectiveTimeoutError(
+                f"{call} did not finish in {timeout_s:g} s: the switch still waits for {name_ranks(ranks)}", ranks
+            ) from None
         except CollectiveMismatchError as error:
             calls = {self._rank_of(host): text for host, text in error.calls.items()}
             raise CollectiveMismatchError(calls) from None

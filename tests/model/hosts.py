@@ -1,0 +1,370 @@
+"""A host of two ranks beside a host of one: every order of the ranks' steps in sums over hosts, on the code itself.
+
+Each rank is a thread with the real Communicator, HostSums and HostMemory, of which one runs at a time. It stops where
+it reads or writes the host's memory, looks for flags, or receives a frame. The search (depth-first) chooses which one
+goes on, whose frames are lost, and who dies. States are equal if the ranks have seen the same, and memory, switch and
+frames are equal. A way that is not the first from a state is run again from the beginning.
+
+A sent frame reaches the switch at once: other orders of frames are searched in search.py. When no rank can go on, time
+passes for those that wait.
+"""
+
+from __future__ import annotations
+
+import pickle
+import re
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any, Final
+from unittest import mock
+
+import numpy as np
+from numpy.typing import NDArray
+
+from p4reduce.communicator import Communicator
+from p4reduce.errors import P4ReduceError
+from p4reduce.hosts import memory, sums
+from p4reduce.hosts.find import Hosts
+from p4reduce.hosts.memory import HostMemory, MemoryFile
+from p4reduce.hosts.plan import HostPlan
+from p4reduce.hosts.sums import HostCollective, HostSums
+from p4reduce.protocol.blocks import Blocks
+from p4reduce.protocol.call import Call
+from p4reduce.switch_connection import SwitchConnection
+from p4reduce.testing.reference_switch import ReferenceSwitch
+from p4reduce_contracts.jobs.lease import Lease
+from p4reduce_contracts.wire import SMALL
+
+SMALL_SEARCHES: Final = ({"steps": 2}, {"steps": 1, "losses": 1}, {"steps": 1, "deaths": 1})
+LARGE_SEARCHES: Final = ({"steps": 2, "losses": 1}, {"steps": 2, "deaths": 1}, {"steps": 1, "losses": 1, "deaths": 1})
+PLAN: Final = HostPlan(((0, 1), (2,)))
+_TIMEOUT_S: Final = 5.0
+_LOOK_S: Final = 0.1
+_BLOCKS: Final = 2
+
+Choice = tuple[str, int]
+"""What happens, and to which rank: it goes on, perhaps what it then sends is lost, or what it waits for is, or it dies.
+Or time passes."""
+
+
+class Abandoned(BaseException):
+    """Ends a rank's thread when the search is through with a way."""
+
+
+class RankThread:
+    """One rank, which stops before each step that others can see."""
+
+    def __init__(self, run: Run, rank: int) -> None:
+        self.run, self.rank = run, rank
+        self.now, self.at, self.seen = 0.0, "begin", 0
+        self.inboxes: dict[int, list[bytes]] = {1: [], 2: []}
+        self.flags = b""
+        """What it saw when it last looked."""
+        self.outcome: object = None
+        self._go, self._back = threading.Semaphore(0), threading.Semaphore(0)
+        self._abandoned = False
+        self._thread = threading.Thread(target=self._main, daemon=True)
+        self._thread.start()
+
+    def stop(self, at: str) -> None:
+        """Wait until the search lets this rank go on."""
+        self.at = at
+        if not self._abandoned:
+            self._back.release()
+            self._go.acquire()
+        if self._abandoned:
+            raise Abandoned
+
+    def saw(self, what: object) -> None:
+        self.seen = hash((self.seen, self.at, what))
+
+    def go(self) -> None:
+        """Let it go on to its next stop."""
+        self._go.release()
+        self._back.acquire()
+
+    def abandon(self) -> None:
+        self._abandoned = True
+        self._go.release()
+        self._thread.join()
+
+    def waits_for(self) -> int:
+        """Return the job of whose frames it waits for one, 0 if it does not."""
+        return int(self.at.removeprefix("receive ")) if self.at.startswith("receive ") else 0
+
+    def _main(self) -> None:
+        self._go.acquire()
+        try:
+            if not self._abandoned:
+                self.outcome = self.run.collectives(self)
+        except Abandoned:
+            return
+        except Exception as error:  # noqa: BLE001 - the search looks at it
+            self.outcome = error
+        self.at = "end"
+        self._back.release()
+
+
+class _Transport:
+    """Of a rank in a job."""
+
+    def __init__(self, rank: RankThread, job: int) -> None:
+        self._rank, self._job = rank, job
+
+    def send(self, frames: Sequence[bytes]) -> None:
+        for frame in frames:
+            self._rank.run.send(self._rank.rank, self._job, frame)
+
+    def receive(self, timeout_s: float) -> list[bytes]:
+        rank = self._rank
+        if timeout_s > 0:
+            rank.stop(f"receive {self._job}")
+        found = rank.inboxes[self._job][:1]
+        del rank.inboxes[self._job][:1]
+        rank.now += 0.0 if found else timeout_s
+        rank.saw((*found, timeout_s))
+        return found
+
+    def close(self) -> None:
+        pass
+
+
+class SteppedMemory(HostMemory):
+    """The host's memory, as one rank sees it; the rank stops before each operation."""
+
+    rank: RankThread
+
+    def nonzero(self, place: int) -> NDArray[np.bool_]:
+        self.rank.stop(f"blocks {place}")
+        found = super().nonzero(place)
+        self.rank.saw(found[:_BLOCKS].tobytes())
+        return found
+
+    def exponents(self, place: int) -> NDArray[np.uint8]:
+        if place == len(self.ranks):
+            self.rank.stop("sums")
+        return super().exponents(place)
+
+    def set_done(self, shard: int, number: int) -> None:
+        self.rank.stop("done")
+        super().set_done(shard, number)
+
+    def set_failed(self, shard: int, number: int) -> None:
+        self.rank.stop("failed")
+        super().set_failed(shard, number)
+
+    def content(self) -> bytes:
+        """All that may differ."""
+        size, places = _BLOCKS * SMALL.block_words, range(len(self.ranks) + 1)
+        rows = [self.data[place * self.input_words :][:size] for place in places]
+        tables = [table[place][:_BLOCKS] for table in (self._exponents, self._nonzero) for place in places]
+        return self.flags() + b"".join(array.tobytes() for array in (*rows, *tables))
+
+    def flags(self) -> bytes:
+        return self._done.tobytes() + self._failed.tobytes()
+
+
+class _Time:
+    """The module `time` as hosts/ uses it: of each rank its own, which passes when it waits."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+
+    def monotonic(self) -> float:
+        return self._run.running.now
+
+    def sleep(self, seconds: float) -> None:
+        rank = self._run.running
+        rank.flags = self._run.memories[rank.rank].flags()
+        rank.stop("look")
+        found = self._run.memories[rank.rank].flags()
+        rank.now += _LOOK_S if found == rank.flags else 0.0
+        rank.saw(found)
+
+
+class Run:
+    """One way through the job: some sums, one after the other."""
+
+    def __init__(self, steps: int, losses: int, deaths: int, host_sums: type[HostSums]) -> None:
+        self._steps = range(steps)
+        self.left = {"lose": losses, "die": deaths}
+        self.dead: set[int] = set()
+        self._loses = self.lost = False
+        self._host_sums = host_sums
+        self.switches = {1: ReferenceSwitch(SMALL, 2), 2: ReferenceSwitch(SMALL, 2)}
+        for job, size in ((1, 3), (2, 2)):
+            self.switches[job].add_job(job, 1, size, 0, 2, range(size))
+        files = [MemoryFile.create(2), MemoryFile.create(1)]
+        self.memories = [SteppedMemory(files[host], PLAN.hosts[host], PLAN.hosts[host]) for host in (0, 0, 1)]
+        self.ranks = [RankThread(self, rank) for rank in range(3)]
+        for rank, mapped in zip(self.ranks, self.memories, strict=True):
+            mapped.close()
+            mapped.rank = rank
+            mapped._watched = [(other, self._ended(other)) for other in mapped.ranks if other != rank.rank]
+        self.running = self.ranks[0]
+
+    def _ended(self, rank: int) -> Any:
+        return lambda: rank in self.dead
+
+    def lease(self, rank: int, job: int) -> Lease:
+        place, size = (rank, 3) if job == 1 else (PLAN.host_of(rank), 2)
+        return Lease(job, f"job {job}", 1, place, size, 2, SMALL.columns, SMALL.block_words, secret=place)
+
+    def collectives(self, rank: RankThread) -> object:
+        """What a rank does; return its sums."""
+        transports = {job: _Transport(rank, job) for job in (1, 2)}
+        connection = None
+        options: dict[str, Any] = {"window": 1, "clock": lambda: rank.now}
+        if PLAN.shard_of(rank.rank) is not None:
+            connection = SwitchConnection(self.lease(rank.rank, 2), transports[2], **options)
+        comm = Communicator(self.lease(rank.rank, 1), transports[1], timeout_s=_TIMEOUT_S, **options)
+        comm.hosts = Hosts(mock.Mock())
+        comm.hosts.searched = True
+        comm.hosts.sums = self._host_sums(PLAN, rank.rank, self.memories[rank.rank], connection)
+        return [comm.all_reduce(tensor(rank.rank, step)).tobytes() for step in self._steps]
+
+    def send(self, rank: int, job: int, frame: bytes) -> None:
+        """Let the job's switch process a frame."""
+        if self._loses:
+            self.lost = True
+            return
+        senders = (0, 1, 2) if job == 1 else (0, 2)
+        for to, answer in self.switches[job].process(senders.index(rank), frame):
+            self.ranks[senders[to]].inboxes[job].append(answer)
+
+    def choices(self) -> list[Choice]:
+        """Return all that may happen next; nothing when all is over."""
+        alive = [rank for rank in self.ranks if rank.rank not in self.dead and rank.at != "end"]
+        ready = [rank for rank in alive if self._is_ready(rank)]
+        found = [("go", rank.rank) for rank in ready] or ([("time", -1)] if alive else [])
+        if self.left["lose"]:
+            found += [("lose sent", rank.rank) for rank in ready]
+            found += [("lose received", rank.rank) for rank in ready if rank.waits_for()]
+        if self.left["die"]:
+            found += [("die", rank.rank) for rank in alive]
+        return found
+
+    def _is_ready(self, rank: RankThread) -> bool:
+        if rank.at == "look":
+            return self.memories[rank.rank].flags() != rank.flags
+        return not rank.waits_for() or bool(rank.inboxes[rank.waits_for()])
+
+    def take(self, choice: Choice) -> bool:
+        """Let it happen; return False where nothing was lost that was to be."""
+        kind, number = choice
+        if kind == "time":
+            for rank in self.ranks:
+                if rank.at != "end" and rank.rank not in self.dead and not self._is_ready(rank):
+                    self._go(rank)
+            return True
+        rank = self.ranks[number]
+        if kind == "go":
+            self._go(rank)
+            return True
+        self.left[kind.split()[0]] -= 1
+        if kind == "die":
+            self.dead.add(number)
+            return True
+        if kind == "lose received":
+            del rank.inboxes[rank.waits_for()][:1]
+            return True
+        self._loses, self.lost = True, False
+        self._go(rank)
+        self._loses = False
+        return self.lost
+
+    def _go(self, rank: RankThread) -> None:
+        self.running = rank
+        rank.go()
+
+    def state(self) -> int:
+        """Return what says how it goes on."""
+        ranks = [(rank.seen, rank.at, str(rank.inboxes), rank.flags, rank.now) for rank in self.ranks]
+        switches = pickle.dumps([switch.cells for switch in self.switches.values()])
+        return hash((str(ranks), switches, *(it.content() for it in self.memories), str(self.left), str(self.dead)))
+
+    def broken(self) -> str:
+        """Return what must not have happened at the end, or nothing."""
+        expected = [sum(tensor(rank, step) for rank in range(3)).tobytes() for step in self._steps]
+        for rank in self.ranks:
+            if rank.rank in self.dead:
+                continue
+            if isinstance(rank.outcome, Exception):
+                if not self.dead or not isinstance(rank.outcome, P4ReduceError):
+                    return f"rank {rank.rank}: {rank.outcome!r}"
+                named = rf"ranks? (\d+, )*{min(self.dead)}\b|its log says why"
+                if not re.search(named, str(rank.outcome)):
+                    return f"rank {rank.rank} does not name rank {min(self.dead)}: {rank.outcome}"
+            elif rank.outcome != expected:
+                return f"rank {rank.rank} got a wrong sum"
+        return ""
+
+    def end(self) -> None:
+        """End the threads."""
+        for rank in self.ranks:
+            if rank.at != "end":
+                rank.abandon()
+
+
+def tensor(rank: int, step: int) -> NDArray[np.int32]:
+    """What a rank contributes: the sum's digits say who is in it; rank 1 holds one block."""
+    values = np.full((_BLOCKS, SMALL.block_words), (1 + step) * 16**rank, np.int32)
+    values[1] *= rank != 1
+    return values.reshape(-1)
+
+
+@contextmanager
+def _begun(steps: int, losses: int, deaths: int, host_sums: type[HostSums]) -> Iterator[Run]:
+    run = Run(steps, losses, deaths, host_sums)
+    with ExitStack() as patches:
+        for module in (memory, sums):
+            patches.enter_context(mock.patch.object(module, "time", _Time(run)))
+        patches.enter_context(mock.patch("p4reduce.communicator.FEWEST_HOST_BYTES", 1))
+        try:
+            yield run
+        finally:
+            run.end()
+
+
+def explore_hosts(
+    steps: int, *, losses: int = 0, deaths: int = 0, host_sums: type[HostSums] = HostSums
+) -> tuple[int, str, list[Choice]]:
+    """Search all orders of `steps` sums; return how many states there are, what is broken, and the way to it."""
+    seen: set[int] = set()
+    ways: list[list[Choice]] = [[]]
+    while ways:
+        way = ways.pop()
+        with _begun(steps, losses, deaths, host_sums) as run:
+            if not all(run.take(choice) for choice in way):
+                continue
+            while (state := run.state()) not in seen:
+                seen.add(state)
+                choices = run.choices()
+                if not choices:
+                    if problem := run.broken():
+                        return len(seen), problem, way
+                    break
+                ways += [[*way, choice] for choice in choices[1:]]
+                way = [*way, choices[0]]
+                run.take(choices[0])
+    return len(seen), "", []
+
+
+class PublishesLate(HostSums):
+    """A mutant: a rank writes its data after the calls were compared, so another one may read before."""
+
+    def publish(self, blocks: Blocks) -> None:
+        pass
+
+    def sum(self, call: Call, blocks: Blocks, *arguments: Any) -> HostCollective:
+        super().publish(blocks)
+        return super().sum(call, blocks, *arguments)
+
+
+class WaitsForNoShard(HostSums):
+    """A mutant: a rank reads the sums that others have not made yet."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._memory.wait = lambda *_: None  # type: ignore[method-assign]
