@@ -221,9 +221,10 @@ def warm_in_background() -> Iterator[None]:
     quiet = subprocess.DEVNULL
     with contextlib.ExitStack() as stack:
         if enabled():
-            with contextlib.suppress(OSError):  # no process can be started now
-                process = subprocess.Popen(command, stdin=quiet, stdout=quiet, stderr=quiet, start_new_session=True)
-                stack.callback(_end, process)
+            with contextlib.suppress(OSError, cache.UnusableCacheError):  # no process can be started now
+                if not (_made_folder() / _DONE).exists():
+                    process = subprocess.Popen(command, stdin=quiet, stdout=quiet, stderr=quiet, start_new_session=True)
+                    stack.callback(_end, process)
         yield
 
 

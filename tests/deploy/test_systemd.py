@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +18,7 @@ from click.testing import CliRunner
 
 from p4reduce_contracts.cli import main
 from p4reduce_controller.service import process
+from p4reduce_runtime import kernels
 from p4reduce_runtime.readiness import VARIABLE, notify_ready
 from p4reduce_switch import run as switch_run
 from rigs.limits import LIMIT_S
@@ -42,6 +44,7 @@ def test_a_service_says_that_it_is_ready_once_it_serves(
                 systemd.recv(64)
             ready(SimpleNamespace(address="127.0.0.1:9600", metrics_address=""))
 
+        monkeypatch.setattr(kernels, "warm_in_background", nullcontext)
         monkeypatch.setattr(switch_run, "run_switch", serve)
         monkeypatch.setattr(process, "run_controller", serve)
         monkeypatch.setenv(VARIABLE, "@" + address if abstract else address)

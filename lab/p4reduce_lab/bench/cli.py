@@ -76,7 +76,9 @@ def _add(collective: str) -> None:
     @click.option("-f", "--stepfactor", type=click.IntRange(2), default=2, show_default=True, help="Between sizes.")
     @click.option("-n", "--iters", type=click.IntRange(1), default=20, show_default=True, help="Timed iterations.")
     @click.option("-w", "--warmup_iters", type=click.IntRange(0), default=1, show_default=True, help="Before them.")
-    @click.option("-d", "--datatype", type=click.Choice(_TYPES), default="float", show_default=True)
+    @click.option(
+        "-d", "--datatype", type=click.Choice(_TYPES), default="float", show_default=True, help="Type of the numbers."
+    )
     @click.option("-J", "--output_file", type=click.Path(dir_okay=False), help="A new file for nccl-tests' JSON.")
     @click.option("--gloo", is_flag=True, help='Below each row gloo\'s, which begins with "#".')
     @click.pass_context

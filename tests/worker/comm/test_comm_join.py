@@ -446,7 +446,8 @@ def test_a_rank_logs_when_it_joins_fails_and_leaves(fake: type[FakeClient], capl
     with pytest.raises(JobResetError):
         comm.barrier()
     comm.close(wait=False)
-    told = [(record.name, record.levelname, record.getMessage()) for record in caplog.records]
+    records = [record for record in caplog.records if record.name != "p4reduce_runtime.cache"]
+    told = [(record.name, record.levelname, record.getMessage()) for record in records]
     assert told == [
         ("p4reduce.join", "INFO", "job joined"),
         ("p4reduce.heartbeat", "INFO", "job reset"),
