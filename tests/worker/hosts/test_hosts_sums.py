@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from p4reduce.codecs import Floats
 from p4reduce.communicator import FEWEST_HOST_BYTES, Communicator
+from p4reduce.doctor import checks
 from p4reduce.errors import (
     CollectiveError,
     CollectiveMismatchError,
@@ -258,6 +259,24 @@ def test_a_collective_within_one_over_hosts_is_refused(monkeypatch: pytest.Monke
 
     with HostGroup(monkeypatch, [0, 1, 1]) as group:
         assert "within another one" in group.run(run)[0]
+
+
+@pytest.mark.parametrize(
+    ("placement", "first", "last"),
+    [
+        ([0, 0, 1], "ranks 0, 1 of 3", "of large tensors each of 2 hosts sends the sum, in 1 parts"),
+        ([0, 0], "ranks 0, 1 of 2", "nothing is sent"),
+        ([0, 1], "each rank sends for itself", "no two ranks can share memory"),
+    ],
+)
+def test_doctor_says_which_ranks_share_a_host_and_has_the_rest_sent(
+    monkeypatch: pytest.MonkeyPatch, placement: Sequence[int], first: str, last: str
+) -> None:
+    with HostGroup(monkeypatch, placement) as group:
+        found = group.run(checks._hosts)[0].found
+        assert found.startswith(first) and found.endswith(last)
+        reports = group.run(lambda comm: (comm.all_reduce(gradient(comm.rank)), comm.last)[1])
+    assert all(report is not None and report.stats.blocks_up > SIZE / 100 for report in reports)
 
 
 class Interrupted(BaseException):

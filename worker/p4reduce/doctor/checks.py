@@ -29,7 +29,7 @@ from p4reduce.protocol.timing import MAX_PTO_S
 from p4reduce.transport import BUFFER_BYTES, UdpTransport
 from p4reduce_contracts.jobs.client import JobClient, JobServiceError, JoinTicket
 from p4reduce_contracts.jobs.lease import Lease
-from p4reduce_contracts.ranks import name_children
+from p4reduce_contracts.ranks import name_children, name_ranks
 from p4reduce_contracts.wire import JUMBO, Geometry
 from p4reduce_runtime.security import (
     Security,
@@ -51,9 +51,12 @@ BUFFERS: Final = "socket buffers"
 HELLO: Final = "HELLO"
 ROUND_TRIPS: Final = "round trips"
 SUM: Final = "exact sum"
+HOSTS: Final = "hosts"
 FULL_FRAMES: Final = "full frames"
 BATCHES: Final = "batches"
-CHECKS: Final = (CERTIFICATES, CONTROLLER, JOB, FRAMES, PING, BUFFERS, HELLO, ROUND_TRIPS, SUM, FULL_FRAMES, BATCHES)
+CHECKS: Final = (
+    *(CERTIFICATES, CONTROLLER, JOB, FRAMES, PING, BUFFERS, HELLO, ROUND_TRIPS, SUM, HOSTS, FULL_FRAMES, BATCHES),
+)
 
 EXPIRES_SOON: Final = datetime.timedelta(days=14)
 SLOW_ANSWER_S: Final = 1.0
@@ -336,6 +339,7 @@ def _collectives(
         for name, look, advice in (
             (ROUND_TRIPS, _round_trips, f"HELLO has passed: look for a firewall that stops other {_both_ways(ticket)}"),
             (SUM, _exact_sum, "do not train like this: look for a faulty host, cable, switch or pipeline"),
+            (HOSTS, _hosts, "set P4REDUCE_HOSTS=off on all ranks"),
             (FULL_FRAMES, _full_frames, ""),
             (BATCHES, _batches, f"examine with {VARIABLE}=off: if that passes, {_GSO_ADVICE}"),
         ):
@@ -388,6 +392,24 @@ def _exact_sum(comm: Communicator) -> Check:
         advice = "do not train like this: look for a switch program or a host that changes words"
         return Check(SUM, Status.FAILED, f"{wrong} of {comm.lease.block_words} int32 sums are wrong", advice)
     return Check(SUM, Status.OK, f"{comm.lease.block_words} int32 of {comm.world_size} rank(s), every bit right")
+
+
+def _hosts(comm: Communicator) -> Check:
+    """Find the ranks of each host, and have each rank send for itself from now on: what follows examines links."""
+    found, hosts = comm.find_hosts(), comm.hosts
+    comm.hosts = None
+    if found is None:
+        text = "each rank sends for itself: "
+        text += "no two ranks can share memory" if hosts is not None else "there is one, or P4REDUCE_HOSTS is off"
+    else:
+        plan = found.plan
+        parts = f"each of {len(plan.hosts)} hosts sends the sum, in {plan.shards} parts"
+        over = parts if plan.uses_switch else "nothing is sent"
+        ranks = name_ranks(plan.hosts[found.host])
+        text = f"{ranks} of {comm.world_size} share this host's memory; of large tensors {over}"
+    if hosts is not None:
+        hosts.close()
+    return Check(HOSTS, Status.OK, text)
 
 
 def _full_frames(comm: Communicator) -> Check:
