@@ -216,16 +216,22 @@ def warm_in_background() -> Iterator[None]:
 
     The switch and the controller do so, for the workers of their machine.
     """
-    script = "import os; from p4reduce_runtime import kernels; os.nice(5); list(kernels.warm())"
+    nice = "import contextlib, os\nwith contextlib.suppress(OSError): os.nice(5)\n"
+    script = f"{nice}from p4reduce_runtime import kernels\nlist(kernels.warm())"
     command = [sys.executable, "-P", "-c", script]
     quiet = subprocess.DEVNULL
     with contextlib.ExitStack() as stack:
         if enabled():
             with contextlib.suppress(OSError, cache.UnusableCacheError):  # no process can be started now
-                if not (_made_folder() / _DONE).exists():
+                if not _is_warm():
                     process = subprocess.Popen(command, stdin=quiet, stdout=quiet, stderr=quiet, start_new_session=True)
                     stack.callback(_end, process)
         yield
+
+
+def _is_warm() -> bool:
+    """Return whether all is compiled, as far as it is known without importing numba, which takes time and memory."""
+    return "numba" in sys.modules and _numba_error() is None and (_made_folder() / _DONE).exists()
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

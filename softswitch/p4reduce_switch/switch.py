@@ -50,6 +50,8 @@ class Watch:
     """(offset, value, mask) of bytes of the frame."""
     left: int | None = None
     """How many more frames; None: no limit."""
+    at_end: Callable[[], None] | None = None
+    """Called, with the lock held, when there will be no more because the program cannot be traced."""
 
     def wants(self, port: int, frame: bytes) -> bool:
         """Return whether to trace a frame, and count it."""
@@ -108,6 +110,12 @@ class Switch:
         self._installed_us = 0
         self._ports_down: set[int] = set()
         self._watches: list[Watch] = []
+        self._compiling_traces = threading.Lock()
+
+    @property
+    def watches(self) -> int:
+        """How many trace frames."""
+        return len(self._watches)
 
     def watch(self, watch: Watch) -> None:
         """Trace frames from now on; compiles traced code at first, which may take seconds. Raises ProgramError."""
@@ -128,10 +136,11 @@ class Switch:
 
     def _trace(self, program: Program | None) -> None:
         """Compile traced code of a program, unless it has it; frames run on meanwhile."""
-        if program is not None and not program.traces:
-            traced = program.compiled.traced()
-            with self.lock:
-                program.trace_with(traced)
+        with self._compiling_traces:
+            if program is not None and not program.traces:
+                traced = program.compiled.traced()
+                with self.lock:
+                    program.trace_with(traced)
 
     def add_ports(self, ports: Ports) -> None:
         """Serve these ports; `close` closes them."""
@@ -147,16 +156,27 @@ class Switch:
         """Return the program of a BMv2 JSON, which may compile for seconds. Raises ProgramError."""
         queued = self._target.queues or self.queues.are_set
         program = Program(config, replace(self._target, queues=queued), self.queues)
-        if self._watches:
-            try:
-                self._trace(program)
-            except ProgramError as error:
-                event(_log, logging.WARNING, "program is not traced", cause=str(error))
+        self._trace_if_watched(program)
         return program
+
+    def _trace_if_watched(self, program: Program) -> bool:
+        """Compile traced code if there are watches; return whether that is impossible."""
+        try:
+            if self._watches:
+                self._trace(program)
+        except ProgramError as error:
+            event(_log, logging.WARNING, "program is not traced", cause=str(error))
+            return True
+        return False
 
     def install(self, program: Program) -> None:
         """Run this program from the next frame on, with its initial state."""
+        untraced = self._trace_if_watched(program)
         with self.lock:
+            if untraced:
+                for watch in self._watches:
+                    if watch.at_end is not None:
+                        watch.at_end()
             program.on_digest, program.on_log = self._digest, self._on_log
             for profile in program.action_profiles.values():
                 for port in self._ports_down:
@@ -257,7 +277,8 @@ class Switch:
         buffers, recorder = loop.buffers, self.ports.recorder
         with self.lock:
             program = self.program
-            native = batch_program(program) if recorder is None and not self._watches else None
+            traced = bool(self._watches) and program is not None and program.traces
+            native = batch_program(program) if recorder is None and not traced else None
             buffers.bind(None if native is None else native.batch, self._installed_us)
             due_ns = None if program is None or program.queues is None else program.queues.next_ns()
             buffers.state["due_us"] = -1 if due_ns is None else -(-due_ns // 1000)

@@ -32,7 +32,10 @@ def view(job: str, slot: int | None) -> View:
     given = click.get_current_context().find_object(str)  # of `p4reduce --controller`
     address = given or os.environ.get(CONTROLLER_VARIABLE) or DEFAULT_CONTROLLER
     with JobClient(address) as client:
-        known = {info.name: info.id for info in client.list_jobs().jobs}
+        jobs = client.list_jobs().jobs
+    known = {one.name: one.id for info in jobs for one in (info, *info.shards)}
+    if shards := [one.name for info in jobs if info.name == job for one in info.shards]:
+        click.echo(f"large tensors of {job} are summed by jobs of their own: {', '.join(shards)}", err=True)
     if job not in known:
         raise click.ClickException(f"there is no job {job}; the jobs are: {', '.join(known) or 'none'}")
     where = [(_UDP_PORT, AGGREGATION_PORT.to_bytes(2, "big")), (_FRAME + _JOB, bytes((known[job],)))]

@@ -23,6 +23,8 @@ FORMING = "FORMING"
 ACTIVE = "ACTIVE"
 
 LAST_EPOCH = 0xFFFF
+MOST_COUNTED = 2**64 - 1
+"""What a count of usage ends at: the service's messages have 64 bits."""
 JobId = Annotated[int, Meta(ge=1, le=MAX_JOBS)]
 
 _LONGEST_RUN_ID = 256
@@ -195,11 +197,13 @@ class Job:
 
     def count(self, member: Member, usage: Usage) -> None:
         """Record what a present or former member has counted since it joined; less than before is not believed."""
-        grown = {}
+        grown, known = {}, {}
         for name, total in vars(self.usage).items():
-            more = max(0, getattr(usage, name) - getattr(member.usage, name))
-            grown[name] = total + (more if name != "collectives" or not member.rank else 0)
-        self.usage, member.usage = Usage(**grown), usage
+            before = getattr(member.usage, name)
+            known[name] = max(before, getattr(usage, name))
+            more = known[name] - before if name != "collectives" or not member.rank else 0
+            grown[name] = min(total + more, MOST_COUNTED)
+        self.usage, member.usage = Usage(**grown), Usage(**known)
 
     def levels(self, rank: int) -> list[Level]:
         """Return the switches of an ACTIVE job from that of the rank up to the root."""

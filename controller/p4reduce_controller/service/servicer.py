@@ -163,7 +163,7 @@ class JobsServicer:
         try:
             job = self._registry.get(request.name)
         except UnknownJobError:
-            if not (found := self._registry.ended(request.name)):
+            if not request.name or not (found := self._registry.ended(request.name)):
                 raise
             ended, job = found[0]
         return self._job(job, self._may_see(job, request.token, context), ended)

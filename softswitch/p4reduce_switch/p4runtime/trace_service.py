@@ -22,6 +22,8 @@ _log = logging.getLogger(__name__)
 TRACES: Final = pb.DESCRIPTOR.services_by_name["PacketTraces"]
 MAX_WAITING: Final = 1000
 """Traces that wait for a client; later ones are lost."""
+MAX_WATCHES: Final = 8
+"""Calls at a time: each lasts as long as its client likes, and there are few for other callers than the primary."""
 MAX_PARTS: Final = 16
 POLL_S: Final = 0.5
 
@@ -53,6 +55,9 @@ class TraceService:
 
         try:
             watch = _watch(request, take)
+            watch.at_end = lambda: take(None)
+            if self._switch.watches >= MAX_WATCHES:
+                raise RequestError(Code.RESOURCE_EXHAUSTED, f"{MAX_WATCHES} clients trace packets already: end one")
             self._switch.watch(watch)
         except (RequestError, ProgramError) as error:
             refused = error if isinstance(error, RequestError) else RequestError(Code.FAILED_PRECONDITION, str(error))

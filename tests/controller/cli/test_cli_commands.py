@@ -13,9 +13,11 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
+from p4reduce.doctor.checks import RankSpec, run_checks
 from p4reduce_contracts.cli import main
 from p4reduce_contracts.jobs.answers import Usage
 from p4reduce_contracts.jobs.client import JobClient
+from p4reduce_contracts.jobs.errors import UnknownJobError
 from p4reduce_switch.run import SwitchError, SwitchOptions
 from rigs.fake_switch_client import Running, make_config
 
@@ -96,6 +98,9 @@ def test_what_a_job_was_is_shown_after_it_has_ended(running: Running) -> None:
     assert shown.startswith("job train (id 1): ENDED at 2") and "host machine1: rank 1" in shown
     assert "2 ranks counted: 10 collectives, 11100 B up, 9000 B down, 3 retransmissions" in shown
     assert "reset" not in shown, "the end was a normal one"
+    with JobClient(at) as client, pytest.raises(UnknownJobError):
+        client.get_job("")
+    assert run_checks(at, RankSpec("train", 0, 2))[2].found == "train was removed"
 
 
 def test_a_job_in_json(running: Running) -> None:

@@ -24,7 +24,7 @@ from p4reduce_contracts.jobs.reasons import was_asked_for
 from p4reduce_contracts.wire import MAX_JOBS
 from p4reduce_controller.config import QuotaConfig
 from p4reduce_controller.registry.hello import Address, Hello
-from p4reduce_controller.registry.job import Job, Member
+from p4reduce_controller.registry.job import MOST_COUNTED, Job, Member
 from p4reduce_controller.registry.registry import Registry
 from p4reduce_controller.registry.slots import SlotRange
 from rigs.memory_job_store import MemoryJobStore
@@ -84,6 +84,24 @@ def test_a_job_counts_what_its_ranks_say_and_why_it_was_reset(registry: Registry
     restored = Registry(GEOMETRY, registry._store)
     restored.restore(registry._store.jobs(), 0.0)  # type: ignore[attr-defined]
     assert restored.get("train").usage == job.usage
+
+
+def test_no_count_of_a_rank_is_beyond_what_a_message_holds(registry: Registry) -> None:
+    job = registry.create("train", 2)
+    first, second = form(registry, "train", 2)
+    for member in (first, second, first):
+        for counted in (MOST_COUNTED, 0, MOST_COUNTED):
+            registry.heartbeat(member.nonce, 0.0, usage=Usage(counted, counted, counted, counted))
+    assert job.usage == Usage(*[MOST_COUNTED] * 4)
+
+
+def test_a_shard_is_shown_below_its_job_and_nowhere_else(registry: Registry) -> None:
+    registry.create("train", 2, 1, owner="a")
+    assert registry.create("shard", 2, 1, owner="a", part_of="train").part_of == "train"
+    assert registry.create("another", 2, 1, owner="b", part_of="train").part_of == ""
+    registry.remove("train")
+    with pytest.raises(InvalidRequestError, match="sums a shard itself"):
+        registry.create("train", 2, 1, owner="a", part_of="shard")
 
 
 def test_a_normal_end_is_no_reset(registry: Registry, caplog: pytest.LogCaptureFixture) -> None:

@@ -14,6 +14,7 @@ import pytest
 from conformance.case import PROGRAMS
 from p4reduce_contracts.cli import main
 from p4reduce_switch.bmv2 import cli as bmv2_cli
+from p4reduce_switch.p4runtime.trace_service import MAX_WATCHES
 from p4reduce_switch.program import PacketTrace
 from p4reduce_switch.trace import trace_pb2 as pb
 from p4reduce_switch.trace import trace_pb2_grpc
@@ -104,6 +105,19 @@ def test_a_client_that_leaves_ends_its_trace_at_once(one: Served) -> None:
             assert watched(one) == 1
             call.cancel()
             until(lambda: watched(one) == 0)
+
+
+def test_a_program_that_was_compiled_before_a_trace_is_traced_too_and_few_trace_at_once(one: Served) -> None:
+    program = one.switch.load((PROGRAMS / "l2.json").read_bytes())
+    with grpc.insecure_channel(one.address) as channel:
+        stub: Any = trace_pb2_grpc.PacketTracesStub(channel)  # type: ignore[no-untyped-call]
+        calls = [stub.Watch(pb.WatchRequest(packets=1), timeout=LIMIT_S) for _ in range(MAX_WATCHES)]
+        assert [next(call) for call in calls] == [pb.WatchReply()] * MAX_WATCHES
+        with pytest.raises(grpc.RpcError, match="8 clients trace packets already"):
+            next(stub.Watch(pb.WatchRequest(), timeout=LIMIT_S))
+        one.switch.install(program)
+        one.switch.receive(1, UDP)
+        assert all(b"received" in next(call).trace for call in calls)
 
 
 def test_a_program_that_is_set_while_a_trace_is_on_is_traced(one: Served) -> None:

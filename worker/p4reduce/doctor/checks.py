@@ -232,6 +232,8 @@ def _job(client: JobClient, spec: RankSpec) -> Check:
         info = client.get_job(spec.job)
     except JobServiceError as error:
         return Check(JOB, Status.FAILED, str(error), f"`p4reduce job create {spec.job}` makes one")
+    if info.state == "ENDED":
+        return Check(JOB, Status.FAILED, f"{spec.job} was removed", f"`p4reduce job create {spec.job}` makes another")
     if info.state == "ACTIVE":
         return Check(
             JOB,
