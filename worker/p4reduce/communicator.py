@@ -366,10 +366,8 @@ class Communicator:
         """
         self._check_epoch()
         connection, stats = self._connection, CollectiveStats(collectives=1)
-        if connection.running or self._over_hosts and number is None:
-            raise CollectiveError(
-                "a collective was called within another one, as by a signal's handler; it was not sent"
-            )
+        if number is None:
+            self.check_alone()
         hosts = None
         if number is None and self._is_for_hosts(contribution.blocks):
             assert self.hosts is not None
@@ -485,14 +483,22 @@ class Communicator:
 
     # ---- for a compressor, where ranks share hosts (compressors/over_hosts.py)
 
-    def find_hosts(self) -> HostSums | None:
+    def check_alone(self) -> None:
+        """Raise CollectiveError in a call within a collective of the same thread."""
+        if self._connection.running or self._over_hosts:
+            raise CollectiveError(
+                "a collective was called within another one, as by a signal's handler; it was not sent"
+            )
+
+    def find_hosts(self, timeout_s: float | None = None) -> HostSums | None:
         """Return what adds over the hosts of this job, None where each rank sends for itself; all ranks call it.
 
         The first call finds them. Raises CollectiveError, and PeerRefusedError where a rank refused meanwhile.
         """
         if self.hosts is None or self.recovery is not None:
             return None
-        return self.queue.run("find_hosts", self.timeout_s, self._found_hosts, self._clock() + self.timeout_s)
+        wait_s = self.timeout_s if timeout_s is None else timeout_s
+        return self.queue.run("find_hosts", wait_s, self._found_hosts, self._clock() + wait_s)
 
     def _found_hosts(self, deadline: float) -> HostSums | None:
         assert self.hosts is not None

@@ -12,6 +12,7 @@ from p4reduce.communicator import Communicator
 from p4reduce.compressors import AdaComp, Compressor, Policy, by_name
 from p4reduce.compressors.all_reduce import all_reduce_compressed
 from p4reduce.errors import CollectiveMismatchError, InvalidTensorError, PeerRefusedError
+from p4reduce.testing.in_process import exchange_all, groups
 from p4reduce.testing.local_group import LocalGroup
 from rigs.cut_runs import CutGroup
 from rigs.ranks import SHAPES, by_the_book, equal, gradients_of, over_switch, residue_of
@@ -212,3 +213,19 @@ def test_a_state_of_another_length_is_refused() -> None:
     compressor.load_state_dict(state)
     with pytest.raises(InvalidTensorError, match=r"gradient of 'fc\.bias' has 10 elements, its velocity 4: load the"):
         next(over_switch([compressor], gradients_of, 1))
+
+
+def test_a_velocity_that_does_not_move_keeps_no_bucket_in_memory() -> None:
+    """As of experts that are used in different steps."""
+    compressor, (place,) = AdaComp(momentum=0.9), groups(1)
+    keys = [str(number) for number in range(4)]
+    for used in keys:
+        gradients = {key: torch.ones(8, 125) if key == used else torch.zeros(8, 125) for key in keys}
+        exchange_all([compressor], [gradients], [place])
+    velocities = [compressor.state_of(key).velocity for key in keys]
+    held = {
+        velocity.untyped_storage().data_ptr(): velocity.untyped_storage().nbytes()
+        for velocity in velocities
+        if velocity is not None
+    }
+    assert sum(held.values()) <= 4 * 4000 + 4000 * len(keys)

@@ -56,9 +56,11 @@ def test_keys_of_hosts() -> None:
     assert host_key({}) == host_key({}) and "boot" in host_key({})
 
 
-def test_hosts_are_turned_off() -> None:
+def test_hosts_are_turned_off(monkeypatch: pytest.MonkeyPatch) -> None:
     assert hosts_enabled({}) and hosts_enabled({"P4REDUCE_HOSTS": "on"})
     assert not hosts_enabled({"P4REDUCE_HOSTS": "off"})
+    monkeypatch.setattr("platform.machine", lambda: "aarch64")
+    assert not hosts_enabled({})
     with pytest.raises(ConfigError, match="P4REDUCE_HOSTS is 'no'; it has to be on or off"):
         hosts_enabled({"P4REDUCE_HOSTS": "no"})
 

@@ -104,6 +104,10 @@ def exchange(
     }
     forget_sent(velocities, steps, compressed, done)
     after |= {key: replace(after[key], velocity=velocity.view(-1)) for key, velocity in velocities.items()}
+    for key, state in after.items():  # a velocity that did not move must not keep its whole bucket of then
+        kept = state.velocity
+        if key not in velocities and kept is not None and kept.untyped_storage().nbytes() > kept.nbytes:
+            after[key] = replace(state, velocity=kept.clone())
     compressor.commit_step(after)
     return outcome
 

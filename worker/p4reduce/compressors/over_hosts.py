@@ -26,7 +26,7 @@ from p4reduce.compressors.exchange import Gradients, Outcome, Request
 from p4reduce.compressors.forms import Form
 from p4reduce.compressors.interface import Compressor
 from p4reduce.compressors.step import ParameterState
-from p4reduce.errors import InvalidTensorError, P4ReduceError, PeerRefusedError
+from p4reduce.errors import CollectiveError, InvalidTensorError, P4ReduceError, PeerRefusedError
 from p4reduce.group import Group, group_of
 from p4reduce.hosts.plan import part_of
 from p4reduce.hosts.sums import HostSums, Lost
@@ -60,6 +60,7 @@ def exchange(
 def _exchange(
     comm: Communicator, hosts: HostSums, compressor: Compressor, gradients: Gradients, wait_s: float
 ) -> Outcome:
+    comm.check_alone()  # before this rank's data in the memory, which others may be reading, is written over
     ends = [0, *accumulate(tensor.numel() for tensor in gradients.values())]
     spans, elements = dict(zip(gradients, pairwise(ends), strict=True)), ends[-1]
     if elements > hosts.most_elements:
@@ -87,8 +88,11 @@ def _exchange(
         comm.barrier(timeout_s=wait_s)  # every rank has its part, or all know which one refused
         if isinstance(found, P4ReduceError):
             raise found
-    except BaseException:
+    except BaseException as error:
         compressor.commit_step(before)
+        if not isinstance(error, P4ReduceError):  # between two collectives: the others wait in the second
+            comm.fail(CollectiveError(f"{what} was interrupted by {type(error).__name__}; join again"))
+            hosts.set_failed()
         raise
     forms = found or {}
     stepped = {key: state.after_dense() for key, state in before.items() if compressor.state_of(key) is state}

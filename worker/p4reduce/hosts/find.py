@@ -6,6 +6,7 @@ import contextlib
 import json
 import logging
 import os
+import platform
 import re
 import secrets
 import socket
@@ -63,8 +64,11 @@ class ShardJobs(Protocol):
 
 
 def hosts_enabled(environment: Mapping[str, str]) -> bool:
-    """Return whether ranks of a host add in its memory: P4REDUCE_HOSTS is not "off". ConfigError for other values."""
-    return is_on(VARIABLE, environment)
+    """Return whether ranks of a host add in its memory: P4REDUCE_HOSTS is not "off", and the processor is x86-64.
+
+    Others may let another process see that a sum is done before the sum itself. ConfigError for other values.
+    """
+    return is_on(VARIABLE, environment) and platform.machine() == "x86_64"
 
 
 class Hosts:

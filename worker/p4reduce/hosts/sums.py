@@ -250,7 +250,11 @@ class HostSums:
             agreed = np.where(data.nonzero, data.exponents, np.uint8(UNTOUCHED))
             data.sum_in_memory()
         else:
-            collective = self._run(call, data, timeout_s, lost, stats)
+            own = CollectiveStats()
+            try:
+                collective = self._run(call, data, timeout_s, lost, own)
+            finally:
+                stats.add(own)
             agreed, slots = collective.agreed_exponents, collective.slots
         self._memory.exponents(self._places)[first:last] = agreed
         return slots

@@ -219,13 +219,13 @@ class DDPState:
         )
         if fallback is not None:
             fall_back(comm, peers)
+        self.hosts = None if compressor is None else comm.find_hosts()
+        """What adds the gradients of a host before they are compressed; None: nothing does."""
         self._first_moment: FirstMoment | None = None
         if compressor is not None and optimizer is not None and compressor.momentum:
             self._first_moment = FirstMoment(optimizer)
         elif compressor is not None:
             warn_of_first_moment(compressor)
-        self.hosts = None if compressor is None else comm.find_hosts()
-        """What adds the gradients of a host before they are compressed; None: nothing does."""
         self._loaded: dict[str, int] = {}
         """The elements of each parameter, by a checkpoint; its parts on the ranks of a host do not show them."""
         self.reports: list[BucketReport] = []

@@ -88,7 +88,8 @@ class CompressedSums:
         """
         # A tensor of the backend has parameters of several layers in one row: for a policy a linear layer.
         rows = {name: tensor.detach().float().reshape(1, -1) for name, tensor in zip(names, tensors, strict=True)}
-        hosts = comm.find_hosts() if 4 * sum(row.numel() for row in rows.values()) >= FEWEST_HOST_BYTES else None
+        large = 4 * sum(row.numel() for row in rows.values()) >= FEWEST_HOST_BYTES
+        hosts = comm.find_hosts(timeout_s) if large else None
         with torch.no_grad():
             if hosts is None:
                 outcome, _ = finish(comm, begin(self.compressor, rows, group_of(comm.lease)), timeout_s=timeout_s)
