@@ -368,16 +368,15 @@ class Communicator:
         connection, stats = self._connection, CollectiveStats(collectives=1)
         if number is None:
             self.check_alone()
-        hosts = None
+        hosts, layout = None, None
         if number is None and self._is_for_hosts(contribution.blocks):
             assert self.hosts is not None
             if not self.hosts.searched:
                 compared = self._find_hosts(contribution, deadline)
                 if compared.refusals:
                     return compared
-            hosts = self.hosts.sums
-            if hosts is not None and not hosts.takes(contribution.blocks):
-                hosts = None
+            layout = None if self.hosts.sums is None else self.hosts.sums.layout(contribution.blocks)
+            hosts = None if layout is None else self.hosts.sums
         alike = contribution.alike if number is None and hosts is None else None
         if number is None:
             self.operations += 1
@@ -401,10 +400,11 @@ class Communicator:
                 self._lost,
                 keep_words=self.recovery is not None,
             )
-            if hosts is not None and not collective.refusals:
-                summed = hosts.sum(call, contribution.blocks, self._left_s(deadline), self._lost_over_hosts, stats)
+            if hosts is not None and layout is not None and not collective.refusals:
+                left_s = self._left_s(deadline)
+                summed = hosts.sum(call, contribution.blocks, layout, left_s, self._lost_over_hosts, stats)
         except BaseException as error:
-            self._fail_of(error, str(call), hosts)
+            self.fail_of(error, str(call), hosts)
             if number is None and isinstance(error, P4ReduceError):
                 self.operations -= 1
             raise
@@ -457,13 +457,13 @@ class Communicator:
             else:
                 self.hosts.find(self.lease, gather, self._left_s(deadline))
         except BaseException as error:
-            self._fail_of(error, "the search for hosts")
+            self.fail_of(error, "the search for hosts")
             raise
         finally:
             self._over_hosts = False
         return compared
 
-    def _fail_of(self, error: BaseException, what: str, hosts: HostSums | None = None) -> None:
+    def fail_of(self, error: BaseException, what: str, hosts: HostSums | None = None) -> None:
         """End this communicator after an error: the ranks may be at different collectives now.
 
         `hosts`: over which a sum was running; the other ranks of this host learn of it, unless all ranks can recover.
@@ -520,7 +520,7 @@ class Communicator:
             return work(self._lost_over_hosts, stats)
         except BaseException as error:
             assert self.hosts is not None
-            self._fail_of(error, what, self.hosts.sums)
+            self.fail_of(error, what, self.hosts.sums)
             raise
         finally:
             self._over_hosts = False

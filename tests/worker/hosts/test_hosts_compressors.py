@@ -23,7 +23,7 @@ from p4reduce.errors import (
     NotFiniteError,
     PeerRefusedError,
 )
-from p4reduce.hosts.plan import HostPlan, make_plan, part_of
+from p4reduce.hosts.plan import HostPlan, elements_of, make_plan
 from p4reduce.hosts.sums import HostSums
 from p4reduce.pytorch import checkpoint
 from p4reduce.pytorch.ddp import DDPState
@@ -56,7 +56,7 @@ def parts_by_definition(
     for ranks in plan.hosts:
         parts = {}
         for key, tensor in given[0].items():
-            begin, end = part_of(shard, plan.shards, tensor.numel())
+            begin, end = elements_of(shard, plan.shards, tensor.numel())
             total = np.zeros(end - begin, np.float32)
             for rank in ranks:
                 total = total + given[rank][key].reshape(-1).numpy()[begin:end]
@@ -104,7 +104,7 @@ def test_hosts_exchange_what_as_many_ranks_would(
         means = group.run(run)
     for shard in range(plan.shards):
         learners = [make(name) for _ in plan.hosts]
-        begins = {key: part_of(shard, plan.shards, tensor.numel()) for key, tensor in odd(0, 0).items()}
+        begins = {key: elements_of(shard, plan.shards, tensor.numel()) for key, tensor in odd(0, 0).items()}
         for one in learners:  # those of "omnireduce, ratio" look at the part's weights
             weights = getattr(one, "_weights", {})
             weights.update({key: weights[key].reshape(-1)[slice(*begins[key])] for key in weights})

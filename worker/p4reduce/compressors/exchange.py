@@ -22,7 +22,7 @@ import torch
 from p4reduce.codecs import Segment
 from p4reduce.compressors.forms import Dense, Form, Message, Piece, RankMetadata
 from p4reduce.compressors.interface import Compressor
-from p4reduce.compressors.momentum import forget_sent, next_velocities
+from p4reduce.compressors.momentum import forget_sent, next_velocities, with_velocity
 from p4reduce.compressors.step import Answer, Step, is_finite
 from p4reduce.errors import InvalidTensorError, NotFiniteError
 from p4reduce.group import Group
@@ -103,12 +103,7 @@ def exchange(
         for key in gradients
     }
     forget_sent(velocities, steps, compressed, done)
-    after |= {key: replace(after[key], velocity=velocity.view(-1)) for key, velocity in velocities.items()}
-    for key, state in after.items():  # a velocity that did not move must not keep its whole bucket of then
-        kept = state.velocity
-        if key not in velocities and kept is not None and kept.untyped_storage().nbytes() > kept.nbytes:
-            after[key] = replace(state, velocity=kept.clone())
-    compressor.commit_step(after)
+    compressor.commit_step({key: with_velocity(state, velocities.get(key)) for key, state in after.items()})
     return outcome
 
 

@@ -20,13 +20,14 @@ moment of a parameter without a gradient.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import torch
 
 from p4reduce.compressors.interface import Compressor
 from p4reduce.compressors.selection import begins_of, empty, flat
-from p4reduce.compressors.step import Compressed, Decompressed, Step
+from p4reduce.compressors.step import Compressed, Decompressed, ParameterState, Step
 from p4reduce.errors import InvalidTensorError
 
 
@@ -74,3 +75,13 @@ def forget_sent(
     for key in velocities.keys() & done.keys():
         sent = compressed[key].sent
         velocities[key].view(-1)[done[key].residue != steps[key].add_residue() if sent is None else sent] = 0
+
+
+def with_velocity(state: ParameterState, moved: torch.Tensor | None) -> ParameterState:
+    """Return the state with a velocity that has `moved`; else with its own, which keeps no other's memory."""
+    kept = state.velocity
+    if moved is not None:
+        return replace(state, velocity=moved.view(-1))
+    if kept is not None and kept.untyped_storage().nbytes() > kept.nbytes:  # it was a part of one tensor of a bucket
+        return replace(state, velocity=kept.clone())
+    return state

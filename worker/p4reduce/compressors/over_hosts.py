@@ -26,9 +26,9 @@ from p4reduce.compressors.exchange import Gradients, Outcome, Request
 from p4reduce.compressors.forms import Form
 from p4reduce.compressors.interface import Compressor
 from p4reduce.compressors.step import ParameterState
-from p4reduce.errors import CollectiveError, InvalidTensorError, P4ReduceError, PeerRefusedError
+from p4reduce.errors import InvalidTensorError, P4ReduceError, PeerRefusedError
 from p4reduce.group import Group, group_of
-from p4reduce.hosts.plan import part_of
+from p4reduce.hosts.plan import elements_of
 from p4reduce.hosts.sums import HostSums, Lost
 from p4reduce.stats import CollectiveStats
 
@@ -91,8 +91,7 @@ def _exchange(
     except BaseException as error:
         compressor.commit_step(before)
         if not isinstance(error, P4ReduceError):  # between two collectives: the others wait in the second
-            comm.fail(CollectiveError(f"{what} was interrupted by {type(error).__name__}; join again"))
-            hosts.set_failed()
+            comm.fail_of(error, what, hosts)
         raise
     forms = found or {}
     stepped = {key: state.after_dense() for key, state in before.items() if compressor.state_of(key) is state}
@@ -132,7 +131,7 @@ class _Shard:
         parts: dict[str, torch.Tensor] = {}
         begins: dict[str, int] = {}
         for key, (begin, end) in self._spans.items():
-            first, last = part_of(shard, self._hosts.plan.shards, end - begin)
+            first, last = elements_of(shard, self._hosts.plan.shards, end - begin)
             if first < last:
                 total = torch.from_numpy(self._of_host(inputs[:, begin + first : begin + last]))
                 parts[key], begins[key] = total.view(-1, *[1] * (gradients[key].dim() - 1)), first

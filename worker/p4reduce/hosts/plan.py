@@ -64,7 +64,7 @@ def span_of(shard: int, shards: int, blocks: int) -> tuple[int, int]:
     return blocks * shard // shards, blocks * (shard + 1) // shards
 
 
-def part_of(shard: int, shards: int, elements: int) -> tuple[int, int]:
+def elements_of(shard: int, shards: int, elements: int) -> tuple[int, int]:
     """Return the first element of a parameter that belongs to a shard, and the end; perhaps no element does."""
     first, last = span_of(shard, shards, -(-elements // _UNIT))
     return first * _UNIT, min(last * _UNIT, elements)

@@ -103,9 +103,10 @@ class HostSums:
         """Return the memory of the results as numbers, [elements]; each rank writes those of its shard."""
         return self._memory.sums[:elements].view(np.float32)
 
-    def takes(self, blocks: Blocks) -> bool:
-        """Return whether there is room for the data of a collective; equal on all ranks."""
-        return _HostLayout.words(blocks, keep_words=self._keep_words) <= self._memory.most_words
+    def layout(self, blocks: Blocks) -> HostLayout | None:
+        """Return where the data of a collective lies; None where there is no room for it, equal on all ranks."""
+        layout = HostLayout(blocks, self._memory, keep_words=self._keep_words)
+        return layout if layout.words <= self._memory.most_words else None
 
     def publish(self, blocks: Blocks) -> None:
         """Write this rank's data where the others find it, before the ranks compare their calls."""
@@ -125,15 +126,15 @@ class HostSums:
         self,
         call: Call,
         blocks: Blocks,
+        layout: HostLayout,
         timeout_s: float,
         lost: Lost,
         stats: CollectiveStats,
     ) -> HostCollective:
-        """Return the collective once it is done: all ranks have published their data.
+        """Return the collective once it is done: all ranks have published their data. `layout`: of the blocks.
 
         Raises CollectiveError, and what `lost` returns.
         """
-        layout = _HostLayout(blocks, self._memory, keep_words=self._keep_words)
 
         def work(shard: int) -> int:
             return self._sum_shard(shard, call, layout, timeout_s, lost, stats)
@@ -199,22 +200,23 @@ class HostSums:
     def _collective(
         self, contribution: Contribution, timeout_s: float, lost: Lost, stats: CollectiveStats
     ) -> Collective:
-        """Take part in a collective of this shard's ranks, and add what it took to `stats`."""
-        call, own = contribution.call(self._number), CollectiveStats(collectives=1)
-        try:
-            return self._run(call, contribution.blocks, timeout_s, lost, own, contribution.alike)
-        finally:
-            stats.add(own)
+        """Take part in a collective of this shard's ranks."""
+        stats.collectives += 1
+        call = contribution.call(self._number)
+        return self._run(call, contribution.blocks, timeout_s, lost, stats, contribution.alike)
 
     def _run(
         self, call: Call, blocks: Blocks, timeout_s: float, lost: Lost, stats: CollectiveStats, alike: Hashable = None
     ) -> Collective:
-        """Run a collective in the job of this shard. Its errors name the ranks of the communicator's job."""
-        connection = self._connection
+        """Run a collective in the job of this shard, and add what it took to `stats`.
+
+        Its errors name the ranks of the communicator's job.
+        """
+        connection, own = self._connection, CollectiveStats()  # by which this connection alone is judged
         assert connection is not None
         slots = connection.slots_of(alike)
         try:
-            collective = connection.run(call, blocks, slots, timeout_s, stats, lost, keep_words=False)
+            collective = connection.run(call, blocks, slots, timeout_s, own, lost, keep_words=False)
         except CollectiveTimeoutError as error:
             if not error.missing_ranks:
                 raise
@@ -225,6 +227,8 @@ class HostSums:
         except CollectiveMismatchError as error:
             calls = {self._rank_of(host): text for host, text in error.calls.items()}
             raise CollectiveMismatchError(calls) from None
+        finally:
+            stats.add(own)
         connection.finished(collective, blocks, slots, alike)
         return collective
 
@@ -237,7 +241,7 @@ class HostSums:
         self,
         shard: int,
         call: Call,
-        layout: _HostLayout,
+        layout: HostLayout,
         timeout_s: float,
         lost: Lost,
         stats: CollectiveStats,
@@ -250,17 +254,13 @@ class HostSums:
             agreed = np.where(data.nonzero, data.exponents, np.uint8(UNTOUCHED))
             data.sum_in_memory()
         else:
-            own = CollectiveStats()
-            try:
-                collective = self._run(call, data, timeout_s, lost, own)
-            finally:
-                stats.add(own)
+            collective = self._run(call, data, timeout_s, lost, stats)
             agreed, slots = collective.agreed_exponents, collective.slots
         self._memory.exponents(self._places)[first:last] = agreed
         return slots
 
 
-class _HostLayout:
+class HostLayout:
     """Where the data of the ranks of a host lies, and where the sums belong; equal on all of them."""
 
     def __init__(self, blocks: Blocks, memory: HostMemory, *, keep_words: bool) -> None:
@@ -280,13 +280,8 @@ class _HostLayout:
             entry["sums_begin"], entry["kept_begin"], entry["kept_end"] = sums_begin, 0, len(part.nonzero)
             begin, sums_begin = end, sums_begin + len(part.nonzero) * self.words_per_block[row]
         self.sums_words = sums_begin
-
-    @staticmethod
-    def words(blocks: Blocks, *, keep_words: bool) -> int:
-        """Return how many words the data takes, or the sums, whichever are more."""
-        layout = blocks.layout(keep_words=keep_words)
-        sums = sum(len(part.nonzero) * words for part, words in zip(blocks.parts, layout.words_per_block, strict=True))
-        return max(sums, sum(map(_capacity, blocks.parts)))
+        self.words = max(begin, sums_begin)
+        """Of the data, or of the sums, whichever are more."""
 
     def results(self, exponents: NDArray[np.uint8]) -> list[Any]:
         """Return the results of the parts, copied from the sums; blocks that no rank held are zeros."""
@@ -305,7 +300,7 @@ class _HostLayout:
 class _ShardBlocks(Blocks):
     """The blocks of a shard: the data of several ranks, in the memory of their host."""
 
-    def __init__(self, layout: _HostLayout, memory: HostMemory, places: int, first: int, last: int) -> None:
+    def __init__(self, layout: HostLayout, memory: HostMemory, places: int, first: int, last: int) -> None:
         self._host, self._first = layout, first
         self.parts = layout.parts
         self.n_blocks = last - first
@@ -346,7 +341,7 @@ class _ShardBlocks(Blocks):
 class _ShardLayout(Layout):
     """The layout of a host, its blocks counted from the first of a shard."""
 
-    def __init__(self, host: _HostLayout, first: int, count: int) -> None:
+    def __init__(self, host: HostLayout, first: int, count: int) -> None:
         ends = np.array(host.starts[1:])
         rows = np.flatnonzero((ends > first) & (np.array(host.starts[:-1]) < first + count))
         self.parts = [host.parts[int(row)] for row in rows]

@@ -36,7 +36,7 @@ from torch.distributed.checkpoint.filesystem import FileSystemReader
 from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 from torch.distributed.checkpoint.state_dict_loader import load as load_checkpoint
 
-from p4reduce.hosts.plan import HostPlan, part_of
+from p4reduce.hosts.plan import HostPlan, elements_of
 from p4reduce.pytorch.ddp import DDPState
 
 __all__ = ["gather", "load", "load_gathered", "part"]
@@ -159,7 +159,7 @@ def _joined(parts: Sequence[_Part], kind: str, elements: dict[str, int]) -> dict
     found: dict[str, torch.Tensor] = {}
     for shard, part in enumerate(parts):
         for name, tensor in part.get(kind, {}).items():
-            begin, end = part_of(shard, len(parts), elements[name])
+            begin, end = elements_of(shard, len(parts), elements[name])
             found.setdefault(name, torch.zeros(elements[name]))[begin:end] = tensor
     return found
 
@@ -168,7 +168,7 @@ def _cut(whole: dict[str, torch.Tensor], shard: int, shards: int) -> dict[str, t
     """Return the part of each tensor that belongs to a shard, where there is one."""
     found = {}
     for name, tensor in whole.items():
-        begin, end = part_of(shard, shards, tensor.numel())
+        begin, end = elements_of(shard, shards, tensor.numel())
         if begin < end:
             found[name] = tensor[begin:end]
     return found
