@@ -138,6 +138,11 @@ class JobList:
     slots: int
     free_slots: int
 
+    @property
+    def with_shards(self) -> tuple[JobInfo, ...]:
+        """All jobs, each before those that sum its shards."""
+        return tuple(one for job in self.jobs for one in (job, *job.shards))
+
 
 @dataclass(frozen=True)
 class Count:

@@ -223,11 +223,9 @@ class JobClient:
 
         Return why the lease is void, so that the member must join again; None while it is good.
         """
-        request = jobs_pb2.HeartbeatRequest(nonce=nonce)
+        request = jobs_pb2.HeartbeatRequest(nonce=nonce, usage=_usage(usage))
         if slot_wait is not None:
             request.slot_wait.CopyFrom(jobs_pb2.WaitingSlot(**asdict(slot_wait)))
-        if usage is not None:
-            request.usage.CopyFrom(jobs_pb2.Usage(**asdict(usage)))
         reply = self._call(self._stub.Heartbeat, request)
         return reply.reason if reply.reset else None
 
@@ -250,9 +248,7 @@ class JobClient:
 
         `usage`: what it has counted since it joined. `finished`: all ranks have agreed on the end.
         """
-        request = jobs_pb2.LeaveRequest(nonce=nonce, finished=finished)
-        if usage is not None:
-            request.usage.CopyFrom(jobs_pb2.Usage(**asdict(usage)))
+        request = jobs_pb2.LeaveRequest(nonce=nonce, finished=finished, usage=_usage(usage))
         self._call(self._stub.Leave, request, timeout_s)
 
     def stats(self, job: str | None = None) -> Stats:
@@ -314,6 +310,10 @@ class JobClient:
                 f"{self._security.certificate} of the authority in {self._security.ca}? ({details})"
             )
         return f"no controller at {self.address}: start one with `p4reduce controller run` ({details})"
+
+
+def _usage(usage: Usage | None) -> jobs_pb2.Usage | None:
+    return None if usage is None else jobs_pb2.Usage(**asdict(usage))
 
 
 def _whole(what: str, value: int) -> int:

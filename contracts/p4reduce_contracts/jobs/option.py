@@ -20,16 +20,21 @@ def controller_option(command: Callable[..., None]) -> Callable[..., None]:
     """
 
     def resolve(ctx: click.Context, param: click.Parameter, value: str | None) -> str:
-        if given := value or ctx.find_object(str):
-            return given
-        if not (from_environment := os.environ.get(CONTROLLER_VARIABLE)):
-            return DEFAULT_CONTROLLER
-        try:
-            return HostPort().convert(from_environment, None, ctx)
-        except click.BadParameter as error:
-            raise click.UsageError(f"{CONTROLLER_VARIABLE}: {error.message}", ctx) from None
+        return value or controller_address(ctx)
 
     return _controller_option(resolve)(command)
+
+
+def controller_address(ctx: click.Context) -> str:
+    """Return where the controller is, for a command without --controller of its own. Raises UsageError."""
+    if given := ctx.find_object(str):
+        return given
+    if not (from_environment := os.environ.get(CONTROLLER_VARIABLE)):
+        return DEFAULT_CONTROLLER
+    try:
+        return HostPort().convert(from_environment, None, ctx)
+    except click.BadParameter as error:
+        raise click.UsageError(f"{CONTROLLER_VARIABLE}: {error.message}", ctx) from None
 
 
 def controller_for_all(command: Callable[..., None]) -> Callable[..., None]:

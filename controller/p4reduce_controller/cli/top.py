@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import time
 from dataclasses import dataclass
-from itertools import chain
 
 import click
 from rich.console import Console, Group
@@ -103,7 +102,7 @@ def _jobs_table(before: Look, now: Look) -> Table:
     table.add_column("silent ranks, last reset")
     seconds = now.at_s - before.at_s
     earlier = {(job.name, job.switch): job for job in before.stats.jobs} if before.stats else {}
-    for info in chain.from_iterable((job, *job.shards) for job in now.jobs.jobs):
+    for info in now.jobs.with_shards:
         counted: list[JobStats | None] = []
         counted += [job for job in now.stats.jobs if job.name == info.name] if now.stats else []
         joined = f"{len(info.members)} of {info.world_size}"

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import struct
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 import click
 
-from p4reduce_contracts.jobs import DEFAULT_CONTROLLER
 from p4reduce_contracts.jobs.client import JobClient
-from p4reduce_contracts.jobs.option import CONTROLLER_VARIABLE
+from p4reduce_contracts.jobs.option import controller_address
 from p4reduce_contracts.wire import DROP_REASONS, KEY_NONE
 from p4reduce_contracts.wire.numbers import TYPE_NAMES
 from p4reduce_runtime.underlay import AGGREGATION_PORT
@@ -29,12 +27,10 @@ View = tuple[list[tuple[int, bytes]], Callable[[Mapping[str, Any]], Iterator[str
 
 def view(job: str, slot: int | None) -> View:
     """Return the bytes by which a job's frames are chosen, and what makes lines of a trace. Raises JobServiceError."""
-    given = click.get_current_context().find_object(str)  # of `p4reduce --controller`
-    address = given or os.environ.get(CONTROLLER_VARIABLE) or DEFAULT_CONTROLLER
-    with JobClient(address) as client:
-        jobs = client.list_jobs().jobs
-    known = {one.name: one.id for info in jobs for one in (info, *info.shards)}
-    if shards := [one.name for info in jobs if info.name == job for one in info.shards]:
+    with JobClient(controller_address(click.get_current_context())) as client:
+        jobs = client.list_jobs()
+    known = {info.name: info.id for info in jobs.with_shards}
+    if shards := [shard.name for info in jobs.jobs if info.name == job for shard in info.shards]:
         click.echo(f"large tensors of {job} are summed by jobs of their own: {', '.join(shards)}", err=True)
     if job not in known:
         raise click.ClickException(f"there is no job {job}; the jobs are: {', '.join(known) or 'none'}")
