@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import json
 import shutil
 from collections.abc import Iterator, Sequence
@@ -96,7 +95,6 @@ class EmbeddedSwitch:
     def table(self) -> list[str]:
         """The lines of the controller's TOML."""
         host, _, udp_port = self.listen.rpartition(":")
-        mac = ":".join(f"{octet:02x}" for octet in (2, 0, *ipaddress.IPv4Address(host).packed))
         above = {} if self.parent is None else {"parent": self.parent.name, "uplink_port": UPLINK_PORT}
         return toml_table(
             "[[switch]]",
@@ -105,7 +103,6 @@ class EmbeddedSwitch:
             pipeline=self.pipeline,
             address=host,
             udp_port=int(udp_port),
-            mac=mac,
             connect_timeout_s=READY_S,
             **above,
         )
