@@ -52,7 +52,7 @@ class KernelCache:
 
         rtsys.initialize(target_context)  # all that loading needs: `refresh` takes 0.4 s and 60 MB, with scipy's
         found = self._load(target_context)
-        if found is None and cache.why_not_kept() is None:  # nobody waits for what cannot be kept
+        if found is None and cache.why_not_kept() is None:  # where files are written that a waiter can load
             self._lock = _acquire(self._lock_path)
             found = self._load(target_context)  # another process may have compiled it meanwhile
         return found

@@ -167,7 +167,7 @@ def run_switch(options: SwitchOptions, ready: Callable[[str], None] = print_line
 
 
 def _print_trace(shown: Callable[[PacketTrace], Iterator[str]], trace: PacketTrace) -> None:
-    with suppress(OSError):  # nobody reads stdout any more: the switch runs on
+    with suppress(OSError):  # stdout was closed: the switch goes on without it
         for line in shown(trace):
             print_line(line)
 

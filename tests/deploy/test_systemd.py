@@ -59,7 +59,7 @@ def test_a_service_runs_without_systemd(
     monkeypatch.delenv(VARIABLE, raising=False)
     notify_ready()
     assert not caplog.records
-    monkeypatch.setenv(VARIABLE, str(tmp_path / "nobody"))
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "no socket"))
     with caplog.at_level(logging.WARNING):
         notify_ready()
     assert "was not told of readiness: [Errno 2]" in caplog.text

@@ -204,7 +204,8 @@ class Registry:
             whole = self.get(part_of)
             if whole.part_of:
                 raise InvalidRequestError(f"job {part_of!r} sums a shard itself: name the job of all ranks")
-            part_of = part_of if whole.owner == owner else ""  # nobody's jobs are shown below another's
+            if whole.owner != owner:  # `job show` would list this owner's job as a shard of another owner's
+                part_of = ""
         job_id = self._free_id()
         job = Job(name, job_id, world_size, self.slots.take(name, slots), lane_bits, lane_bound, owner=owner)
         job.ephemeral, job.part_of, job.created = ephemeral, part_of, created

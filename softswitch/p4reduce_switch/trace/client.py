@@ -17,8 +17,6 @@ from p4reduce_switch.trace import trace_pb2 as pb
 from p4reduce_switch.trace import trace_pb2_grpc
 from p4reduce_switch.trace.formats import FORMATS
 
-COMPILE_S: Final = 120.0
-"""How long a switch may take to compile traced code."""
 IPV4: Final = (pb.Bytes(offset=12, value=b"\x08\x00"), pb.Bytes(offset=14, value=b"\x45"))
 ADDRESSES, PORTS = 26, 34
 """Offsets of the source in IPv4 and in UDP or TCP; the destination follows."""
