@@ -97,10 +97,10 @@ def _add(collective: str) -> None:
             launch = f"torchrun --nproc-per-node 2 --no-python p4reduce bench {collective} ..."
             raise click.ClickException(f"a collective takes two ranks or more: start it by a launcher, as `{launch}`")
         try:
-            from p4reduce_lab.bench.nccl_tests import Run, run
+            from p4reduce_lab.bench.nccl_tests import CollectiveTest, run
         except ImportError as error:
             raise click.ClickException(f"the benchmark cannot be loaded: {one_line(error)}") from error
-        context.exit(0 if run(Run(collective, **given)) else 1)
+        context.exit(0 if run(CollectiveTest(collective, **given)) else 1)
 
 
 for _collective in ("all_reduce", "reduce_scatter", "broadcast", "all_gather"):

@@ -41,7 +41,7 @@ _FRONT: Final = "# {:>10}  {:>12}  {:>8}  {:>6}  {:>6}"
 
 
 @dataclass(frozen=True)
-class Run:
+class CollectiveTest:
     """What one launch measures, by the names of nccl-tests' options."""
 
     collective: str
@@ -137,7 +137,7 @@ def _fit(value: float, width: int) -> str:
     return next((text for text in texts if len(text) <= width), f"{value:.0e}")
 
 
-def measure(group: Any, barrier: Any, shape: Shape, asked: Run, *, in_place: bool) -> Figures:
+def measure(group: Any, barrier: Any, shape: Shape, asked: CollectiveTest, *, in_place: bool) -> Figures:
     """Run the collective of a process group on all ranks at once; the figures are the same on each.
 
     `barrier` is another group, so that nothing else is on the way of the measured one.
@@ -167,7 +167,7 @@ def measure(group: Any, barrier: Any, shape: Shape, asked: Run, *, in_place: boo
     return Figures(seconds * 1e6, rate, rate * shape.bus_factor(), all_wrong)
 
 
-def run(asked: Run) -> bool:
+def run(asked: CollectiveTest) -> bool:
     """Measure on this rank of a launch; rank 0 prints. Returns whether every result was right.
 
     Raises FileExistsError for the JSON file, as it may be another run's.
@@ -203,7 +203,7 @@ def run(asked: Run) -> bool:
 class Report:
     """The table, which rank 0 prints row by row, and the JSON document."""
 
-    def __init__(self, asked: Run, devices: list[dict[str, Any]], *, echo: bool) -> None:
+    def __init__(self, asked: CollectiveTest, devices: list[dict[str, Any]], *, echo: bool) -> None:
         self._asked, self._devices, self._echo = asked, devices, echo
         self._results: list[dict[str, Any]] = []
         self._bus_bw: list[float] = []

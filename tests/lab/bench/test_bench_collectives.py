@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 import p4reduce_contracts
 from p4reduce_contracts.cli import main
-from p4reduce_lab.bench.nccl_tests import Run, Shape, _fit, measure, run
+from p4reduce_lab.bench.nccl_tests import CollectiveTest, Shape, _fit, measure, run
 from rigs.fork_server import ForkServer
 from rigs.limits import LIMIT_S
 from rigs.script_runs import environment
@@ -93,7 +93,7 @@ class OneRank:
 
 @pytest.mark.parametrize(("collective", "wrong"), [("all_reduce", 0), ("broadcast", 1)])
 def test_wrong_numbers_are_counted(collective: str, wrong: int) -> None:
-    asked = Run(collective, 64, 64, 2, 3, 1, "half", None, False)
+    asked = CollectiveTest(collective, 64, 64, 2, 3, 1, "half", None, False)
     shape = Shape.of(collective, 64, torch.float16, 0, 1)
     assert measure(OneRank(), OneRank(), shape, asked, in_place=True).nwrong == wrong
 
@@ -102,7 +102,7 @@ def test_the_report_of_another_run_is_kept(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setenv("RANK", "0")
     (tmp_path / "report.json").write_text("kept")
     with pytest.raises(FileExistsError):
-        run(Run("all_reduce", 64, 64, 2, 3, 1, "float", str(tmp_path / "report.json"), False))
+        run(CollectiveTest("all_reduce", 64, 64, 2, 3, 1, "float", str(tmp_path / "report.json"), False))
     assert (tmp_path / "report.json").read_text() == "kept"
 
 
@@ -114,7 +114,7 @@ def test_sizes_are_rounded_as_nccl_tests_rounds_them() -> None:
     assert sizes("all_reduce", torch.float16) == (200, 100)
     assert sizes("all_gather", torch.float32) == sizes("reduce_scatter", torch.float32) == (192, 16)
     assert sizes("all_gather", torch.float16) == (192, 32)
-    assert Run("all_reduce", 8, 100, 3, 1, 1, "float", None, False).sizes() == [8, 24, 72]
+    assert CollectiveTest("all_reduce", 8, 100, 3, 1, 1, "float", None, False).sizes() == [8, 24, 72]
 
 
 @pytest.mark.parametrize(

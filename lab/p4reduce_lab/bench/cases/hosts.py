@@ -37,7 +37,7 @@ def threshold(ranks: int, link: Link, megabytes: int, peer: str, least: float) -
     return Threshold(f"{hosts} of {ranks} ranks, {megabytes} MB: gloo / {peer}", least)
 
 
-def share(ranks: int, way: str) -> Threshold:
+def bytes_on_link(ranks: int, way: str) -> Threshold:
     """Return the threshold of the bytes on a link, "up" or "down"."""
     return Threshold(f"2 hosts of {ranks} ranks: bytes of the tensor / {way} a link", LEAST_SHARE)
 
@@ -69,7 +69,7 @@ def measure(run: Run) -> None:
                 if ranks > 1 and link == MBIT_100:
                     (summed,) = (one for one in run.findings.series[-3:] if one.peer == FLOAT32)
                     for way in ("up", "down"):
-                        run.ratio(share(ranks, way).name, [summed.size], [summed.counted[f"B {way} a worker"]])
+                        run.ratio(bytes_on_link(ranks, way).name, [summed.size], [summed.counted[f"B {way} a worker"]])
 
 
 def step_bytes(cluster: Cluster, how: str) -> list[float]:
@@ -96,7 +96,7 @@ CASE = Case(
             for row, leasts in LINKS.items()
             for peer, least in zip((FLOAT32, SIXTEEN), leasts, strict=True)
         ),
-        *(share(ranks, way) for ranks in RANKS_A_HOST[1:] for way in ("up", "down")),
+        *(bytes_on_link(ranks, way) for ranks in RANKS_A_HOST[1:] for way in ("up", "down")),
     ),
     limit_s=600.0,
 )
