@@ -70,7 +70,7 @@ class Inceptionn:
         rule: Literal["bounded", "published"] = "bounded",
     ) -> None:
         """`bound`: the largest error in units of the scale, a power of two from 2^-15 to 2^-1. `scale`: "auto", or the
-        power of two that counts as 1; numbers of that and above are not shortened."""
+        power of two that counts as 1; larger numbers are not shortened. `rule`: "published" exceeds the bound."""
         mantissa, exponent = math.frexp(bound) if math.isfinite(bound) else (0.0, 0)
         self._b = 1 - exponent
         if mantissa != 0.5 or not 1 <= self._b <= MOST_BITS:
