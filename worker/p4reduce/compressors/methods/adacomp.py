@@ -23,7 +23,7 @@ shared   One rank a step, in turn, selects for all, and the values of all ranks 
          ours). A step then carries less, and its bytes do not grow with the ranks.
 
 "auto" sends a parameter in the form sum where in the last step the coordinates of all ranks took more bytes than lanes
-for all elements would, else in the form gather (docs/compressors.md has figures).
+for all elements would, else in the form gather.
 
 The residue is taken from what was really sent, so nothing is lost when a scale is off. A rank whose gradient is all
 zero (a layer that was not used) selects nothing of it and keeps its residue.
