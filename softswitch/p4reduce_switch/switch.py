@@ -8,8 +8,10 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
+
+from msgspec.structs import replace
 
 from p4reduce_runtime.logs import RateLimitedLog, event
 from p4reduce_switch.datapath import BatchProgram, Reason, batch_program

@@ -5,17 +5,14 @@ sign. Truncation and saturation are nodes (`Cut`, `Saturate`). Evaluation has no
 ExecutionError where P4 leaves a result undefined; so operands of conditions and choices are evaluated only
 where P4 evaluates them. Build nodes with the functions of `build.py`, which compute intervals and omit
 operations without effect.
-
-Nodes are compared by identity.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 
 from p4reduce_switch.program.ir.externs import Calculation, Register
-from p4reduce_switch.program.ir.intervals import Data, Op
+from p4reduce_switch.program.ir.intervals import Data, Node, Op
 from p4reduce_switch.program.ir.places import FieldRef, HeaderRef, Stack, UnionRef
 
 
@@ -40,51 +37,44 @@ class Junction(Enum):
 # ---- integers
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Constant(Data):
+class Constant(Data, frozen=True):
     """A literal."""
 
     value: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class FieldValue(Data):
+class FieldValue(Data, frozen=True):
     """The value of a field."""
 
     field: FieldRef
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Validity(Data):
+class Validity(Data, frozen=True):
     """1 when the header is valid, else 0."""
 
     header: HeaderRef
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Argument(Data):
+class Argument(Data, frozen=True):
     """The value of the enclosing action's parameter number `index`."""
 
     index: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class StackCount(Data):
+class StackCount(Data, frozen=True):
     """The number of elements of a stack that were pushed or extracted."""
 
     stack: Stack
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class RegisterCell(Data):
+class RegisterCell(Data, frozen=True):
     """The value of a register cell; an index out of range is an ExecutionError."""
 
     register: Register
     index: Data
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Binary(Data):
+class Binary(Data, frozen=True):
     """`left op right`; a divisor of 0 is an ExecutionError, and shifting left too far gives 0."""
 
     op: Op
@@ -92,15 +82,13 @@ class Binary(Data):
     right: Data
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Complement(Data):
+class Complement(Data, frozen=True):
     """All bits inverted: -1 - operand."""
 
     operand: Data
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Cut(Data):
+class Cut(Data, frozen=True):
     """`operand` modulo 2^bits, in two's complement when `to_signed`."""
 
     operand: Data
@@ -108,8 +96,7 @@ class Cut(Data):
     to_signed: bool
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Saturate(Data):
+class Saturate(Data, frozen=True):
     """`operand` clamped to the range of `bits` bits."""
 
     operand: Data
@@ -117,8 +104,7 @@ class Saturate(Data):
     to_signed: bool
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Choose(Data):
+class Choose(Data, frozen=True):
     """`yes` if the condition holds, else `no`."""
 
     condition: Condition
@@ -126,15 +112,13 @@ class Choose(Data):
     no: Data
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Number(Data):
+class Number(Data, frozen=True):
     """1 if the condition holds, else 0."""
 
     condition: Condition
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Hash(Data):
+class Hash(Data, frozen=True):
     """`base + hash % modulus`; a modulus of 0 counts as 1, None leaves the hash as it is."""
 
     calculation: Calculation
@@ -142,43 +126,37 @@ class Hash(Data):
     modulus: Data | None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Lookahead(Data):
+class Lookahead(Data, frozen=True):
     """lookahead: `bits` bits of the frame, `skip` bits after the parsed ones; a preceding RequireBytes checks them."""
 
     skip: int
     bits: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Result(Data):
+class Result(Data, frozen=True):
     """The result of the enclosing statement (`RegisterRead`, `MeterExecute`, `RandomNumber`)."""
 
 
 # ---- conditions
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Condition:
+class Condition(Node, frozen=True):
     """True or false."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Truth(Condition):
+class Truth(Condition, frozen=True):
     """A literal."""
 
     value: bool
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class NonZero(Condition):
+class NonZero(Condition, frozen=True):
     """The integer is not 0."""
 
     operand: Data
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Join(Condition):
+class Join(Condition, frozen=True):
     """`left and right`, `left or right`."""
 
     how: Junction
@@ -186,15 +164,13 @@ class Join(Condition):
     right: Condition
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Not(Condition):
+class Not(Condition, frozen=True):
     """The condition does not hold."""
 
     operand: Condition
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Compare(Condition):
+class Compare(Condition, frozen=True):
     """A comparison of two integers."""
 
     how: Relation
@@ -202,46 +178,40 @@ class Compare(Condition):
     right: Data
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class SameTruth(Condition):
+class SameTruth(Condition, frozen=True):
     """Both conditions hold, or neither."""
 
     left: Condition
     right: Condition
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Valid(Condition):
+class Valid(Condition, frozen=True):
     """The header is valid."""
 
     header: HeaderRef
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ValidUnion(Condition):
+class ValidUnion(Condition, frozen=True):
     """One of the union's members is valid."""
 
     union: UnionRef
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class SameHeader(Condition):
+class SameHeader(Condition, frozen=True):
     """Both headers are valid and all their fields equal."""
 
     left: HeaderRef
     right: HeaderRef
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class SameUnion(Condition):
+class SameUnion(Condition, frozen=True):
     """The same member is valid in both, with equal fields."""
 
     left: UnionRef
     right: UnionRef
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ChooseTruth(Condition):
+class ChooseTruth(Condition, frozen=True):
     """`yes` if the condition holds, else `no`."""
 
     condition: Condition

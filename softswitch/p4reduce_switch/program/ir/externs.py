@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum, StrEnum
 
-from p4reduce_switch.program.ir.intervals import Data
+from p4reduce_switch.program.ir.intervals import Data, Node
 from p4reduce_switch.program.ir.places import FieldRef, Header
 
 
-@dataclass(frozen=True, eq=False)
-class Counter:
+class Counter(Node, frozen=True):
     """An indirect counter array."""
 
     name: str
     size: int
 
 
-@dataclass(frozen=True, eq=False)
-class Register:
+class Register(Node, frozen=True):
     """A register array; cells are unsigned."""
 
     name: str
@@ -33,8 +30,7 @@ class MeterUnit(StrEnum):
     BYTES = "bytes"
 
 
-@dataclass(frozen=True, eq=False)
-class Meter:
+class Meter(Node, frozen=True):
     """An indirect meter array with two rates."""
 
     name: str
@@ -42,8 +38,7 @@ class Meter:
     unit: MeterUnit
 
 
-@dataclass(frozen=True, eq=False)
-class DirectMeter:
+class DirectMeter(Node, frozen=True):
     """A meter for each entry of a table; the color goes to `result`."""
 
     name: str
@@ -70,8 +65,7 @@ class Algorithm(Enum):
         return self.value[0]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Piece:
+class Piece(Node, frozen=True):
     """An input of a calculation, a field or a number; a field is omitted while its header is invalid (None: never)."""
 
     value: Data
@@ -82,8 +76,7 @@ class Piece:
     """A slot."""
 
 
-@dataclass(frozen=True, eq=False)
-class Calculation:
+class Calculation(Node, frozen=True):
     """A hash over pieces, and over the payload after them if `payload`."""
 
     name: str
@@ -92,8 +85,7 @@ class Calculation:
     payload: bool
 
 
-@dataclass(frozen=True, eq=False)
-class ActionProfile:
+class ActionProfile(Node, frozen=True):
     """An action profile: members, which are actions with arguments that table entries refer to.
 
     With a `selector` entries may also refer to groups: the hash selects a member of the group for each packet.

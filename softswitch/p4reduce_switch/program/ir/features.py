@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, is_dataclass
+
+from msgspec import Struct
 
 from p4reduce_switch.program.ir import expressions, program, statements
 
 
-@dataclass(frozen=True, slots=True)
-class Features:
+class Features(Struct, frozen=True):
     """The features that a back-end may omit for a program that does not use them."""
 
     clones: bool
@@ -64,17 +64,7 @@ def walk(root: object) -> Iterator[object]:
             pending += node
         elif isinstance(node, dict):
             pending += node.values()
-        elif id(node) not in seen and (names := _names(type(node))) is not None:
+        elif isinstance(node, Struct) and id(node) not in seen:
             seen.add(id(node))
             yield node
-            pending += [getattr(node, name) for name in names]
-
-
-_KNOWN: dict[type[object], tuple[str, ...] | None] = {}
-
-
-def _names(kind: type[object]) -> tuple[str, ...] | None:
-    """Return the fields of a dataclass; None for any other type."""
-    if kind not in _KNOWN:
-        _KNOWN[kind] = tuple(item.name for item in fields(kind)) if is_dataclass(kind) else None
-    return _KNOWN[kind]
+            pending += [getattr(node, name) for name in node.__struct_fields__]

@@ -5,8 +5,9 @@ BMv2 computes with integers of unlimited precision, and truncates a value when i
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
+
+from msgspec import Struct
 
 WIDEST_SHIFT = 1 << 14
 """Shifting left by more than this gives 0."""
@@ -29,8 +30,7 @@ class Op(Enum):
     MODULO = "%"
 
 
-@dataclass(frozen=True, slots=True)
-class Interval:
+class Interval(Struct, frozen=True):
     """[low, high]; None: unknown."""
 
     low: int | None = None
@@ -147,8 +147,11 @@ def _combined(op: Op, a: Interval, b: Interval) -> Interval:
     return UNKNOWN
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Data:
+class Node(Struct, frozen=True, eq=False):
+    """A node of the IR. Nodes are compared by identity: a program has one for each header, union and stack."""
+
+
+class Data(Node, frozen=True):
     """An integer expression."""
 
     interval: Interval

@@ -4,20 +4,18 @@ Storage is numbered in slots. A header has a slot for each field in order, one f
 varbit field if it has one, and its validity (0 or 1) last. Elements of a stack are contiguous, and so are
 members of a union: element i of a stack starts at `base + i * stride`. A back-end may use the numbers as
 they are, or map them to addresses.
-
-References are compared by identity: a program has one object for each header, union and stack.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 
-from p4reduce_switch.program.ir.intervals import Data
+from msgspec import Struct
+
+from p4reduce_switch.program.ir.intervals import Data, Node
 
 
-@dataclass(frozen=True, slots=True)
-class FieldType:
+class FieldType(Struct, frozen=True):
     """One field of a header type; `width` in bits is 0 for varbit."""
 
     name: str
@@ -27,8 +25,7 @@ class FieldType:
     varbit: bool
 
 
-@dataclass(frozen=True, eq=False)
-class HeaderType:
+class HeaderType(Node, frozen=True):
     """A header type; `max_bytes` limits one with a varbit field, 0 for no limit."""
 
     name: str
@@ -58,8 +55,7 @@ class HeaderType:
         return self is other or self.fields == other.fields
 
 
-@dataclass(frozen=True, eq=False)
-class Header:
+class Header(Node, frozen=True):
     """A header instance, or an instance of metadata; `siblings` are the other members' validity slots in its union."""
 
     name: str
@@ -74,8 +70,7 @@ class Header:
         return self.base + self.type.valid_offset
 
 
-@dataclass(frozen=True, eq=False)
-class Union:
+class Union(Node, frozen=True):
     """A header union: its members are contiguous, at most one of them is valid."""
 
     name: str
@@ -95,8 +90,7 @@ class Union:
         )
 
 
-@dataclass(frozen=True, eq=False)
-class HeaderStack:
+class HeaderStack(Node, frozen=True):
     """A stack of headers; the slot `next` counts the elements that were pushed or extracted."""
 
     name: str
@@ -120,8 +114,7 @@ class HeaderStack:
         return self.type.slots
 
 
-@dataclass(frozen=True, eq=False)
-class UnionStack:
+class UnionStack(Node, frozen=True):
     """A stack of header unions."""
 
     name: str
@@ -149,8 +142,7 @@ class End(Enum):
     """`stack.next`; only as the target of an Extract, which checks the bounds."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class HeaderElement:
+class HeaderElement(Node, frozen=True):
     """An element whose index is computed at run time; an index out of bounds is an ExecutionError."""
 
     stack: HeaderStack
@@ -162,16 +154,14 @@ class HeaderElement:
         return self.stack.type
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class UnionElement:
+class UnionElement(Node, frozen=True):
     """A union in a stack, whose index is computed at run time."""
 
     stack: UnionStack
     index: Data | End
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Member:
+class Member(Node, frozen=True):
     """A member of a union whose index is computed at run time."""
 
     union: UnionElement
@@ -188,8 +178,7 @@ HeaderRef = Header | HeaderElement | Member
 UnionRef = Union | UnionElement
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class FieldRef:
+class FieldRef(Node, frozen=True):
     """A field of a header."""
 
     header: HeaderRef

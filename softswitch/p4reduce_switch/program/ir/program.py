@@ -7,19 +7,19 @@ Parsers, controls and actions are graphs: nodes by number, each with its success
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 
+from msgspec import Struct
+
 from p4reduce_switch.program.ir.expressions import Condition
 from p4reduce_switch.program.ir.externs import ActionProfile, Calculation, Counter, DirectMeter, Meter, Register
-from p4reduce_switch.program.ir.intervals import Data
+from p4reduce_switch.program.ir.intervals import Data, Node
 from p4reduce_switch.program.ir.places import FieldRef, Header
 from p4reduce_switch.program.ir.statements import Instruction, ParserOperation
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(Struct, frozen=True):
     """A place in the P4 program, and its text."""
 
     file: str
@@ -33,8 +33,7 @@ class Source:
 # ---- checksums
 
 
-@dataclass(frozen=True, eq=False)
-class Checksum:
+class Checksum(Node, frozen=True):
     """A field that is set to, or verified against, the result of a calculation if the condition holds."""
 
     name: str
@@ -48,8 +47,7 @@ class Checksum:
 # ---- actions and tables
 
 
-@dataclass(frozen=True, slots=True)
-class Primitive:
+class Primitive(Struct, frozen=True):
     """A primitive call of the JSON; its instructions in the action begin at `start`."""
 
     start: int
@@ -57,8 +55,7 @@ class Primitive:
     source: Source | None
 
 
-@dataclass(frozen=True, eq=False)
-class Action:
+class Action(Node, frozen=True):
     """An action; `parameters` are name and width of each."""
 
     id: int
@@ -83,8 +80,7 @@ RANKED = frozenset({MatchKind.TERNARY, MatchKind.RANGE, MatchKind.OPTIONAL})
 """Kinds whose entries have a priority."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Key:
+class Key(Node, frozen=True):
     """A key of a table; `value` is truncated to `bits` and masked."""
 
     name: str
@@ -98,8 +94,7 @@ Match = tuple[int | tuple[int, int] | None, ...]
 range -> (low, high); optional -> int or None."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ConstEntry:
+class ConstEntry(Node, frozen=True):
     """An entry that the program declares; the larger priority wins."""
 
     match: Match
@@ -108,8 +103,7 @@ class ConstEntry:
     arguments: tuple[int, ...]
 
 
-@dataclass(frozen=True, eq=False)
-class Table:
+class Table(Node, frozen=True):
     """A match-action table; the entries of one with a `profile` refer to members or groups of it."""
 
     name: str
@@ -129,8 +123,7 @@ class Table:
 # ---- graphs
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Apply:
+class Apply(Node, frozen=True):
     """Apply a table; the successor depends on hit or miss, and on the action that ran.
 
     `next_on_hit` and `next_on_miss` have an element for each of the table's actions. No action runs on a miss in a
@@ -152,8 +145,7 @@ class Apply:
         return tuple(dict.fromkeys((*missing, *self.next_on_miss, *self.next_on_hit, *empty)))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Branch:
+class Branch(Node, frozen=True):
     """Branch on a condition."""
 
     condition: Condition
@@ -168,8 +160,7 @@ class Branch:
         return tuple(dict.fromkeys((self.yes, self.no)))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Call:
+class Call(Node, frozen=True):
     """Call an action directly."""
 
     action: Action
@@ -184,8 +175,7 @@ class Call:
 ControlNode = Apply | Branch | Call
 
 
-@dataclass(frozen=True, eq=False)
-class Control:
+class Control(Node, frozen=True, dict=True):
     """Ingress or egress."""
 
     name: str
@@ -198,8 +188,7 @@ class Control:
         return {index: node.successors for index, node in enumerate(self.nodes)}
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Case:
+class Case(Node, frozen=True):
     """A case of a select: for each key a mask and a value."""
 
     tests: tuple[tuple[int, int], ...]
@@ -207,24 +196,21 @@ class Case:
     next: int | None
 
 
-@dataclass(frozen=True, eq=False)
-class ValueSet:
+class ValueSet(Node, frozen=True):
     """A parser value set for keys of these widths in bits; the control plane writes its members."""
 
     name: str
     widths: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class SetCase:
+class SetCase(Node, frozen=True):
     """A case of a select that matches if a value set contains the keys."""
 
     value_set: ValueSet
     next: int | None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class State:
+class State(Node, frozen=True):
     """A parser state: operations, then the first case that matches, or `default`."""
 
     name: str
@@ -240,8 +226,7 @@ class State:
         return tuple(dict.fromkeys((*(case.next for case in self.cases), self.default)))
 
 
-@dataclass(frozen=True, eq=False)
-class Parser:
+class Parser(Node, frozen=True, dict=True):
     """The parser; without an entry it extracts nothing."""
 
     entry: int | None
@@ -253,8 +238,7 @@ class Parser:
         return {index: state.successors for index, state in enumerate(self.states)}
 
 
-@dataclass(frozen=True, slots=True)
-class ParserErrors:
+class ParserErrors(Struct, frozen=True):
     """The numbers of the core library's parser errors."""
 
     no_error: int
@@ -262,15 +246,14 @@ class ParserErrors:
     stack_out_of_bounds: int
     header_too_short: int
     parser_invalid_argument: int
-    names: Mapping[int, str] = field(default_factory=dict)
+    names: Mapping[int, str] = {}
     """Of all errors, those of the program included."""
 
 
 # ---- the rest
 
 
-@dataclass(frozen=True, slots=True)
-class StandardMetadata:
+class StandardMetadata(Struct, frozen=True):
     """Slots of the standard metadata; None for a field that the program does not have."""
 
     egress_spec: int
@@ -297,24 +280,21 @@ class StandardMetadata:
         return frozenset((self.enqueue_time, self.enqueue_depth, self.dequeue_delay, self.dequeue_depth, self.queue))
 
 
-@dataclass(frozen=True, slots=True)
-class Slot:
+class Slot(Struct, frozen=True):
     """A field, or a header's validity, and its width in bits."""
 
     number: int
     bits: int
 
 
-@dataclass(frozen=True, slots=True)
-class Digest:
+class Digest(Struct, frozen=True):
     """A digest: a name and fields."""
 
     name: str
     fields: tuple[Slot, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class TargetOptions:
+class TargetOptions(Struct, frozen=True):
     """Options of simple_switch that are compiled into a program."""
 
     drop_port: int = 511
@@ -328,8 +308,7 @@ class TargetOptions:
         return (self.drop_port + 1) % 512
 
 
-@dataclass(frozen=True, eq=False)
-class Program:
+class Program(Node, frozen=True):
     """A v1model program. `slots` is the number of slots of a packet, those of the target (`packet.py`) included."""
 
     slots: int

@@ -6,24 +6,20 @@ registers, counters and meters at an index out of range have no effect, as on BM
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from p4reduce_switch.program.ir.expressions import Condition
 from p4reduce_switch.program.ir.externs import Counter, Meter, Register
-from p4reduce_switch.program.ir.intervals import Data
+from p4reduce_switch.program.ir.intervals import Data, Node
 from p4reduce_switch.program.ir.places import FieldRef, HeaderRef, HeaderStack, Stack, UnionRef, UnionStack
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Store:
+class Store(Node, frozen=True):
     """Store a value into a field."""
 
     target: FieldRef
     value: Data
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class RegisterWrite:
+class RegisterWrite(Node, frozen=True):
     """Write a register cell."""
 
     register: Register
@@ -34,8 +30,7 @@ class RegisterWrite:
 Assignment = Store | RegisterWrite
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class RegisterRead:
+class RegisterRead(Node, frozen=True):
     """Execute `into` with the cell as its Result; no effect if the index is out of range."""
 
     register: Register
@@ -43,8 +38,7 @@ class RegisterRead:
     into: Assignment
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class MeterExecute:
+class MeterExecute(Node, frozen=True):
     """Execute `into` with the packet's color (0 to 2) as its Result."""
 
     meter: Meter
@@ -52,8 +46,7 @@ class MeterExecute:
     into: Assignment
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class RandomNumber:
+class RandomNumber(Node, frozen=True):
     """Execute `into` with a number of low..high as its Result; no effect if that is empty."""
 
     low: Data
@@ -61,126 +54,109 @@ class RandomNumber:
     into: Assignment
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Count:
+class Count(Node, frozen=True):
     """Count a packet in a counter cell."""
 
     counter: Counter
     index: Data
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class CopyVarbit:
+class CopyVarbit(Node, frozen=True):
     """Copy a varbit field's value and length."""
 
     target: FieldRef
     source: FieldRef
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class CopyHeader:
+class CopyHeader(Node, frozen=True):
     """Copy a header to another of the same type; the other members of its union become invalid."""
 
     target: HeaderRef
     source: HeaderRef
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class CopyUnion:
+class CopyUnion(Node, frozen=True):
     """Copy a union to another with the same members."""
 
     target: UnionRef
     source: UnionRef
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class CopyStack:
+class CopyStack(Node, frozen=True):
     """Copy a stack to another of the same type and size, its `next` counter included."""
 
     target: Stack
     source: Stack
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class AddHeader:
+class AddHeader(Node, frozen=True):
     """setValid: if the header was invalid, its fields become 0; the other members of its union become invalid."""
 
     header: HeaderRef
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class RemoveHeader:
+class RemoveHeader(Node, frozen=True):
     """setInvalid."""
 
     header: HeaderRef
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class PushFront:
+class PushFront(Node, frozen=True):
     """push_front: elements move back by `count`; the first ones become invalid."""
 
     stack: HeaderStack | UnionStack
     count: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class PopFront:
+class PopFront(Node, frozen=True):
     """pop_front: elements move forward by `count`; the last ones become invalid."""
 
     stack: HeaderStack | UnionStack
     count: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Exit:
+class Exit(Node, frozen=True):
     """exit: the control ends after the enclosing action."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Clone:
+class Clone(Node, frozen=True):
     """clone: after the control, send a copy to the session's ports, with the fields of a field list."""
 
     session: Data
     field_list: Data
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Resubmit:
+class Resubmit(Node, frozen=True):
     """resubmit: after ingress, the received frame starts ingress again, with the fields of a field list."""
 
     field_list: Data
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Recirculate:
+class Recirculate(Node, frozen=True):
     """recirculate: the deparsed frame starts ingress again, with the fields of a field list."""
 
     field_list: Data
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class SendDigest:
+class SendDigest(Node, frozen=True):
     """digest: after ingress, send the fields to the control plane."""
 
     digest: Data
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Truncate:
+class Truncate(Node, frozen=True):
     """truncate: send at most this many bytes."""
 
     length: Data
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Assert:
+class Assert(Node, frozen=True):
     """assert, assume: an ExecutionError unless the condition holds."""
 
     condition: Condition
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Log:
+class Log(Node, frozen=True):
     """log_msg: `{}` in the text is replaced by the values."""
 
     text: str
@@ -213,15 +189,13 @@ Statement = (
 )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Jump:
+class Jump(Node, frozen=True):
     """Jump to instruction `target`; the number of instructions is the end of the action."""
 
     target: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class JumpUnless:
+class JumpUnless(Node, frozen=True):
     """Jump if the condition does not hold."""
 
     condition: Condition
@@ -234,8 +208,7 @@ Instruction = Statement | Jump | JumpUnless
 # ---- parser operations; each may end parsing with an error
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Extract:
+class Extract(Node, frozen=True):
     """Extract a header: PacketTooShort. `bits` is the length of its varbit field.
 
     For `stack.next`: StackOutOfBounds. With a varbit field: ParserInvalidArgument, HeaderTooShort.
@@ -245,30 +218,26 @@ class Extract:
     bits: Data | None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Advance:
+class Advance(Node, frozen=True):
     """advance: ParserInvalidArgument unless whole bytes, PacketTooShort."""
 
     bits: Data
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Verify:
+class Verify(Node, frozen=True):
     """verify: parsing ends with the error of that number unless the condition holds."""
 
     condition: Condition
     error: Data
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class RequireBytes:
+class RequireBytes(Node, frozen=True):
     """PacketTooShort unless this many bytes follow; they are not skipped."""
 
     count: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class RequireElement:
+class RequireElement(Node, frozen=True):
     """StackOutOfBounds if the stack is empty."""
 
     stack: Stack

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TypeVar
+
+from msgspec.structs import replace
 
 from p4reduce_switch.program.errors import InvalidProgramError, UnsupportedConstructError
 from p4reduce_switch.program.ir.places import FieldRef, FieldType, Header, HeaderStack, HeaderType, Union, UnionStack
