@@ -157,7 +157,7 @@ def test_a_lease_beyond_the_switch_s_slots_is_limited_to_them() -> None:
     rig = PipelineRig("small", 1)
     admit = rig.program.tables["MainIngress.admission.admit"]
     [entry] = admit.entries()
-    admit.modify(entry.match, entry.priority, entry.action, (1, 1, 15, 4, 9, 263, 0))
+    admit.modify(entry.match, entry.priority, (entry.call[0], (1, 1, 15, 4, 9, 263, 0)))
     assert len(rig.send(0, rig.contribution(slot=0))) == 1
     assert rig.send(0, rig.contribution(slot=1)) == []
     assert rig.drops() == {SLOT: 1}

@@ -18,6 +18,7 @@ from p4reduce_controller.registry.slots import SlotRange
 from p4reduce_controller.switches.entries import v1model
 from p4reduce_controller.switches.program_names import V1MODEL
 from p4reduce_switch.program import Compiled, Program, Replica, compile_program
+from rigs.entries import insert
 from rigs.secret import rank_secret
 
 ARTIFACTS = Path(__file__).resolve().parents[2] / "p4src/artifacts/v1model"
@@ -179,14 +180,14 @@ class PipelineRig:
 
     def insert(self, table: str, match: tuple[int, ...], action: str, params: tuple[int, ...]) -> None:
         control = table.split(".")[0]
-        self.program.tables[f"MainIngress.{table}"].insert(match, 0, f"MainIngress.{control}.{action}", params)
+        insert(self.program.tables[f"MainIngress.{table}"], match, f"MainIngress.{control}.{action}", params)
 
     def _write(self, entries: Sequence[TableEntry]) -> None:
         for entry in entries:
             table = self.program.tables[entry.table]
             match = tuple(entry.match[key.name] for key in table.keys)
             params = tuple(entry.params[name] for name, _ in table.action_params[entry.action])
-            table.insert(match, 0, entry.action, params)
+            insert(table, match, entry.action, params)
 
     def _grant(self, epoch: int, slot_base: int = SLOT_BASE) -> Grant:
         return grant_of(self.children, self.parent, epoch, slot_base, self.slot_count)

@@ -20,7 +20,7 @@ from p4reduce_controller.registry.slots import SlotRange
 from p4reduce_controller.switches.entries import v1model
 from p4reduce_controller.switches.program_names import V1MODEL
 from p4reduce_runtime.datagrams import ENCAP_BYTES
-from p4reduce_switch.program import Program, Replica
+from p4reduce_switch.program import KeyTest, Program, Replica
 
 JOB: Final = 7
 EPOCH: Final = 9
@@ -54,10 +54,10 @@ def program(loaded: Program, grant: Grant, switch: SwitchConfig) -> None:
 def _insert(loaded: Program, entries: Iterable[TableEntry]) -> None:
     for entry in entries:
         table = loaded.tables[entry.table]
-        match = tuple(entry.match[key.name] for key in table.keys)
+        match = tuple(KeyTest.of(key.kind, key.bits, entry.match[key.name]) for key in table.keys)
         action = entry.action or ""
         params = tuple(entry.params[name] for name, _ in table.action_params[action])
-        table.insert(match, 0, action, params)
+        table.insert(match, 0, (action, params))
 
 
 class Contributions:

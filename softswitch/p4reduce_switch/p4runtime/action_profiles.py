@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable, Iterator
 from typing import TypeAlias
 
 from p4reduce_runtime.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_runtime.p4runtime import bytestrings
 from p4reduce_runtime.p4runtime.schema import ActionInfo, ActionProfileInfo, Directory, TableInfo
-from p4reduce_switch.p4runtime.encoding import ActionCall, decode_action, encode_action
+from p4reduce_switch.p4runtime.encoding import decode_action, encode_action
 from p4reduce_switch.p4runtime.status import Code, RequestError, invalid_argument
 from p4reduce_switch.program import (
     ActionProfile,
     ActionSet,
+    Call,
     Group,
     GroupRef,
     Member,
     MemberRef,
-    MixedUseError,
-    ProfileError,
-    ProfileFullError,
     Share,
     Target,
-    TargetExistsError,
-    TargetInUseError,
-    TargetMissingError,
     WeightedAction,
 )
 from p4reduce_switch.program.packet import MAX_PORT
@@ -33,13 +27,6 @@ from p4reduce_switch.program.packet import MAX_PORT
 INSERT, MODIFY, DELETE = p4r.Update.INSERT, p4r.Update.MODIFY, p4r.Update.DELETE
 Weighted: TypeAlias = p4r.ActionProfileGroup.Member | p4r.ActionProfileAction
 """A member of a group or of an action set: both have a weight and a watch port."""
-_CODES: dict[type[ProfileError], Code] = {
-    TargetExistsError: Code.ALREADY_EXISTS,
-    TargetMissingError: Code.NOT_FOUND,
-    TargetInUseError: Code.FAILED_PRECONDITION,
-    ProfileFullError: Code.RESOURCE_EXHAUSTED,
-    MixedUseError: Code.INVALID_ARGUMENT,
-}
 
 
 class BoundProfile:
@@ -69,17 +56,16 @@ class BoundProfile:
 
     def write_member(self, operation: p4r.Update.Type, request: p4r.ActionProfileMember) -> None:
         """Insert, modify or delete a member."""
-        with profile_errors():
-            if operation == DELETE:
-                self.state.delete_member(request.member_id)
-                return
-            if not request.HasField("action"):
-                invalid_argument("a member needs an action")
-            call = self._action_of(request.action)
-            if operation == INSERT:
-                self.state.insert_member(request.member_id, *call)
-            else:
-                self.state.modify_member(request.member_id, *call)
+        if operation == DELETE:
+            self.state.delete_member(request.member_id)
+            return
+        if not request.HasField("action"):
+            invalid_argument("a member needs an action")
+        call = self._action_of(request.action)
+        if operation == INSERT:
+            self.state.insert_member(request.member_id, *call)
+        else:
+            self.state.modify_member(request.member_id, *call)
 
     def read_members(self, query: p4r.ActionProfileMember) -> Iterator[p4r.Entity]:
         """Yield the member that a query names, or all; none when there is no such member."""
@@ -94,7 +80,7 @@ class BoundProfile:
         encode_action(member.action, member.params, self._actions, out.action)
         return entity
 
-    def _action_of(self, action: p4r.Action) -> ActionCall:
+    def _action_of(self, action: p4r.Action) -> Call:
         return decode_action(
             action, self._actions, self._allowed, self._default_only, f"action profile {self.info.name}"
         )
@@ -105,23 +91,22 @@ class BoundProfile:
         """Insert, modify or delete a group."""
         if not self.info.has_selector:
             invalid_argument(f"action profile {self.info.name} has no selector, so it has no groups")
-        with profile_errors():
-            if operation == DELETE:
-                self.state.delete_group(request.group_id)
-                return
-            if self.info.max_group_size and request.max_size > self.info.max_group_size:
-                invalid_argument(f"max_size {request.max_size} is above the selector's {self.info.max_group_size}")
-            shares = tuple(
-                Share(member.member_id, self._weight_of(member), _watch_port_of(member)) for member in request.members
-            )
-            self._check_size(shares, Code.RESOURCE_EXHAUSTED)
-            group = Group(request.group_id, shares, request.max_size)
-            if operation == INSERT:
-                self.state.insert_group(group)
-            else:
-                if not group.max_size:  # left out
-                    group = Group(group.id, shares, self.state.group(group.id).max_size)
-                self.state.modify_group(group)
+        if operation == DELETE:
+            self.state.delete_group(request.group_id)
+            return
+        if self.info.max_group_size and request.max_size > self.info.max_group_size:
+            invalid_argument(f"max_size {request.max_size} is above the selector's {self.info.max_group_size}")
+        shares = tuple(
+            Share(member.member_id, self._weight_of(member), _watch_port_of(member)) for member in request.members
+        )
+        self._check_size(shares, Code.RESOURCE_EXHAUSTED)
+        group = Group(request.group_id, shares, request.max_size)
+        if operation == INSERT:
+            self.state.insert_group(group)
+        else:
+            if not group.max_size:  # left out
+                group = Group(group.id, shares, self.state.group(group.id).max_size)
+            self.state.modify_group(group)
 
     def read_groups(self, query: p4r.ActionProfileGroup) -> Iterator[p4r.Entity]:
         """Yield the group that a query names, or all; none when there is no such group."""
@@ -178,31 +163,19 @@ class BoundProfile:
         self._check_size(actions, Code.INVALID_ARGUMENT)
         return ActionSet(actions)
 
-    def encode_target(self, target: Target, out: p4r.TableAction) -> None:
-        """Write what an entry refers to into an answer's TableAction."""
-        if isinstance(target, MemberRef):
-            out.action_profile_member_id = target.member
-        elif isinstance(target, GroupRef):
-            out.action_profile_group_id = target.group
-        else:
-            out.action_profile_action_set.SetInParent()
-            for weighted in target.actions:
-                added = out.action_profile_action_set.action_profile_actions.add(weight=weighted.weight)
-                encode_action(weighted.action, weighted.params, self._actions, added.action)
-                _encode_watch_port(weighted.watch_port, added)
 
-
-@contextlib.contextmanager
-def profile_errors(missing: Code = Code.NOT_FOUND) -> Iterator[None]:
-    """Raise the program's ProfileErrors as RequestErrors; `missing` is the code for members and groups not found."""
-    try:
-        yield
-    except TargetMissingError as error:
-        raise RequestError(missing, str(error)) from error
-    except ProfileError as error:
-        raise RequestError(_CODES[type(error)], str(error)) from error
-    except ValueError as error:
-        invalid_argument(str(error))
+def encode_target(target: Target, actions: Directory[ActionInfo], out: p4r.TableAction) -> None:
+    """Write what an entry refers to into an answer's TableAction."""
+    if isinstance(target, MemberRef):
+        out.action_profile_member_id = target.member
+    elif isinstance(target, GroupRef):
+        out.action_profile_group_id = target.group
+    else:
+        out.action_profile_action_set.SetInParent()
+        for weighted in target.actions:
+            added = out.action_profile_action_set.action_profile_actions.add(weight=weighted.weight)
+            encode_action(weighted.action, weighted.params, actions, added.action)
+            _encode_watch_port(weighted.watch_port, added)
 
 
 def _watch_port_of(request: Weighted) -> int | None:

@@ -6,16 +6,12 @@ Sections "Bytestrings", "Match Format", "Action Specification" and "Packet I/O" 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any
 
 from p4reduce_runtime.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_runtime.p4runtime import bytestrings
 from p4reduce_runtime.p4runtime.schema import ActionInfo, Directory, FieldInfo
 from p4reduce_switch.p4runtime.status import Code, RequestError, invalid_argument
-
-ActionCall = tuple[str, tuple[int, ...]]
-"""The name of an action and its arguments in order."""
-
+from p4reduce_switch.program import Call, KeyTest
 
 # ---- byte strings
 
@@ -49,13 +45,34 @@ def check_not_translated(field: FieldInfo) -> None:
 # ---- match fields of table entries and value sets
 
 
-def decode_match(key: FieldInfo, field: p4r.FieldMatch | None, where: str) -> Any:
-    """Return the value of one key of a request, in P4Info's kind; `field` is None for a key that was left out."""
+def decode_matches(keys: Sequence[FieldInfo], fields: Sequence[p4r.FieldMatch], where: str) -> tuple[KeyTest, ...]:
+    """Return the tests of a request's match fields, one for each key, checked as the spec says ("Match Format").
+
+    Keys that are left out match all.
+    """
+    given = {field.field_id: field for field in fields}
+    if len(given) != len(fields):
+        invalid_argument("a key is given twice")
+    if unknown := set(given) - {key.id for key in keys}:
+        invalid_argument(f"{where} has no key with id {min(unknown)}")
+    for key in keys:
+        check_not_translated(key)
+    return tuple(
+        KeyTest.of(key.kind, key.bitwidth, _decode_match(key, given[key.id], where))
+        if key.id in given
+        else _any_value(key, where)
+        for key in keys
+    )
+
+
+def _any_value(key: FieldInfo, where: str) -> KeyTest:
+    if key.kind == "exact":
+        invalid_argument(f"{where}: the exact key {key.name} is missing")
+    return KeyTest(0, 0, 0, (1 << key.bitwidth) - 1)
+
+
+def _decode_match(key: FieldInfo, field: p4r.FieldMatch, where: str) -> int | tuple[int, int]:
     full = (1 << key.bitwidth) - 1
-    if field is None:
-        if key.kind == "exact":
-            invalid_argument(f"{where}: the exact key {key.name} is missing")
-        return {"lpm": (0, 0), "ternary": (0, 0), "range": (0, full), "optional": None}[key.kind]
     if field.WhichOneof("field_match_type") != key.kind:
         invalid_argument(f"{where}: key {key.name} is {key.kind}")
     if key.kind in ("exact", "optional"):
@@ -82,19 +99,22 @@ def decode_match(key: FieldInfo, field: p4r.FieldMatch | None, where: str) -> An
     return low, high
 
 
-def encode_match(key: FieldInfo, value: Any, out: p4r.TableEntry | p4r.ValueSetMember) -> None:
-    """Add the value of one key to an answer's `match`; a value that matches everything is left out."""
-    if key.kind == "exact" or (key.kind == "optional" and value is not None):
-        getattr(out.match.add(field_id=key.id), key.kind).value = encode_value(value, key)
-    elif key.kind == "lpm" and value[1]:
-        out.match.add(field_id=key.id).lpm.value = encode_value(value[0], key)
-        out.match[-1].lpm.prefix_len = value[1]
-    elif key.kind == "ternary" and value[1]:
-        out.match.add(field_id=key.id).ternary.value = encode_value(value[0], key)
-        out.match[-1].ternary.mask = encode_value(value[1], key)
-    elif key.kind == "range" and value != (0, (1 << key.bitwidth) - 1):
-        out.match.add(field_id=key.id).range.low = encode_value(value[0], key)
-        out.match[-1].range.high = encode_value(value[1], key)
+def encode_matches(
+    keys: Sequence[FieldInfo], match: Sequence[KeyTest], out: p4r.TableEntry | p4r.ValueSetMember
+) -> None:
+    """Add the tests of keys to an answer's `match`; those that match everything are left out."""
+    for key, test in zip(keys, match, strict=True):
+        if test == KeyTest(0, 0, 0, (1 << key.bitwidth) - 1):
+            continue
+        field = out.match.add(field_id=key.id)
+        if key.kind == "range":
+            field.range.low, field.range.high = encode_value(test.low, key), encode_value(test.high, key)
+            continue
+        getattr(field, key.kind).value = encode_value(test.value, key)
+        if key.kind == "lpm":
+            field.lpm.prefix_len = test.mask.bit_count()
+        elif key.kind == "ternary":
+            field.ternary.mask = encode_value(test.mask, key)
 
 
 # ---- actions
@@ -102,7 +122,7 @@ def encode_match(key: FieldInfo, value: Any, out: p4r.TableEntry | p4r.ValueSetM
 
 def decode_action(
     request: p4r.Action, actions: Directory[ActionInfo], allowed: Collection[int], excluded: Collection[int], where: str
-) -> ActionCall:
+) -> Call:
     """Return the action that a request's Action names, checked.
 
     INVALID_ARGUMENT for an action that is not in `allowed`, PERMISSION_DENIED for one of those that is in `excluded`.

@@ -13,7 +13,7 @@ from p4reduce_switch.p4runtime.idle_timeouts import IdleTimeouts
 from p4reduce_switch.p4runtime.indirect import BoundCounter, BoundMeter, BoundRegister, BoundValueSet
 from p4reduce_switch.p4runtime.pipeline import Objects, Pipeline
 from p4reduce_switch.p4runtime.replication import ReplicationEngine
-from p4reduce_switch.p4runtime.status import Code, RequestError, invalid_argument
+from p4reduce_switch.p4runtime.status import Code, RequestError, invalid_argument, request_error
 from p4reduce_switch.p4runtime.tables import BoundTable
 from p4reduce_switch.program import ProgramError
 
@@ -88,14 +88,17 @@ class Entities:
             kind.write(update.type, request)
         except RequestError as error:
             return error
-        except (ProgramError, ValueError, LookupError) as error:  # a check is missing here
-            return RequestError(Code.INTERNAL, f"{type(error).__name__}: {error}")
+        except (ProgramError, ValueError, LookupError) as error:
+            return request_error(error)
         return None
 
     def read(self, query: p4r.Entity) -> list[p4r.Entity]:
         """Return the entities for one entity of a ReadRequest."""
         kind, request = self._kind_of(query)
-        return list(kind.read(request))
+        try:
+            return list(kind.read(request))
+        except ProgramError as error:
+            raise request_error(error) from error
 
     def _kind_of(self, entity: p4r.Entity) -> tuple[_Kind, Any]:
         """Return the handler for an entity, and the message in it."""

@@ -15,9 +15,9 @@ from p4reduce_runtime.p4.v1 import p4data_pb2 as p4d
 from p4reduce_runtime.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_runtime.p4runtime import bytestrings
 from p4reduce_runtime.p4runtime.schema import CounterInfo, MeterInfo, RegisterInfo, ValueSetInfo
-from p4reduce_switch.p4runtime.encoding import decode_match, encode_match
+from p4reduce_switch.p4runtime.encoding import decode_matches, encode_matches
 from p4reduce_switch.p4runtime.status import Code, RequestError, invalid_argument
-from p4reduce_switch.program import Counter, KeyTest, Meter, MeterConfig, Register, ValueSet
+from p4reduce_switch.program import Counter, Meter, MeterConfig, Register, ValueSet
 
 
 @dataclass(frozen=True)
@@ -140,8 +140,8 @@ class BoundValueSet:
     def write(self, operation: p4r.Update.Type, request: p4r.ValueSetEntry) -> None:
         """Replace all members."""
         check_modify(operation, "value set")
-        members = [self._member_of(member) for member in request.members]
         name, size = self.info.name, self.info.size
+        members = [decode_matches(self.info.keys, member.match, f"value set {name}") for member in request.members]
         if len(set(members)) < len(members):
             raise RequestError(Code.ALREADY_EXISTS, f"a member of value set {name} is given twice")
         if len(members) > size:
@@ -154,40 +154,8 @@ class BoundValueSet:
         out = entity.value_set_entry
         out.value_set_id = self.info.id
         for member in self.value_set.members:
-            added = out.members.add()
-            for key, test in zip(self.info.keys, member, strict=True):
-                match key.kind:
-                    case "lpm":
-                        value: int | tuple[int, int] | None = (test.value, test.mask.bit_count())
-                    case "ternary":
-                        value = (test.value, test.mask)
-                    case "range":
-                        value = (test.low, test.high)
-                    case _:
-                        value = test.value if test.mask else None
-                encode_match(key, value, added)
+            encode_matches(self.info.keys, member, out.members.add())
         return [entity]
-
-    def _member_of(self, request: p4r.ValueSetMember) -> tuple[KeyTest, ...]:
-        given = {field.field_id: field for field in request.match}
-        if len(given) != len(request.match) or set(given) - {key.id for key in self.info.keys}:
-            invalid_argument(f"a member of value set {self.info.name} has a key twice, or one that the set has not")
-        tests = []
-        for key in self.info.keys:
-            value = decode_match(key, given.get(key.id), f"value set {self.info.name}")
-            full = (1 << key.bitwidth) - 1
-            match key.kind:
-                case "exact":
-                    tests.append(KeyTest(full, value, 0, full))
-                case "lpm":
-                    tests.append(KeyTest(full ^ (full >> value[1]), value[0], 0, full))
-                case "ternary":
-                    tests.append(KeyTest(value[1], value[0], 0, full))
-                case "range":
-                    tests.append(KeyTest(0, 0, *value))
-                case _:
-                    tests.append(KeyTest(0, 0, 0, full) if value is None else KeyTest(full, value, 0, full))
-        return tuple(tests)
 
 
 # ---- shared with the direct resources of tables

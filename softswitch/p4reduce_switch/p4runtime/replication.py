@@ -104,10 +104,7 @@ def _decode_replicas(requests: Iterable[p4r.Replica]) -> list[Replica]:
             invalid_argument("a replica has no port")
         if request.backup_replicas:
             raise RequestError(Code.UNIMPLEMENTED, "backup replicas are not supported")
-        try:
-            replicas.append(Replica(quirks.replica_port(request), request.instance))
-        except ValueError as error:
-            invalid_argument(str(error))
+        replicas.append(Replica(quirks.replica_port(request), request.instance))
     if len(set(replicas)) != len(replicas):
         invalid_argument("a replica (port and instance) is given twice")
     return replicas

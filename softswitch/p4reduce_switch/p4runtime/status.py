@@ -10,8 +10,21 @@ from google.rpc import status_pb2
 
 from p4reduce_runtime.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_runtime.p4runtime.status import DETAILS
+from p4reduce_switch import program
 
 Code = grpc.StatusCode
+_CODES: dict[type[Exception], Code] = {
+    program.EntryExistsError: Code.ALREADY_EXISTS,
+    program.EntryMissingError: Code.NOT_FOUND,
+    program.TableFullError: Code.RESOURCE_EXHAUSTED,
+    program.TargetExistsError: Code.ALREADY_EXISTS,
+    program.TargetMissingError: Code.NOT_FOUND,
+    program.TargetInUseError: Code.FAILED_PRECONDITION,
+    program.ProfileFullError: Code.RESOURCE_EXHAUSTED,
+    program.MixedUseError: Code.INVALID_ARGUMENT,
+    ValueError: Code.INVALID_ARGUMENT,
+}
+"""Of the errors with which the program's state refuses a change."""
 
 
 class RequestError(Exception):
@@ -31,6 +44,13 @@ class RequestError(Exception):
 def invalid_argument(message: str) -> NoReturn:
     """Raise a RequestError with INVALID_ARGUMENT."""
     raise RequestError(Code.INVALID_ARGUMENT, message)
+
+
+def request_error(error: Exception) -> RequestError:
+    """Return the error of a request that the program's state has refused; INTERNAL for an unexpected one."""
+    if type(error) in _CODES:
+        return RequestError(_CODES[type(error)], str(error))
+    return RequestError(Code.INTERNAL, f"{type(error).__name__}: {error}")
 
 
 def write_details(results: Sequence[RequestError | None]) -> bytes:

@@ -4,31 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any
 
 from p4reduce_runtime.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_runtime.p4runtime.schema import ActionInfo, Directory, FieldInfo, TableInfo
-from p4reduce_switch.p4runtime.action_profiles import BoundProfile, profile_errors
-from p4reduce_switch.p4runtime.encoding import (
-    ActionCall,
-    check_not_translated,
-    decode_action,
-    decode_match,
-    encode_action,
-    encode_match,
-)
+from p4reduce_switch.p4runtime.action_profiles import BoundProfile, encode_target
+from p4reduce_switch.p4runtime.encoding import decode_action, decode_matches, encode_action, encode_matches
 from p4reduce_switch.p4runtime.idle_timeouts import IdleTimeouts
 from p4reduce_switch.p4runtime.indirect import check_modify, check_no_color_counts, decode_rates, encode_rates
 from p4reduce_switch.p4runtime.status import Code, RequestError, invalid_argument
 from p4reduce_switch.program import (
+    Call,
     Entry,
-    EntryExistsError,
     EntryKey,
     EntryMissingError,
+    Metadata,
     MeterConfig,
     Table,
-    TableFullError,
+    Target,
+    TargetMissingError,
 )
+from p4reduce_switch.program.state.tables import NO_METADATA
 
 INSERT, MODIFY, DELETE = p4r.Update.INSERT, p4r.Update.MODIFY, p4r.Update.DELETE
 
@@ -58,17 +53,11 @@ class BoundTable:
                 f"p4info and program do not belong together: the action profile of table {info.name} differs"
             )
         self._keys = _key_order(info, table)
-        self._metadata: dict[EntryKey | None, tuple[int, bytes]] = {}
-        """(controller_metadata, metadata) of entries that have any; None stands for the default entry."""
+        self._default_metadata = NO_METADATA
         self._actions = actions
         self._idle_timeouts = idle_timeouts
         if table.const and not info.const:
             table.allow_changes(max(info.size, table.max_size))
-        self._key_ids = {key.id for key in info.keys}
-        self._optional_as_ternary = tuple(
-            key.kind == "optional" and stored.kind == "ternary"
-            for key, stored in zip(self._keys, table.keys, strict=True)
-        )
         for action_id in info.action_ids:
             name = actions.by_id[action_id].name
             if name not in table.action_params:
@@ -86,60 +75,38 @@ class BoundTable:
         key = self._key_of(request)
         if self.info.const:
             self._modify_const(operation, request, key)
-        elif operation == INSERT:
-            self._insert(request, key)
-        elif operation == MODIFY:
-            self._modify(request, key)
-        else:
-            self._delete(key)
+        elif operation == DELETE:
+            self.table.delete(*key)
+            self._idle_timeouts.remove(self.info.id, key)
             return
+        else:
+            self._write_entry(operation, request, key)
         self._set_idle_timeout(request.idle_timeout_ns, key)
 
-    def _insert(self, request: p4r.TableEntry, key: EntryKey) -> None:
-        if not self._keys:
+    def _write_entry(self, operation: p4r.Update.Type, request: p4r.TableEntry, key: EntryKey) -> None:
+        if operation == MODIFY:
+            self.table.entry(*key)  # that it is missing is said first
+        elif not self._keys:
             invalid_argument(f"table {self.info.name} has no key, so it takes no entries")
-        if not request.HasField("action"):
+        elif not request.HasField("action"):
             invalid_argument("an insert needs an action")
         rates = self._direct_rates(request)
+        call = self._call_of(request) if request.HasField("action") else None
         try:
-            if self.profile is None:
-                self.table.insert(*key, *self._action_of(request))
+            if operation == INSERT and call is not None:
+                self.table.insert(*key, call, _metadata_of(request))
             else:
-                target = self.profile.target_of(request.action)
-                with profile_errors(missing=Code.INVALID_ARGUMENT):
-                    self.table.insert_reference(*key, target)
-        except EntryExistsError:
-            reason = f"table {self.info.name} already has this entry; use MODIFY"
-            raise RequestError(Code.ALREADY_EXISTS, reason) from None
-        except TableFullError as error:
-            raise RequestError(Code.RESOURCE_EXHAUSTED, str(error)) from error
+                self.table.modify(*key, call, _metadata_of(request))
+        except TargetMissingError as error:  # the entry itself is there
+            invalid_argument(str(error))
         self._write_direct(request, key, rates)
-        self._set_metadata(request, key)
-
-    def _modify(self, request: p4r.TableEntry, key: EntryKey) -> None:
-        self._entry(key)
-        rates = self._direct_rates(request)
-        if request.HasField("action") and self.profile is None:
-            self.table.modify(*key, *self._action_of(request))
-        elif request.HasField("action") and self.profile is not None:
-            target = self.profile.target_of(request.action)
-            with profile_errors(missing=Code.INVALID_ARGUMENT):
-                self.table.modify_reference(*key, target)
-        self._write_direct(request, key, rates)
-        self._set_metadata(request, key)
-
-    def _delete(self, key: EntryKey) -> None:
-        self._entry(key)
-        self.table.delete(*key)
-        self._metadata.pop(key, None)
-        self._idle_timeouts.remove(self.info.id, key)
 
     def _modify_const(self, operation: p4r.Update.Type, request: p4r.TableEntry, key: EntryKey) -> None:
         """Of a const table only the direct counters and meters can be written."""
         if operation != MODIFY or request.HasField("action"):
             raise RequestError(Code.PERMISSION_DENIED, f"the entries of table {self.info.name} are const")
         rates = self._direct_rates(request)
-        self._entry(key)
+        self.table.entry(*key)
         self._write_direct(request, key, rates)
 
     def _modify_default(self, operation: p4r.Update.Type, request: p4r.TableEntry) -> None:
@@ -154,11 +121,11 @@ class BoundTable:
         if self.table.default_is_const or self.info.const_default:
             raise RequestError(Code.PERMISSION_DENIED, f"the default entry of table {self.info.name} is const")
         if request.HasField("action"):
-            self.table.set_default(*self._action_of(request, default=True))
-            self._set_metadata(request, None)
+            self.table.set_default(*self._action_of(request, self.info.entry_only))
+            self._default_metadata = _metadata_of(request)
         else:
             self.table.reset_default()
-            self._metadata.pop(None, None)
+            self._default_metadata = NO_METADATA
 
     def _check_writable(self, request: p4r.TableEntry) -> None:
         """Refuse what a Write cannot set. Clients compare the texts about timeouts, which are PI's."""
@@ -191,19 +158,13 @@ class BoundTable:
         if self.table.has_direct_meter:
             self.table.configure_meter(*key, rates)
 
-    def _set_metadata(self, request: p4r.TableEntry, key: EntryKey | None) -> None:
-        metadata = (request.controller_metadata, request.metadata)
-        if any(metadata):
-            self._metadata[key] = metadata
-        else:
-            self._metadata.pop(key, None)
-
     def _set_idle_timeout(self, timeout_ns: int, key: EntryKey) -> None:
         self._idle_timeouts.remove(self.info.id, key)
         if timeout_ns:
             notification = p4r.TableEntry(idle_timeout_ns=timeout_ns)
-            self._encode_key(self._entry(key), notification)
-            notification.controller_metadata, notification.metadata = self._metadata.get(key, (0, b""))
+            entry = self.table.entry(*key)
+            self._encode_key(entry, notification)
+            notification.controller_metadata, notification.metadata = entry.metadata
             self._idle_timeouts.add(self.table, key, notification)
 
     # ---- TableEntry, read
@@ -242,11 +203,11 @@ class BoundTable:
         entity = p4r.Entity()
         out = entity.table_entry
         self._encode_key(entry, out)
-        if self.profile is not None and entry.target is not None:
-            self.profile.encode_target(entry.target, out.action)
+        if isinstance(entry.call, tuple):
+            self._encode_action(*entry.call, out)
         else:
-            self._encode_action(entry.action, entry.params, out)
-        out.controller_metadata, out.metadata = self._metadata.get(key, (0, b""))
+            encode_target(entry.call, self._actions, out.action)
+        out.controller_metadata, out.metadata = entry.metadata
         if query.HasField("counter_data") and self.table.has_direct_counter:
             out.counter_data.packet_count, out.counter_data.byte_count = entry.packets, entry.bytes
         if query.HasField("meter_config") and self.table.has_direct_meter:
@@ -264,7 +225,7 @@ class BoundTable:
         out.is_default_action = True
         if self.table.default_action is not None:
             self._encode_action(*self.table.default_action, out)
-        out.controller_metadata, out.metadata = self._metadata.get(None, (0, b""))
+        out.controller_metadata, out.metadata = self._default_metadata
         return entity
 
     # ---- DirectCounterEntry and DirectMeterEntry
@@ -303,19 +264,19 @@ class BoundTable:
             yield entity
 
     def _direct_key(self, request: p4r.TableEntry, resource: str) -> EntryKey:
-        """Return the key of the one entry that a request's table entry names; NOT_FOUND when there is none."""
+        """Return the key of the one entry that a request's table entry names; EntryMissingError when there is none."""
         if not self._has_direct(resource):
             invalid_argument(f"table {self.info.name} has no {resource}")
         if request.is_default_action:
             raise RequestError(Code.UNIMPLEMENTED, f"default entries have no {resource} on this switch")
         key = self._key_of(request)
-        self._entry(key)
+        self.table.entry(*key)
         return key
 
     def _direct_entries(self, query: p4r.TableEntry, resource: str) -> Iterable[Entry]:
         """Return the entry that a query's table entry names, or all; none for a wildcard when it has no `resource`."""
         if query.table_id and (query.match or query.is_default_action):
-            return [self._entry(self._direct_key(query, resource))]
+            return [self.table.entry(*self._direct_key(query, resource))]
         if not self._has_direct(resource):
             if query.table_id:
                 invalid_argument(f"table {self.info.name} has no {resource}")
@@ -333,41 +294,30 @@ class BoundTable:
         return self.info.has_idle_timeout and self.table.supports_timeout
 
     def _key_of(self, request: p4r.TableEntry) -> EntryKey:
-        """Return match and priority of a request in the program's form, checked as the spec says ("Match Format")."""
-        given = {field.field_id: field for field in request.match}
-        if len(given) != len(request.match):
-            invalid_argument("a key is given twice")
-        unknown = set(given) - self._key_ids
-        if unknown:
-            invalid_argument(f"table {self.info.name} has no key with id {min(unknown)}")
+        """Return match and priority of a request, checked."""
+        where = f"table {self.info.name}"
+        match = decode_matches(self._keys, request.match, where)
         if request.priority < 0 or self.info.needs_priority != bool(request.priority):
             needs = "needs a priority above 0" if self.info.needs_priority else "takes no priority"
-            invalid_argument(f"table {self.info.name} {needs}")
-        for key in self._keys:
-            check_not_translated(key)
-        where = f"table {self.info.name}"
-        values = (decode_match(key, given.get(key.id), where) for key in self._keys)
-        return self._program_match(values), request.priority
-
-    def _entry(self, key: EntryKey) -> Entry:
-        """Return the program's entry; NOT_FOUND when there is none."""
-        try:
-            return self.table.entry(*key)
-        except EntryMissingError:
-            raise RequestError(Code.NOT_FOUND, f"table {self.info.name} has no such entry") from None
+            invalid_argument(f"{where} {needs}")
+        return match, request.priority
 
     def _encode_key(self, entry: Entry, out: p4r.TableEntry) -> None:
         """Write table id, match and priority into an answer; keys that match everything are left out."""
         out.table_id = self.info.id
         out.priority = entry.priority
-        for key, value in self._p4info_match(entry.match):
-            encode_match(key, value, out)
+        encode_matches(self._keys, entry.match, out)
 
-    def _action_of(self, request: p4r.TableEntry, *, default: bool = False) -> ActionCall:
+    def _call_of(self, request: p4r.TableEntry) -> Call | Target:
+        """Return what a request's entry does, checked."""
+        if self.profile is None:
+            return self._action_of(request, self.info.default_only)
+        return self.profile.target_of(request.action)
+
+    def _action_of(self, request: p4r.TableEntry, excluded: frozenset[int]) -> Call:
         """Return the name and the parameters in order of a request's action, checked ("Action Specification")."""
         if request.action.WhichOneof("type") != "action":
             invalid_argument(f"table {self.info.name} takes a direct action, no action profile")
-        excluded = self.info.entry_only if default else self.info.default_only
         where = f"table {self.info.name}"
         return decode_action(request.action.action, self._actions, self.info.action_ids, excluded, where)
 
@@ -376,17 +326,9 @@ class BoundTable:
         if name in self._actions:
             encode_action(name, params, self._actions, out.action.action)
 
-    def _program_match(self, values: Iterable[Any]) -> tuple[Any, ...]:
-        """Return match values of P4Info's kinds in the program's kinds."""
-        return tuple(
-            value if not ternary else (0, 0) if value is None else (value, (1 << key.bitwidth) - 1)
-            for key, value, ternary in zip(self._keys, values, self._optional_as_ternary, strict=True)
-        )
 
-    def _p4info_match(self, match: Iterable[Any]) -> Iterator[tuple[FieldInfo, Any]]:
-        """Yield each key with its value in P4Info's kind; None for an optional key that matches all."""
-        for key, value, ternary in zip(self._keys, match, self._optional_as_ternary, strict=True):
-            yield key, value if not ternary else value[0] if value[1] else None
+def _metadata_of(request: p4r.TableEntry) -> Metadata:
+    return request.controller_metadata, request.metadata
 
 
 def _check_default(request: p4r.TableEntry) -> None:

@@ -11,19 +11,19 @@ from p4reduce_switch.program.errors import (
     ProgramError,
     TableError,
     TableFullError,
-    TableIsConstError,
     TargetExistsError,
     TargetInUseError,
     TargetMissingError,
     UnsupportedConstructError,
 )
-from p4reduce_switch.program.ir.program import TargetOptions
+from p4reduce_switch.program.ir.program import KeyTest, TargetOptions
 from p4reduce_switch.program.load import DEFAULT_TARGET
 from p4reduce_switch.program.program import Compiled, Config, Program, compile_program
 from p4reduce_switch.program.queues import DEFAULT_QUEUES, MAX_PRIORITIES, EgressQueues, QueueSetting, QueueSettings
 from p4reduce_switch.program.state.profiles import (
     ActionProfile,
     ActionSet,
+    Call,
     Group,
     GroupRef,
     Member,
@@ -33,8 +33,8 @@ from p4reduce_switch.program.state.profiles import (
     WeightedAction,
 )
 from p4reduce_switch.program.state.replication import CloneSession, Replica, Replication
-from p4reduce_switch.program.state.stateful import Counter, KeyTest, Meter, MeterConfig, Register, ValueSet
-from p4reduce_switch.program.state.tables import Entry, EntryKey, Table
+from p4reduce_switch.program.state.stateful import Counter, Meter, MeterConfig, Register, ValueSet
+from p4reduce_switch.program.state.tables import Entry, EntryKey, Metadata, Table
 from p4reduce_switch.program.trace import Event, PacketTrace, TraceHandler
 from p4reduce_switch.program.traffic import DigestHandler
 
@@ -43,6 +43,7 @@ __all__ = [
     "DEFAULT_TARGET",
     "ActionProfile",
     "ActionSet",
+    "Call",
     "CloneSession",
     "Compiled",
     "Counter",
@@ -62,6 +63,7 @@ __all__ = [
     "MAX_PRIORITIES",
     "Member",
     "MemberRef",
+    "Metadata",
     "Meter",
     "MeterConfig",
     "MixedUseError",
@@ -79,7 +81,6 @@ __all__ = [
     "Table",
     "TableError",
     "TableFullError",
-    "TableIsConstError",
     "Target",
     "TargetExistsError",
     "TargetInUseError",

@@ -7,8 +7,7 @@ ProgramError
 ├── TableError
 │   ├── TableFullError         insert() into a table that holds max_size entries
 │   ├── EntryExistsError       insert() of an existing match
-│   ├── EntryMissingError      modify() or delete() of an unknown match
-│   └── TableIsConstError      any change of a table whose entries (or default) are const
+│   └── EntryMissingError      modify() or delete() of an unknown match
 └── ProfileError
     ├── ProfileFullError       more members, or more weight in groups, than an action profile takes
     ├── TargetExistsError      insert of an existing member or group
@@ -51,10 +50,6 @@ class EntryExistsError(TableError):
 
 class EntryMissingError(TableError):
     """There is no entry with this match (and priority)."""
-
-
-class TableIsConstError(TableError):
-    """The program declares these entries, or this default action, const."""
 
 
 class ProfileError(ProgramError):

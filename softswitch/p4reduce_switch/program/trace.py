@@ -159,8 +159,8 @@ class Log:
         if row >= 0:
             stored = self._tables[table.name].by_row[row]
             found |= {"handle": row, "match": _match(table, stored), "priority": stored.priority}
-            if stored.target is not None:
-                found["target"] = str(stored.target)
+            if stored.choices is not None:
+                found["target"] = str(stored.call)
         return found
 
 
@@ -207,15 +207,15 @@ def _hex(value: int, bits: int) -> str:
 def _match(table: Table, stored: Stored) -> dict[str, str]:
     """Return kind and value of each element of an entry's match."""
     found = {}
-    for key, part in zip(table.keys, stored.match, strict=True):
-        if part is None:
+    for key, test in zip(table.keys, stored.match, strict=True):
+        text = _hex(test.value, key.bits)
+        if key.kind == "lpm":
+            text += f"/{test.mask.bit_count()}"
+        elif key.kind == "ternary":
+            text += f" &&& {_hex(test.mask, key.bits)}"
+        elif key.kind == "range":
+            text = f"{_hex(test.low, key.bits)} -> {_hex(test.high, key.bits)}"
+        elif not test.mask:
             text = "any"
-        elif isinstance(part, int):
-            text = _hex(part, key.bits)
-        elif key.kind == "lpm":
-            text = f"{_hex(part[0], key.bits)}/{part[1]}"
-        else:
-            between = " -> " if key.kind == "range" else " &&& "
-            text = between.join(_hex(side, key.bits) for side in part)
         found[_printable(key.name)] = f"{key.kind.value} {text}"
     return found

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from conformance.case import PROGRAMS
 from p4reduce_runtime.records import zeros
 from p4reduce_switch.program import ExecutionError, Program, Replica, batch
+from rigs.entries import insert
 
 Frames = Sequence[tuple[int, bytes]]
 FORWARD, FLOOD = "MainIngress.forward", "MainIngress.flood"
@@ -64,8 +65,8 @@ def frame(number: int, length: int = 30) -> bytes:
 def test_a_batch_sends_the_frames_of_single_calls() -> None:
     loaded, other = program("l2"), program("l2")
     for each in (loaded, other):
-        each.tables["MainIngress.mac"].insert((3,), 0, FORWARD, (4,))
-        each.tables["MainIngress.mac"].insert((5,), 0, FLOOD, ())
+        insert(each.tables["MainIngress.mac"], (3,), FORWARD, (4,))
+        insert(each.tables["MainIngress.mac"], (5,), FLOOD, ())
         each.tables["MainIngress.learned"].set_default("MainIngress.known", ())
         for group in range(8):
             each.replication.multicast_groups[group] = [Replica(2, 1), Replica(7, 2)]

@@ -13,6 +13,7 @@ from p4reduce_switch.program import (
     Program,
     UnsupportedConstructError,
 )
+from rigs.entries import insert
 
 Config = dict[str, Any]
 
@@ -164,7 +165,7 @@ def go(value: int | None, state: int | None) -> Config:
 
 def forwards(program: Program) -> bool:
     """True when the frame's Ethernet header was parsed: then the table is applied to its address."""
-    program.tables["MainIngress.mac"].insert((0xAABBCCDDEEFF,), 0, "MainIngress.forward", (3,))
+    insert(program.tables["MainIngress.mac"], (0xAABBCCDDEEFF,), "MainIngress.forward", (3,))
     return program.process(1, bytes.fromhex("aabbccddeeff") + bytes(8)) != []
 
 

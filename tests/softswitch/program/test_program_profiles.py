@@ -20,11 +20,12 @@ from p4reduce_switch.program import (
     UnsupportedConstructError,
     WeightedAction,
 )
+from rigs.entries import match_of
 
 I = "MainIngress."  # noqa: E741
 MEMBERS = I + "members"
 SEND, MARK = I + "send", I + "mark"
-ANY = ((0, 0),)
+ANY = (0, 0)
 FRAME = bytes(4)
 
 
@@ -46,7 +47,7 @@ def ports(program: Program, count: int = 40) -> set[int]:
 def test_an_empty_group_runs_no_action(selector: Program) -> None:
     profile, table = selector.action_profiles[MEMBERS], selector.tables[I + "t"]
     profile.insert_group(Group(1, ()))
-    table.insert_reference(ANY, 0, GroupRef(1))
+    table.insert(match_of(table, ANY), 0, GroupRef(1))
     assert selector.process(1, FRAME) == [(0, FRAME)], "as without an entry"
     assert next(table.entries()).packets == 1, "but it was a hit"
     profile.modify_group(Group(1, (Share(1, 1, 8),)))
@@ -70,7 +71,7 @@ def test_an_empty_group_counts_as_a_hit() -> None:
         (profile,) = program.action_profiles.values()
         profile.insert_group(Group(1, ()))
         first = next(table for table in program.tables.values() if table.profile is not None)
-        first.insert_reference((1,), 0, GroupRef(1))
+        first.insert(match_of(first, 1), 0, GroupRef(1))
         assert [frame for _, frame in program.process(1, bytes((1, 0, 0)))] == [follows]
 
 
@@ -80,8 +81,6 @@ def test_a_full_profile(load: Callable[[str], Program]) -> None:
         profile.insert_member(id, SEND, (id,))
     with pytest.raises(ProfileFullError, match="holds 4 members"):
         profile.insert_member(5, SEND, (5,))
-    with pytest.raises(ValueError, match="has no selector"):
-        profile.insert_group(Group(1, ()))
 
 
 def test_a_full_selector(selector: Program) -> None:
@@ -96,10 +95,10 @@ def test_a_full_selector(selector: Program) -> None:
     profile.delete_group(1)
     for id in (1, 2, 3):
         profile.delete_member(id)
-    table.insert_reference(ANY, 0, ActionSet((WeightedAction(SEND, (1,), 100),)))
+    table.insert(match_of(table, ANY), 0, ActionSet((WeightedAction(SEND, (1,), 100),)))
     with pytest.raises(ProfileFullError):
-        table.insert_reference(((0x10, 4),), 0, ActionSet((WeightedAction(SEND, (1,), 29),)))
-    table.modify_reference(ANY, 0, ActionSet((WeightedAction(SEND, (2,), 128),)))
+        table.insert(match_of(table, (0x10, 4)), 0, ActionSet((WeightedAction(SEND, (1,), 29),)))
+    table.modify(match_of(table, ANY), 0, ActionSet((WeightedAction(SEND, (2,), 128),)))
     assert ports(selector) == {2}
 
 

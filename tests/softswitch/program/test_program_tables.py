@@ -11,6 +11,7 @@ import pytest
 
 from conformance.case import PROGRAMS
 from p4reduce_switch.program import EntryExistsError, EntryMissingError, Program, Table, TableFullError
+from rigs.entries import insert, match_of
 
 MISS = 0
 """What the frame has after a miss."""
@@ -66,41 +67,18 @@ class TableProgram:
         return frame[-1]
 
 
-RANKED = [("ternary", 8), ("optional", 8), ("range", 8)]
-REFUSED: dict[str, tuple[list[tuple[str, int]], Any, int, str, tuple[int, ...], type[Exception], str]] = {
-    "no such action": ([("exact", 48)], (2,), 0, "nothing", (), KeyError, "has no action"),
-    "a wide parameter": ([("exact", 48)], (2,), 0, "mark", (256,), ValueError, "does not fit 8 bits"),
-    "no parameter": ([("exact", 48)], (2,), 0, "mark", (), ValueError, "takes 1 parameters"),
-    "a wide key": ([("exact", 48)], (1 << 48,), 0, "mark", (1,), ValueError, "does not fit 48 bits"),
-    "a priority": ([("exact", 48)], (2,), 1, "mark", (1,), ValueError, "takes no priority"),
-    "a long prefix": ([("lpm", 32)], ((0, 33),), 0, "mark", (1,), ValueError, "prefix length 33"),
-    "no priority": (RANKED, ((0, 0), None, (0, 255)), 0, "mark", (1,), ValueError, "needs a priority"),
-    "an empty range": (RANKED, ((0, 0), None, (5, 4)), 1, "mark", (1,), ValueError, "empty range"),
-    "no mask": (RANKED, (5, None, (0, 255)), 1, "mark", (1,), ValueError, "not a ternary match"),
-}
-
-
-@pytest.mark.parametrize("what", REFUSED)
-def test_an_entry_that_the_table_cannot_hold_is_refused(what: str) -> None:
-    keys, match, priority, action, params, error, message = REFUSED[what]
-    table = TableProgram(keys).table
-    with pytest.raises(error, match=message):
-        table.insert(match, priority, action, params)
-    assert list(table.entries()) == []
-
-
 def test_writes_are_refused_that_do_not_go_with_the_entries() -> None:
     table = TableProgram([("lpm", 32)], max_size=2).table
-    table.insert(((0x0A000000, 8),), 0, "mark", (1,))
+    insert(table, ((0x0A000000, 8),), "mark", (1,))
     with pytest.raises(EntryExistsError, match="already"):  # bits beyond the prefix do not make another entry
-        table.insert(((0x0AFFFFFF, 8),), 0, "mark", (2,))
+        insert(table, ((0x0AFFFFFF, 8),), "mark", (2,))
     with pytest.raises(EntryMissingError):
-        table.modify(((0, 8),), 0, "mark", (2,))
+        table.modify(match_of(table, (0, 8)), 0, ("mark", (2,)))
     with pytest.raises(EntryMissingError):
-        table.delete(((0, 8),), 0)
-    table.insert(((0, 8),), 0, "mark", (2,))
+        table.delete(match_of(table, (0, 8)), 0)
+    insert(table, ((0, 8),), "mark", (2,))
     with pytest.raises(TableFullError, match="2 entries"):
-        table.insert(((0, 9),), 0, "mark", (3,))
+        insert(table, ((0, 9),), "mark", (3,))
 
 
 KEYS = {
@@ -173,14 +151,15 @@ def test_lookups_find_what_a_search_of_all_entries_finds(name: str) -> None:
             match = tuple(random_part(source, kind, bits) for kind, bits in keys)
             priority = source.randint(1, 4) if ranked else 0
         mark, known = source.randrange(256), (match, priority) in held
+        tests = match_of(made.table, *match)
         if known and source.random() < 0.5:
-            made.table.delete(match, priority)
+            made.table.delete(tests, priority)
             del held[match, priority]
         elif known:
-            made.table.modify(match, priority, "mark", (mark,))
+            made.table.modify(tests, priority, ("mark", (mark,)))
             held[match, priority] = mark
         elif len(held) < 64:
-            made.table.insert(match, priority, "mark", (mark,))
+            made.table.insert(tests, priority, ("mark", (mark,)))
             held[match, priority] = mark
         key = [random_value(source, bits) for _, bits in keys]
         found = [
@@ -190,8 +169,8 @@ def test_lookups_find_what_a_search_of_all_entries_finds(name: str) -> None:
         ]
         expected = max(found, key=lambda entry: entry[0])[1] if found else MISS  # of equal ranks the first
         assert made.look(*key) == expected
-    assert [(entry.match, entry.priority, entry.params[0]) for entry in made.table.entries()] == [
-        (*identity, mark) for identity, mark in held.items()
+    assert [(entry.match, entry.priority, entry.call) for entry in made.table.entries()] == [
+        (match_of(made.table, *match), priority, ("mark", (mark,))) for (match, priority), mark in held.items()
     ]
 
 
@@ -204,9 +183,9 @@ def test_very_many_entries(kind: str) -> None:
         return (index * 7919,) if kind == "exact" else ((index << 16, 16),)
 
     for index in range(2000):
-        made.table.insert(match(index), 0, "mark", (index % 255 + 1,))
+        insert(made.table, match(index), "mark", (index % 255 + 1,))
     for index in range(0, 2000, 2):
-        made.table.delete(match(index), 0)
+        made.table.delete(match_of(made.table, *match(index)), 0)
     for index in range(0, 2000, 37):
         value = index * 7919 if kind == "exact" else index << 16 | 5
         assert made.look(value) == (index % 255 + 1 if index % 2 else MISS)

@@ -22,6 +22,7 @@ from p4reduce_switch.program.state.replication import Replica
 from p4reduce_switch.program.steps import Step
 from p4reduce_switch.trace.bmv2 import log_lines, messages
 from p4reduce_switch.trace.formats import FORMATS
+from rigs.entries import insert
 from rigs.pipeline import EPOCH
 from rigs.tree_group import tree_job
 
@@ -65,7 +66,7 @@ def test_a_trace_tells_why_a_packet_was_dropped() -> None:
 
 def test_a_trace_tells_key_entry_action_and_what_left() -> None:
     program = traceable(EXAMPLE)
-    program.tables["MainIngress.routes"].insert(((0x0A000200, 24),), 0, "MainIngress.forward", (0x0201, 0x0210, 2))
+    insert(program.tables["MainIngress.routes"], ((0x0A000200, 24),), "MainIngress.forward", (0x0201, 0x0210, 2))
     found: list[PacketTrace] = []
     ((port, frame),) = program.process(1, RIGHT, found.append)
     assert steps(found[0], Step.TABLE) == [

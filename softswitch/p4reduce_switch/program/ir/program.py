@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import StrEnum
 from functools import cached_property
+from typing import Any, NamedTuple
 
 from msgspec import Struct
 
@@ -89,15 +90,36 @@ class Key(Node, frozen=True):
     value: Data
 
 
-Match = tuple[int | tuple[int, int] | None, ...]
-"""One element for each key: exact -> int; lpm -> (value, prefix length); ternary -> (value, mask);
-range -> (low, high); optional -> int or None."""
+class KeyTest(NamedTuple):
+    """The test of one key: `key & mask == value`, and key in low..high."""
+
+    mask: int
+    value: int
+    low: int
+    high: int
+
+    @classmethod
+    def of(cls, kind: str, bits: int, given: Any) -> KeyTest:
+        """Return the test of a key of a match kind; bits outside the mask are cleared.
+
+        `given`: exact -> int; lpm -> (value, prefix length); ternary -> (value, mask); range -> (low, high);
+        optional -> int or None.
+        """
+        full = (1 << bits) - 1
+        if kind == "range":
+            return cls(0, 0, *given)
+        if kind == "lpm":
+            given = given[0], full ^ (full >> given[1])
+        elif kind != "ternary":
+            given = (0, 0) if given is None else (given, full)
+        value, mask = given
+        return cls(mask, value & mask, 0, full)
 
 
 class ConstEntry(Node, frozen=True):
     """An entry that the program declares; the larger priority wins."""
 
-    match: Match
+    match: tuple[KeyTest, ...]
     priority: int
     action: Action
     arguments: tuple[int, ...]

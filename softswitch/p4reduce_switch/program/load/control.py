@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from p4reduce_switch.program.errors import UnsupportedConstructError
 from p4reduce_switch.program.ir import build
@@ -21,6 +22,7 @@ from p4reduce_switch.program.ir.program import (
     Control,
     ControlNode,
     Key,
+    KeyTest,
     MatchKind,
     Table,
 )
@@ -197,26 +199,28 @@ class _Nodes:
         return tuple(found)
 
 
-def _const_match(part: Place, key: Key) -> int | tuple[int, int] | None:
-    """Return one element of a const entry's match."""
+def _const_match(part: Place, key: Key) -> KeyTest:
+    """Return the test of one key of a const entry."""
     kind = part["match_type"].text()
     if kind == "valid" and key.kind is MatchKind.EXACT:
         value = part["key"].value
-        return int(value) if type(value) is bool else part["key"].integer(0, 1)
+        return KeyTest.of(kind, 1, int(value) if type(value) is bool else part["key"].integer(0, 1))
     if kind not in tuple(MatchKind):
         raise UnsupportedConstructError(f"const entry with match kind {part['match_type'].name()}")
     if kind != key.kind:
         part.fail(f"a match of kind {kind} for a key of kind {key.kind.value}")
+    given: Any
     match key.kind:
         case MatchKind.EXACT:
-            return part["key"].natural(key.bits)
+            given = part["key"].natural(key.bits)
         case MatchKind.LPM:
-            return part["key"].natural(key.bits), part["prefix_length"].integer(0, key.bits)
+            given = part["key"].natural(key.bits), part["prefix_length"].integer(0, key.bits)
         case MatchKind.RANGE:
-            low, high = part["start"].natural(key.bits), part["end"].natural(key.bits)
+            given = low, high = part["start"].natural(key.bits), part["end"].natural(key.bits)
             if low > high:
                 part.fail("an empty range")
-            return low, high
         case MatchKind.TERNARY:
-            return part["key"].natural(key.bits), part["mask"].natural(key.bits)
-    return part["key"].natural(key.bits) if part["mask"].natural(key.bits) else None
+            given = part["key"].natural(key.bits), part["mask"].natural(key.bits)
+        case _:
+            given = part["key"].natural(key.bits) if part["mask"].natural(key.bits) else None
+    return KeyTest.of(kind, key.bits, given)

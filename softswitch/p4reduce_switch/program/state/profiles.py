@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -137,7 +137,6 @@ class ActionProfile:
         self.has_selector = has_selector
         self.counts_members = False
         """Whether `max_size` and sizes of groups count members; weights otherwise."""
-        self.action_params: dict[str, Sequence[tuple[str, int]]] = {}
         self._tables: list[Listener] = []
         self._members: dict[int, _Member] = {}
         self._groups: dict[int, _Group] = {}
@@ -147,10 +146,9 @@ class ActionProfile:
         self._free: list[int] = []
         self._top = 0
 
-    def attach(self, table: Listener, action_params: Mapping[str, Sequence[tuple[str, int]]]) -> None:
-        """Add a table that refers to this profile, and its actions."""
+    def attach(self, table: Listener) -> None:
+        """Add a table that refers to this profile."""
         self._tables.append(table)
-        self.action_params.update(action_params)
 
     # ---- members
 
@@ -163,9 +161,8 @@ class ActionProfile:
         return self._member(id).shown
 
     def insert_member(self, id: int, action: str, params: tuple[int, ...]) -> None:
-        """Add a member. KeyError for an unknown action, ValueError for a malformed argument or id, ProfileErrors."""
+        """Add a member. ValueError for an invalid id, ProfileErrors."""
         self._check_id(id)
-        self._check_call(action, params)
         self._check_manual()
         if id in self._members:
             raise TargetExistsError(f"action profile {self.name} already has a member {id}")
@@ -175,7 +172,6 @@ class ActionProfile:
 
     def modify_member(self, id: int, action: str, params: tuple[int, ...]) -> None:
         """Change the action of a member, in all its uses."""
-        self._check_call(action, params)
         member = self._member(id)
         member.shown = Member(id, action, params)
         member.alone.calls[:] = [(action, params)]
@@ -205,7 +201,7 @@ class ActionProfile:
         return self._group(id).shown
 
     def insert_group(self, group: Group) -> None:
-        """Add a group of existing members. ValueError for invalid weights, ids and sizes."""
+        """Add a group of existing members. ValueError for invalid ids and sizes."""
         self._check_id(group.id)
         self._check_manual()
         if group.id in self._groups:
@@ -278,12 +274,8 @@ class ActionProfile:
     # ---- action sets
 
     def _new_set(self, actions: ActionSet, instead_of: Choices | None) -> Choices:
-        if not self.has_selector:
-            raise ValueError(f"action profile {self.name} has no selector, so it takes no action sets")
         if self._members or self._groups:
             raise MixedUseError(f"action selector {self.name} has members or groups, so its tables take no action sets")
-        for weighted in actions.actions:
-            self._check_call(weighted.action, weighted.params)
         before = self._sets.get(instead_of) if instead_of is not None else None
         self._check_weights(actions.actions, 0, () if before is None else before.actions)
         choices = Choices()
@@ -381,8 +373,6 @@ class ActionProfile:
             )
 
     def _check_group(self, group: Group, before: Sequence[Share]) -> None:
-        if not self.has_selector:
-            raise ValueError(f"action profile {self.name} has no selector, so it has no groups")
         for share in group.shares:
             self._member(share.member)
         twice = [id for id, count in Counter(share.member for share in group.shares).items() if count > 1]
@@ -394,8 +384,6 @@ class ActionProfile:
         """Check the members of a group against its size and the profile's; `before` are its former members."""
         if max_size < 0:
             raise ValueError(f"the size of a group is not {max_size}")
-        if any(weighted.weight < 1 for weighted in now):
-            raise ValueError("the weight of a member is at least 1")
         if sum(weighted.weight for weighted in now) > MAX_CHOICES:
             raise ProfileFullError(f"the weights of a group sum up to more than {MAX_CHOICES}")
         total = self._size_of(now)
@@ -408,23 +396,6 @@ class ActionProfile:
 
     def _size_of(self, weighted: Sequence[Weighted]) -> int:
         return len(weighted) if self.counts_members else sum(part.weight for part in weighted)
-
-    def _check_call(self, action: str, params: tuple[int, ...]) -> None:
-        check_call(f"action profile {self.name}", self.action_params, action, params)
-
-
-def check_call(
-    where: str, action_params: Mapping[str, Sequence[tuple[str, int]]], action: str, params: tuple[int, ...]
-) -> None:
-    """Raise KeyError for an unknown action of a table or profile, ValueError for arguments that do not fit it."""
-    if action not in action_params:
-        raise KeyError(f"{where} has no action {action}; it has {', '.join(action_params)}")
-    widths = action_params[action]
-    if len(params) != len(widths):
-        raise ValueError(f"action {action} takes {len(widths)} parameters, not {len(params)}")
-    for value, (name, width) in zip(params, widths, strict=True):
-        if not 0 <= value < 1 << width:
-            raise ValueError(f"action {action}: {name} = {value} does not fit {width} bits")
 
 
 def _member_of(share: Share) -> int:

@@ -1,4 +1,4 @@
-"""A table's entries as rows of words, which compiled lookups read, with their indexes and canonical match tuples.
+"""A table's entries as rows of words, which compiled lookups read, with their indexes.
 
 The row of an entry does not change. Lookups of an exact table use a hash table with open addressing, those of others
 scan the rows in order of precedence; an insert or a delete changes one place of either.
@@ -7,12 +7,10 @@ scan the rows in order of precedence; an insert or a delete changes one place of
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from p4reduce_switch.program.errors import ProgramError
 from p4reduce_switch.program.ir import program as ir
 from p4reduce_switch.program.memory import (
     WORD,
@@ -26,65 +24,8 @@ from p4reduce_switch.program.memory import (
 )
 from p4reduce_switch.program.state.profiles import Call, Choices
 
-Match = tuple[Any, ...]
-
-
-def mask_of(kind: str, width: int, part: Any) -> tuple[int, int]:
-    """Return (value, mask) of one element of a match tuple; (0, 0) for ranges, which are compared separately."""
-    full = (1 << width) - 1
-    match kind:
-        case "exact":
-            return part, full
-        case "lpm":
-            value, length = part
-            return value, full ^ (full >> length)
-        case "ternary":
-            value, mask = part
-            return value, mask
-        case "optional":
-            return (0, 0) if part is None else (part, full)
-    return 0, 0
-
-
-def canonical(kind: str, width: int, part: Any, name: str) -> Any:
-    """Return one element of a match tuple with the bits outside its mask cleared; ValueError if malformed."""
-    full = (1 << width) - 1
-    try:
-        match kind:
-            case "exact":
-                _fit(part, full, name)
-                return part
-            case "lpm":
-                value, length = part
-                _fit(value, full, name)
-                if not 0 <= length <= width:
-                    raise ValueError(f"{name}: prefix length {length} is outside 0..{width}")
-                return value & (full ^ (full >> length)), length
-            case "ternary":
-                value, mask = part
-                _fit(value, full, name)
-                _fit(mask, full, name)
-                return value & mask, mask
-            case "range":
-                low, high = part
-                _fit(low, full, name)
-                _fit(high, full, name)
-                if low > high:
-                    raise ValueError(f"{name}: empty range {low}..{high}")
-                return low, high
-            case "optional":
-                if part is not None:
-                    _fit(part, full, name)
-                return part
-    except TypeError:
-        raise ValueError(f"{name}: {part!r} is not a {kind} match") from None
-    raise ProgramError(f"unknown match kind {kind}")
-
-
-def _fit(value: int, full: int, name: str) -> None:
-    if not 0 <= value <= full:
-        raise ValueError(f"{name}: {value} does not fit {full.bit_length()} bits")
-
+Match = tuple[ir.KeyTest, ...]
+"""A test for each key, in the table's order."""
 
 FEWEST_ROWS = 16
 MULTIPLIER = 0x9E3779B97F4A7C15
@@ -189,8 +130,8 @@ class TableRows:
 
     def __init__(self, declared: ir.Table, words: Words) -> None:
         """`words` are the table's words in the program's state (`memory.TableWord`)."""
-        self._keys = [(key.kind, key.bits) for key in declared.keys]
-        self._needs_priority = any(kind in ir.RANKED for kind, _ in self._keys)
+        self._kinds = [key.kind for key in declared.keys]
+        self._needs_priority = any(kind in ir.RANKED for kind in self._kinds)
         self._actions = {action.name: (number, action) for number, action in enumerate(declared.actions)}
         self._table, self._layout = words, RowLayout(declared)
         self._rows: Words = np.zeros((FEWEST_ROWS, self._layout.words), np.int64)
@@ -274,16 +215,11 @@ class TableRows:
         return row
 
     def _match_words(self, match: Match) -> list[int]:
-        if self._layout.exact:
-            return self._key_words(match)
-        pairs = [mask_of(kind, width, part) for (kind, width), part in zip(self._keys, match, strict=True)]
-        parts = [self._key_words(tuple(pair[0] for pair in pairs)), self._key_words(tuple(pair[1] for pair in pairs))]
-        if self._layout.ranges:
-            ranges = [part if kind == "range" else (0, 0) for (kind, _), part in zip(self._keys, match, strict=True)]
-            parts += [self._key_words(tuple(pair[side] for pair in ranges)) for side in (0, 1)]
-        return [word for part in parts for word in part]
+        masks, values, lows, highs = zip(*match, strict=True)
+        parts = (values, masks, lows, highs)[: self._layout.parts]
+        return [word for part in parts for word in self._key_words(part)]
 
-    def _key_words(self, values: tuple[int, ...]) -> list[int]:
+    def _key_words(self, values: Sequence[int]) -> list[int]:
         return [
             value >> 64 * word & WORD
             for value, words in zip(values, self._layout.key_words, strict=True)
@@ -294,7 +230,7 @@ class TableRows:
         """Return the rank in a scan, lowest first: the largest priority, or the longest prefix."""
         if self._needs_priority:
             return -priority
-        return -sum(int(part[1]) for (kind, _), part in zip(self._keys, match, strict=True) if kind == "lpm")
+        return -sum(test.mask.bit_count() for kind, test in zip(self._kinds, match, strict=True) if kind == "lpm")
 
     def _publish(self) -> None:
         """Write addresses and count to the words that compiled code reads."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal
 
 import numpy as np
 
+from p4reduce_switch.program.ir.program import KeyTest
 from p4reduce_switch.program.layout import kind_of
 from p4reduce_switch.program.memory import WORD, ValueSetWord, Words, address, words_of
 
@@ -107,8 +108,6 @@ class Bucket:
 
     def configure(self, config: MeterConfig | None, now_us: int) -> None:
         """Start with full buckets; None marks everything green."""
-        if config is not None and config.pir < config.cir:
-            raise ValueError(f"peak rate {config.pir} is below the committed rate {config.cir}")
         self.config = config
         self.started_us = now_us
         self.committed_given = self.peak_given = 0
@@ -166,15 +165,6 @@ class Meter(_Array):
         return bucket.execute(1 if self.unit == "packets" else length, self.clock())
 
 
-class KeyTest(NamedTuple):
-    """The test of one key by a member of a value set: `key & mask == value`, and key in low..high."""
-
-    mask: int
-    value: int
-    low: int
-    high: int
-
-
 class ValueSet:
     """A value set whose members have keys of these widths in bits, without members at first.
 
@@ -189,13 +179,7 @@ class ValueSet:
         self._memory: Words = np.zeros(1, np.int64)
 
     def set_members(self, members: Sequence[tuple[KeyTest, ...]]) -> None:
-        """Set all members at once. ValueError for a member that does not fit the keys."""
-        for member in members:
-            if len(member) != len(self.widths):
-                raise ValueError(f"a member of value set {self.name} has {len(self.widths)} keys, not {len(member)}")
-            for test, width in zip(member, self.widths, strict=True):
-                if min(test) < 0 or max(test) >> width:
-                    raise ValueError(f"value set {self.name}: {test} does not fit {width} bits")
+        """Set all members at once; each has a test for each key."""
         self.members = tuple(members)
         limbs = [
             part >> 64 * word & WORD
