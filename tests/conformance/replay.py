@@ -13,7 +13,7 @@ from p4reduce_controller.p4runtime.client import Client
 from p4reduce_controller.p4runtime.entries import TableEntry
 from p4reduce_runtime.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_runtime.p4runtime.errors import WriteError
-from p4reduce_runtime.p4runtime.schema import CounterInfo
+from p4reduce_runtime.p4runtime.schema import CounterInfo, counter_info
 from rigs.entity_text import entity
 from rigs.limits import LIMIT_S
 
@@ -86,11 +86,9 @@ class Controller:
         for info in self.client.schema.counters:
             cells = {str(c.index): (c.packets, c.bytes) for c in self.client.read_counter(info.name)}
             found[info.name] = _declared(info, cells)
-        for table in self.client.schema.tables:
-            if table.direct_counter:
-                cells = self._direct_counts(table.id)
-                direct = self.client.schema.direct_counters[table.direct_counter]
-                found[direct.name] = _declared(direct, cells)
+        for direct in self.client.schema.p4info.direct_counters:
+            cells = self._direct_counts(direct.direct_table_id)
+            found[direct.preamble.name] = _declared(counter_info(direct), cells)
         return {name: cells for name, cells in found.items() if cells}
 
     def _direct_counts(self, table_id: int) -> dict[str, tuple[int, int]]:

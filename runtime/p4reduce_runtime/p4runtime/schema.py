@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from google.protobuf import text_format
 
@@ -48,22 +48,25 @@ class FieldInfo:
 
 
 @dataclass(frozen=True)
-class ActionInfo:
-    """An action and its parameters in order."""
+class ObjectInfo:
+    """An object of a program."""
 
     id: int
     name: str
     alias: str
+
+
+@dataclass(frozen=True)
+class ActionInfo(ObjectInfo):
+    """An action and its parameters in order."""
+
     params: tuple[FieldInfo, ...]
 
 
 @dataclass(frozen=True)
-class TableInfo:
+class TableInfo(ObjectInfo):
     """A table. `default_only` actions cannot be used in entries, `entry_only` ones not as default."""
 
-    id: int
-    name: str
-    alias: str
     keys: tuple[FieldInfo, ...]
     action_ids: tuple[int, ...]
     default_only: frozenset[int]
@@ -71,12 +74,9 @@ class TableInfo:
     const_default: bool
     size: int
     const: bool
-    direct_counter: str | None
-    direct_meter: str | None = None
-    has_initial_entries: bool = False
-    profile_id: int = 0
+    profile_id: int
     """The action profile that its entries refer to; 0 when they have actions of their own."""
-    has_idle_timeout: bool = False
+    has_idle_timeout: bool
 
     @property
     def needs_priority(self) -> bool:
@@ -85,98 +85,63 @@ class TableInfo:
 
 
 @dataclass(frozen=True)
-class CounterInfo:
-    """An indirect counter (`table_id` 0) or a direct one. It counts packets, bytes or both."""
+class CounterInfo(ObjectInfo):
+    """An indirect counter. It counts packets, bytes or both."""
 
-    id: int
-    name: str
-    alias: str
-    size: int
-    table_id: int
     packets: bool
     bytes: bool
 
 
 @dataclass(frozen=True)
-class MeterInfo:
-    """An indirect meter (`table_id` 0) or a direct one. It has two rates; `unit` is "packets" or "bytes"."""
+class MeterInfo(ObjectInfo):
+    """An indirect meter. It has two rates; `unit` is "packets" or "bytes"."""
 
-    id: int
-    name: str
-    alias: str
     size: int
-    table_id: int
     unit: str
 
 
 @dataclass(frozen=True)
-class DigestInfo:
+class DigestInfo(ObjectInfo):
     """A digest; `fields` are the members of its struct or tuple, in order, or the one value it is (`kind` "")."""
 
-    id: int
-    name: str
-    alias: str
     fields: tuple[FieldInfo, ...]
     kind: str
 
 
 @dataclass(frozen=True)
-class ActionProfileInfo:
+class ActionProfileInfo(ObjectInfo):
     """An action profile, or with `has_selector` an action selector.
 
-    `size` is the number of members of a profile. Of a selector it limits all groups together and `max_group_size`
-    each one (0: no limit): the sum of their weights, or with `counts_members` the number of their members, none of
-    which has a weight above `max_member_weight` (0: no limit).
+    `max_group_size` of a selector limits each group (0: no limit): the sum of their weights, or with `counts_members`
+    the number of their members, none of which has a weight above `max_member_weight` (0: no limit).
     """
 
-    id: int
-    name: str
-    alias: str
-    table_ids: tuple[int, ...]
     has_selector: bool
-    size: int
     max_group_size: int
     counts_members: bool
     max_member_weight: int
 
 
 @dataclass(frozen=True)
-class RegisterInfo:
+class RegisterInfo(ObjectInfo):
     """A register array. `kind` says what a cell is in P4Data: "bit", "int" (two's complement), "bool", or "enum".
 
     An "enum" is one with an underlying type. `kind` "" stands for types that P4Runtime has no single number for.
     """
 
-    id: int
-    name: str
-    alias: str
-    size: int
     kind: str
     bitwidth: int
 
 
 @dataclass(frozen=True)
-class ValueSetInfo:
+class ValueSetInfo(ObjectInfo):
     """A parser value set: members have one value for each of its keys, in order."""
 
-    id: int
-    name: str
-    alias: str
     keys: tuple[FieldInfo, ...]
     size: int
 
 
-Info = TypeVar(
-    "Info",
-    ActionInfo,
-    TableInfo,
-    CounterInfo,
-    MeterInfo,
-    DigestInfo,
-    ActionProfileInfo,
-    RegisterInfo,
-    ValueSetInfo,
-)
+Info = TypeVar("Info", bound=ObjectInfo)
 
 
 class Directory(Generic[Info]):
@@ -216,9 +181,7 @@ class Schema:
     tables: Directory[TableInfo]
     actions: Directory[ActionInfo]
     counters: Directory[CounterInfo]
-    direct_counters: Directory[CounterInfo]
     meters: Directory[MeterInfo]
-    direct_meters: Directory[MeterInfo]
     digests: Directory[DigestInfo]
     action_profiles: Directory[ActionProfileInfo]
     registers: Directory[RegisterInfo]
@@ -238,20 +201,14 @@ class Schema:
                 p4info = parse_p4info(p4info)
             except ValueError as error:
                 raise SchemaError(str(error)) from error
-        counter_names = {counter.preamble.id: counter.preamble.name for counter in p4info.direct_counters}
-        meter_names = {meter.preamble.id: meter.preamble.name for meter in p4info.direct_meters}
+        for direct in p4info.direct_meters:
+            _unit_of(direct)
         headers = {header.preamble.name: header for header in p4info.controller_packet_metadata}
         schema = cls(
-            tables=Directory("table", [_table(table, counter_names, meter_names) for table in p4info.tables]),
+            tables=Directory("table", [_table(table) for table in p4info.tables]),
             actions=Directory("action", [_action(action) for action in p4info.actions]),
-            counters=Directory("counter", [_counter(c, c.size, 0) for c in p4info.counters]),
-            direct_counters=Directory(
-                "direct counter", [_counter(c, 0, c.direct_table_id) for c in p4info.direct_counters]
-            ),
-            meters=Directory("meter", [_meter(meter, meter.size, 0) for meter in p4info.meters]),
-            direct_meters=Directory(
-                "direct meter", [_meter(meter, 0, meter.direct_table_id) for meter in p4info.direct_meters]
-            ),
+            counters=Directory("counter", map(counter_info, p4info.counters)),
+            meters=Directory("meter", [MeterInfo(*_of(m), m.size, _unit_of(m)) for m in p4info.meters]),
             digests=Directory("digest", [_digest(digest, p4info.type_info) for digest in p4info.digests]),
             action_profiles=Directory("action profile", [_profile(profile) for profile in p4info.action_profiles]),
             registers=Directory("register", [_register(register, p4info.type_info) for register in p4info.registers]),
@@ -300,25 +257,22 @@ def _sized(fields: tuple[FieldInfo, ...]) -> tuple[FieldInfo, ...]:
     return fields
 
 
-def _table(table: p4i.Table, counter_names: Mapping[int, str], meter_names: Mapping[int, str]) -> TableInfo:
-    keys = _keys(table.match_fields, f"table {table.preamble.name}")
+def _of(declared: Any) -> tuple[int, str, str]:
+    """Id, name and alias of an object of P4Info."""
+    return declared.preamble.id, declared.preamble.name, declared.preamble.alias
+
+
+def _table(table: p4i.Table) -> TableInfo:
     scope = {ref.id: ref.scope for ref in table.action_refs}
-    counters = [counter_names[id] for id in table.direct_resource_ids if id in counter_names]
-    meters = [meter_names[id] for id in table.direct_resource_ids if id in meter_names]
     return TableInfo(
-        id=table.preamble.id,
-        name=table.preamble.name,
-        alias=table.preamble.alias,
-        keys=keys,
+        *_of(table),
+        keys=_keys(table.match_fields, f"table {table.preamble.name}"),
         action_ids=tuple(scope),
         default_only=frozenset(id for id, value in scope.items() if value == p4i.ActionRef.DEFAULT_ONLY),
         entry_only=frozenset(id for id, value in scope.items() if value == p4i.ActionRef.TABLE_ONLY),
         const_default=bool(table.const_default_action_id),
         size=table.size,
         const=table.is_const_table,
-        direct_counter=counters[0] if counters else None,
-        direct_meter=meters[0] if meters else None,
-        has_initial_entries=table.has_initial_entries,
         profile_id=table.implementation_id,
         has_idle_timeout=table.idle_timeout_behavior == p4i.Table.NOTIFY_CONTROL,
     )
@@ -335,39 +289,30 @@ def _keys(fields: Iterable[p4i.MatchField], where: str) -> tuple[FieldInfo, ...]
 
 
 def _action(action: p4i.Action) -> ActionInfo:
-    return ActionInfo(action.preamble.id, action.preamble.name, action.preamble.alias, _fields(action.params))
+    return ActionInfo(*_of(action), _fields(action.params))
 
 
-def _counter(counter: p4i.Counter | p4i.DirectCounter, size: int, table_id: int) -> CounterInfo:
+def counter_info(counter: p4i.Counter | p4i.DirectCounter) -> CounterInfo:
+    """Return what P4Info says of a counter, which may be a direct one."""
     packets, octets = _UNITS.get(counter.spec.unit, (True, True))
-    preamble = counter.preamble
-    return CounterInfo(preamble.id, preamble.name, preamble.alias, size, table_id, packets, octets)
+    return CounterInfo(*_of(counter), packets, octets)
 
 
-def _meter(meter: p4i.Meter | p4i.DirectMeter, size: int, table_id: int) -> MeterInfo:
-    preamble = meter.preamble
+def _unit_of(meter: p4i.Meter | p4i.DirectMeter) -> str:
+    """ "packets" or "bytes"; SchemaError for a meter without two rates."""
     if meter.spec.type != p4i.MeterSpec.TWO_RATE_THREE_COLOR or meter.spec.unit not in _METER_UNITS:
-        raise SchemaError(f"meter {preamble.name} does not have two rates and a unit; not supported")
-    return MeterInfo(preamble.id, preamble.name, preamble.alias, size, table_id, _METER_UNITS[meter.spec.unit])
+        raise SchemaError(f"meter {meter.preamble.name} does not have two rates and a unit; not supported")
+    return _METER_UNITS[meter.spec.unit]
 
 
 def _profile(profile: p4i.ActionProfile) -> ActionProfileInfo:
     members = profile.sum_of_members if profile.HasField("sum_of_members") else None
-    return ActionProfileInfo(
-        profile.preamble.id,
-        profile.preamble.name,
-        profile.preamble.alias,
-        tuple(profile.table_ids),
-        profile.with_selector,
-        profile.size,
-        profile.max_group_size,
-        members is not None,
-        0 if members is None else members.max_member_weight,
-    )
+    weight = 0 if members is None else members.max_member_weight
+    return ActionProfileInfo(*_of(profile), profile.with_selector, profile.max_group_size, members is not None, weight)
 
 
 def _register(register: p4i.Register, type_info: p4t.P4TypeInfo) -> RegisterInfo:
-    preamble, spec = register.preamble, _original(register.type_spec, type_info)
+    spec = _original(register.type_spec, type_info)
     kind, bits = "", 0
     match spec.WhichOneof("type_spec"):
         case "bool":
@@ -379,13 +324,12 @@ def _register(register: p4i.Register, type_info: p4t.P4TypeInfo) -> RegisterInfo
             declared = type_info.serializable_enums
             if spec.serializable_enum.name in declared:
                 kind, bits = "enum", declared[spec.serializable_enum.name].underlying_type.bitwidth
-    return RegisterInfo(preamble.id, preamble.name, preamble.alias, register.size, kind, bits)
+    return RegisterInfo(*_of(register), kind, bits)
 
 
 def _value_set(value_set: p4i.ValueSet) -> ValueSetInfo:
-    preamble = value_set.preamble
-    keys = _sized(_keys(value_set.match, f"value set {preamble.name}"))
-    return ValueSetInfo(preamble.id, preamble.name, preamble.alias, keys, value_set.size)
+    keys = _sized(_keys(value_set.match, f"value set {value_set.preamble.name}"))
+    return ValueSetInfo(*_of(value_set), keys, value_set.size)
 
 
 def _original(spec: p4t.P4DataTypeSpec, type_info: p4t.P4TypeInfo) -> p4t.P4DataTypeSpec:
@@ -410,7 +354,7 @@ def _digest(digest: p4i.Digest, type_info: p4t.P4TypeInfo) -> DigestInfo:
         kind = ""
     where = f"digest {preamble.name}"
     fields = tuple(_member(i, *member, type_info, where) for i, member in enumerate(members, 1))
-    return DigestInfo(preamble.id, preamble.name, preamble.alias, fields, kind)
+    return DigestInfo(*_of(digest), fields, kind)
 
 
 def _member(id: int, name: str, spec: p4t.P4DataTypeSpec, type_info: p4t.P4TypeInfo, where: str) -> FieldInfo:
