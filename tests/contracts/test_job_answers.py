@@ -11,7 +11,8 @@ import pytest
 
 from p4reduce_contracts.jobs import jobs_pb2, jobs_pb2_grpc
 from p4reduce_contracts.jobs.answers import Count, DropStats, JobStats, Stats
-from p4reduce_contracts.jobs.client import JobClient, JobServiceError
+from p4reduce_contracts.jobs.client import JobClient
+from p4reduce_contracts.jobs.errors import JobServiceError
 from p4reduce_contracts.jobs.lease import Level
 from rigs.limits import LIMIT_S
 

@@ -9,7 +9,8 @@ import pytest
 from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
 
-from p4reduce_contracts.jobs.client import JobClient, UnknownJobError
+from p4reduce_contracts.jobs.client import JobClient
+from p4reduce_contracts.jobs.errors import UnknownJobError
 from p4reduce_contracts.jobs.lease import ONLY_SWITCH
 from p4reduce_controller import config as configuration
 from p4reduce_controller.config import Config

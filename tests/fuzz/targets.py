@@ -30,7 +30,8 @@ from p4reduce.protocol import call, opening
 from p4reduce_contracts import artifacts, wire
 from p4reduce_contracts.jobs import jobs_pb2
 from p4reduce_contracts.jobs.answers import Count
-from p4reduce_contracts.jobs.client import JobClient, JobServiceError
+from p4reduce_contracts.jobs.client import JobClient
+from p4reduce_contracts.jobs.errors import JobServiceError
 from p4reduce_controller import config
 from p4reduce_controller.p4runtime import codec
 from p4reduce_controller.p4runtime.entries import (

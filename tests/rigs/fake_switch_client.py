@@ -14,8 +14,9 @@ from unittest import mock
 
 from msgspec import structs
 
-from p4reduce_contracts.jobs.client import JobClient, JoinTicket, Lease
-from p4reduce_contracts.jobs.lease import ONLY_SWITCH
+from p4reduce_contracts.jobs.answers import JoinTicket
+from p4reduce_contracts.jobs.client import JobClient
+from p4reduce_contracts.jobs.lease import ONLY_SWITCH, Lease
 from p4reduce_controller.config import Config, HostPort, OptionalHostAddress, OptionalMacAddress
 from p4reduce_controller.p4runtime.entries import CounterEntry, Entry, MeterEntry, MulticastGroup, TableEntry
 from p4reduce_controller.registry.job import Member

@@ -44,7 +44,9 @@ _GENERATIONS = {"tna": 1, "t2na": 2}
 class TnaTable(Table):
     """A table that the control plane writes: the embedded switch's, whose entries TnaProgram sees."""
 
-    def __init__(self, info: TableInfo, schema: Schema, written: dict[Match, tuple[str, tuple[int, ...]]]) -> None:
+    def __init__(
+        self, info: TableInfo, schema: Schema, written: dict[tuple[int, ...], tuple[str, tuple[int, ...]]]
+    ) -> None:
         actions = [schema.actions.find(id) for id in info.action_ids]
         declared = ir.Table(
             name=info.name,
@@ -71,17 +73,21 @@ class TnaTable(Table):
         super().__init__(declared, np.zeros(len(TableWord), np.int64), None, 0)
         self._written = written
 
-    def insert(self, match: Match, priority: int, action: str, params: tuple[int, ...]) -> None:
-        super().insert(match, priority, action, params)
-        self._written[match] = (action, params)
+    def insert(self, match: Match, priority: int, call: Any, *metadata: Any) -> None:
+        super().insert(match, priority, call, *metadata)
+        self._written[_values(match)] = call
 
-    def modify(self, match: Match, priority: int, action: str, params: tuple[int, ...]) -> None:
-        super().modify(match, priority, action, params)
-        self._written[match] = (action, params)
+    def modify(self, match: Match, priority: int, call: Any, *metadata: Any) -> None:
+        super().modify(match, priority, call, *metadata)
+        self._written[_values(match)] = call
 
     def delete(self, match: Match, priority: int) -> None:
         super().delete(match, priority)
-        del self._written[match]
+        del self._written[_values(match)]
+
+
+def _values(match: Match) -> tuple[int, ...]:
+    return tuple(test.value for test in match)
 
 
 class TnaCounter:
@@ -118,7 +124,8 @@ class TnaPipeline:
             for info in schema.tables
             if info.keys and not info.const
         }
-        self.counters = {info.name: TnaCounter(self.tna.counters[info.name], info.size) for info in schema.counters}
+        counters = {counter.preamble.name: counter.size for counter in schema.p4info.counters}
+        self.counters = {name: TnaCounter(self.tna.counters[name], size) for name, size in counters.items()}
         (hello_rate,) = schema.meters
         meter = Meter(hello_rate.name, hello_rate.size, hello_rate.unit)
         self.tna.color_of = lambda index: _COLORS[meter.execute(index, 0)]

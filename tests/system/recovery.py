@@ -23,7 +23,8 @@ from pathlib import Path
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from p4reduce_contracts.jobs.client import ControllerUnreachableError, JobClient
+from p4reduce_contracts.jobs.client import JobClient
+from p4reduce_contracts.jobs.errors import ControllerUnreachableError
 from rigs.memory_group import MemoryGroups
 from rigs.survivors import RANKS, Steps, train
 from rigs.system import System, running_system

@@ -95,7 +95,7 @@ class Heartbeat:
         return counted, (counted - self._before).usage()
 
     def _beat(self) -> None:
-        from p4reduce_contracts.jobs.client import JobServiceError, MemberResetError, UnknownJobError
+        from p4reduce_contracts.jobs.errors import JobServiceError, MemberResetError, UnknownJobError
 
         answered = time.monotonic()
         while self._failure is None and not self._stop.wait(self._lease.heartbeat_interval_s):

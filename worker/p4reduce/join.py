@@ -395,7 +395,7 @@ def _admit(
     client: JobClient, join: Callable[[], JoinTicket], patience: Patience, *, persistent: bool
 ) -> tuple[Lease, Transport, int]:
     """`join` until the controller grants the lease; return it with the socket that it admits and the nonce."""
-    from p4reduce_contracts.jobs.client import (
+    from p4reduce_contracts.jobs.errors import (
         ControllerUnreachableError,
         JobServiceError,
         MemberResetError,
@@ -419,7 +419,7 @@ def _admit(
 
 def _admit_once(client: JobClient, join: Callable[[], JoinTicket], patience: Patience) -> tuple[Lease, Transport, int]:
     """`join`, and send HELLO until the controller grants the lease; leave the job on any error."""
-    from p4reduce_contracts.jobs.client import ControllerUnreachableError
+    from p4reduce_contracts.jobs.errors import ControllerUnreachableError
 
     ticket = join()
     transport: UdpTransport | None = None
@@ -447,7 +447,7 @@ def _admit_once(client: JobClient, join: Callable[[], JoinTicket], patience: Pat
 
 def _wait_lease(client: JobClient, nonce: int, patience: Patience) -> Lease:
     """Wait for the lease, through breaks of the connection: joining anew would reset the others if they have theirs."""
-    from p4reduce_contracts.jobs.client import ControllerUnreachableError, MemberResetError
+    from p4reduce_contracts.jobs.errors import ControllerUnreachableError, MemberResetError
 
     lost: ControllerUnreachableError | None = None
     while True:

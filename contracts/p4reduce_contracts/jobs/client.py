@@ -17,19 +17,8 @@ from p4reduce_contracts.jobs.answers import JobInfo, JobList, JoinTicket, Stats,
 from p4reduce_contracts.jobs.errors import (
     NAME_KEY,
     ControllerUnreachableError,
-    EpochError,
-    ForbiddenError,
     InvalidRequestError,
-    JobExistsError,
     JobServiceError,
-    LeaseTimeoutError,
-    MemberResetError,
-    PlaceTakenError,
-    QuotaExceededError,
-    RetryLaterError,
-    SwitchAwayError,
-    SwitchFullError,
-    UnknownJobError,
     from_status,
     rounded,
 )
@@ -43,27 +32,6 @@ from p4reduce_runtime.security import (
     from_environment,
     insecure_from_environment,
 )
-
-__all__ = [
-    "ControllerUnreachableError",
-    "EpochError",
-    "ForbiddenError",
-    "InvalidRequestError",
-    "JobClient",
-    "JobExistsError",
-    "JobInfo",
-    "JobServiceError",
-    "JoinTicket",
-    "Lease",
-    "LeaseTimeoutError",
-    "MemberResetError",
-    "RetryLaterError",
-    "PlaceTakenError",
-    "QuotaExceededError",
-    "SwitchAwayError",
-    "SwitchFullError",
-    "UnknownJobError",
-]
 
 AnswerT = TypeVar("AnswerT")
 

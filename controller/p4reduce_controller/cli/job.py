@@ -12,8 +12,8 @@ from typing import TextIO
 
 import click
 
-from p4reduce_contracts.jobs.answers import MemberInfo
-from p4reduce_contracts.jobs.client import TOKEN_VARIABLE, JobClient, JobInfo
+from p4reduce_contracts.jobs.answers import JobInfo, MemberInfo
+from p4reduce_contracts.jobs.client import TOKEN_VARIABLE, JobClient
 from p4reduce_contracts.jobs.lease import Level
 from p4reduce_contracts.jobs.option import controller_option
 from p4reduce_contracts.ranks import name_ranks

@@ -8,8 +8,8 @@ import pytest
 from click.testing import CliRunner
 
 from p4reduce_contracts.cli import main
-from p4reduce_contracts.jobs.answers import WaitingSlot
-from p4reduce_contracts.jobs.client import JobClient, JoinTicket
+from p4reduce_contracts.jobs.answers import JoinTicket, WaitingSlot
+from p4reduce_contracts.jobs.client import JobClient
 from p4reduce_controller.config import Config
 from p4reduce_controller.switches.program_names import V1MODEL
 from rigs.fake_switch_client import RACKS, UPLINK, Running, form_at, with_tree

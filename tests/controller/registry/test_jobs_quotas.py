@@ -6,7 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 from p4reduce_contracts.artifacts import SwitchGeometry
-from p4reduce_contracts.jobs.client import InvalidRequestError, JobClient, QuotaExceededError
+from p4reduce_contracts.jobs.client import JobClient
+from p4reduce_contracts.jobs.errors import InvalidRequestError, QuotaExceededError
 from p4reduce_controller.config import Config, QuotaConfig
 from p4reduce_controller.registry.registry import Registry
 from rigs.fake_switch_client import serving

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from p4reduce_contracts.jobs.client import JobClient, UnknownJobError
-from p4reduce_contracts.jobs.errors import ControllerFailedError, ForbiddenError, StoreError
+from p4reduce_contracts.jobs.client import JobClient
+from p4reduce_contracts.jobs.errors import ControllerFailedError, ForbiddenError, StoreError, UnknownJobError
 from p4reduce_controller.registry.job import Job
 from p4reduce_controller.service.store import Store
 from p4reduce_runtime import logs

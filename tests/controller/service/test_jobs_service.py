@@ -11,20 +11,20 @@ import grpc
 import pytest
 
 from p4reduce_contracts.jobs import jobs_pb2, jobs_pb2_grpc
-from p4reduce_contracts.jobs.client import (
+from p4reduce_contracts.jobs.client import JobClient
+from p4reduce_contracts.jobs.errors import (
     ControllerUnreachableError,
     InvalidRequestError,
-    JobClient,
     JobExistsError,
     JobServiceError,
-    Lease,
     LeaseTimeoutError,
     MemberResetError,
     PlaceTakenError,
     SwitchFullError,
     UnknownJobError,
+    rounded,
 )
-from p4reduce_contracts.jobs.errors import rounded
+from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_controller.config import Config
 from rigs.fake_switch_client import OWN_TABLES, Running, form, make_config, serving
 from rigs.limits import LIMIT_S

@@ -15,7 +15,8 @@ import pytest
 from msgspec.structs import replace
 
 import p4reduce
-from p4reduce_contracts.jobs.client import ControllerUnreachableError, ForbiddenError, JobClient
+from p4reduce_contracts.jobs.client import JobClient
+from p4reduce_contracts.jobs.errors import ControllerUnreachableError, ForbiddenError
 from p4reduce_controller.config import Config, SecurityConfig
 from p4reduce_controller.service.process import Controller
 from p4reduce_runtime.security import Security

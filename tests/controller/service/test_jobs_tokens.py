@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from p4reduce_contracts.jobs.client import ForbiddenError, JobClient
+from p4reduce_contracts.jobs.client import JobClient
+from p4reduce_contracts.jobs.errors import ForbiddenError
 from p4reduce_controller.config import Config
 from p4reduce_controller.registry import tokens
 from p4reduce_controller.service import servicer

@@ -16,7 +16,8 @@ from typing import NamedTuple, TextIO
 
 import pytest
 
-from p4reduce_contracts.jobs.client import JobClient, PlaceTakenError
+from p4reduce_contracts.jobs.client import JobClient
+from p4reduce_contracts.jobs.errors import PlaceTakenError
 from p4reduce_controller.registry.registry import RECONNECT_S
 from rigs.fake_switch_client import Running, form
 from rigs.fork_server import Forked, program_server

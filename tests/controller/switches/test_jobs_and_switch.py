@@ -11,13 +11,8 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from p4reduce_contracts.jobs.client import (
-    JobClient,
-    LeaseTimeoutError,
-    MemberResetError,
-    SwitchAwayError,
-)
-from p4reduce_contracts.jobs.errors import StoreError
+from p4reduce_contracts.jobs.client import JobClient
+from p4reduce_contracts.jobs.errors import LeaseTimeoutError, MemberResetError, StoreError, SwitchAwayError
 from p4reduce_controller.config import Config, ForwardingConfig, PortConfig
 from p4reduce_controller.p4runtime.entries import DigestConfig, Entry, MulticastGroup, TableEntry
 from p4reduce_controller.registry.hello import Address

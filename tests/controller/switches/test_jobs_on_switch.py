@@ -8,7 +8,8 @@ import time
 
 import pytest
 
-from p4reduce_contracts.jobs.client import ControllerUnreachableError, JobClient
+from p4reduce_contracts.jobs.client import JobClient
+from p4reduce_contracts.jobs.errors import ControllerUnreachableError
 from p4reduce_controller.config import Config
 from p4reduce_controller.p4runtime.client import Client
 from p4reduce_controller.registry.hello import Address

@@ -130,7 +130,7 @@ def test_addresses_are_learned_from_the_digest(running: Tofino) -> None:
         )
     until(lambda: running.entries(TOFINO.learned) == running.entries(TOFINO.mac_table) == 1)
     (entry,) = running.switch.program.tables[TOFINO.mac_table].entries()
-    assert (entry.match, entry.params) == ((source,), (300,))
+    assert (entry.match[0].value, entry.call[1]) == (source, (300,))
 
 
 def test_hellos_beyond_the_rate_are_dropped(running: Tofino) -> None:

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from p4reduce_contracts.jobs.answers import Count
-from p4reduce_contracts.jobs.client import JobClient, SwitchAwayError
+from p4reduce_contracts.jobs.client import JobClient
+from p4reduce_contracts.jobs.errors import SwitchAwayError
 from p4reduce_controller.config import Config
 from p4reduce_controller.switches import connection, reconciler
 from p4reduce_runtime.p4runtime.errors import ReadError

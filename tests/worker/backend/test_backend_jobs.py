@@ -14,7 +14,8 @@ from p4reduce.pytorch.backend import jobs
 from p4reduce.pytorch.backend.options import Options
 from p4reduce_contracts.jobs import client as client_module
 from p4reduce_contracts.jobs.answers import JobInfo
-from p4reduce_contracts.jobs.client import ControllerUnreachableError, JobClient, SwitchAwayError
+from p4reduce_contracts.jobs.client import JobClient
+from p4reduce_contracts.jobs.errors import ControllerUnreachableError, SwitchAwayError
 
 
 class Client(JobClient):

@@ -27,7 +27,9 @@ from p4reduce.join import join, run_id
 from p4reduce.protocol.deadline import IP_UDP_BYTES
 from p4reduce.protocol.timing import MAX_PTO_S
 from p4reduce.transport import BUFFER_BYTES, UdpTransport
-from p4reduce_contracts.jobs.client import JobClient, JobServiceError, JoinTicket
+from p4reduce_contracts.jobs.answers import JoinTicket
+from p4reduce_contracts.jobs.client import JobClient
+from p4reduce_contracts.jobs.errors import JobServiceError
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.ranks import name_children, name_ranks
 from p4reduce_contracts.wire import JUMBO, Geometry

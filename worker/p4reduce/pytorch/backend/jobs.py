@@ -49,7 +49,8 @@ class GroupJob:
 
     def close(self) -> None:
         """Leave the job, and remove it if this rank made it. Does not raise for a controller that is away."""
-        from p4reduce_contracts.jobs.client import JobClient, JobServiceError
+        from p4reduce_contracts.jobs.client import JobClient
+        from p4reduce_contracts.jobs.errors import JobServiceError
 
         self.comm.close()
         if self._made is not None:
@@ -91,7 +92,7 @@ def _make(
     store: Any, size: int, controller: str, timeout_s: float, options: Options, subgroup: bool
 ) -> tuple[str, str, str | None]:
     """Return the name, the owner's and the members' token of a new job; the store has what the others need."""
-    from p4reduce_contracts.jobs.client import JobServiceError, SwitchFullError
+    from p4reduce_contracts.jobs.errors import JobServiceError, SwitchFullError
 
     to_do = f"make a job of {size} ranks at the controller {controller}"
     try:
@@ -107,7 +108,8 @@ def _make(
 
 def _create(size: int, controller: str, patience: Patience, slots: int | None, subgroup: bool) -> JobInfo:
     """Create the job, once the controller is there and connected to its switch."""
-    from p4reduce_contracts.jobs.client import ControllerUnreachableError, JobClient, SwitchAwayError
+    from p4reduce_contracts.jobs.client import JobClient
+    from p4reduce_contracts.jobs.errors import ControllerUnreachableError, SwitchAwayError
 
     with JobClient(controller) as client:
         longest_call_s = client.timeout_s
