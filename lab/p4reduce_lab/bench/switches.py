@@ -2,28 +2,38 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from statistics import median
 from typing import Protocol
 
+from p4reduce_contracts import artifacts
 from p4reduce_controller.config import Config, SwitchConfig
 from p4reduce_controller.p4runtime.client import Client
+from p4reduce_controller.registry.hello import Address
 from p4reduce_controller.registry.job import Grant
 from p4reduce_controller.switches import pipeline as pipelines
 from p4reduce_controller.switches.entry_writer import EntryWriter
 from p4reduce_controller.switches.mac_table import MacTable
 from p4reduce_lab import targets
-from p4reduce_lab.addresses import answers, free_address
-from p4reduce_lab.bench.case import Run
+from p4reduce_lab.addresses import LOOPBACK, answers, free_address, free_port
+from p4reduce_lab.bench.case import Run, Series
 from p4reduce_lab.bench.cluster import cpu_seconds
+from p4reduce_lab.bench.links import LOOPBACK as LOOPBACK_LINK
+from p4reduce_lab.bench.load import make_grant
+from p4reduce_lab.bench.udp_load import UdpPeers
+from p4reduce_lab.bench.veth_load import VethPeers
 from p4reduce_lab.processes import P4REDUCE, Child, Children
 from p4reduce_runtime import pipeline_folders
 
 GEOMETRY = "default"
 EMBEDDED = "embedded switch"
 """Its name in the results."""
+RANKS = 4
+_SECONDS, _QUICK_SECONDS = 2.0, 0.5
 _READY_S = 60.0
 _WARM_UP_S = 0.3
 _ANSWER_S = 20.0
@@ -97,11 +107,32 @@ def load_in_turn(run: Run, loaded: Mapping[tuple[str, str], Loaded], seconds: fl
     run.in_turn({str(key): partial(process.load, seconds) for key, process in loaded.items()})
 
 
-def over_udp(children: Children, name: str, listen: str) -> SwitchProcess:
-    """Start an embedded switch with UDP peers at HOST:PORT `listen`."""
-    p4runtime = free_address()
-    command = [*P4REDUCE, "switch", "run", "--listen", listen, "--p4runtime", p4runtime]
-    return SwitchProcess(children.start(name, command), p4runtime)
+def load_over_udp(run: Run, loaded: Mapping[tuple[str, str], Loaded], slots: int) -> None:
+    """Load processes of UDP peers in turn, each given by its name and variant, and add their series."""
+    load_in_turn(run, loaded, _QUICK_SECONDS if run.quick else _SECONDS)
+    for (name, variant), process in loaded.items():
+        counted = {"CPU ns a frame": process.cpu_ns, "frames/s by the clock": median(process.frames_per_s)}
+        what = f"{RANKS} ranks, {slots} slots, 1,114-byte frames, {variant}"
+        run.add(Series(what, name, str(LOOPBACK_LINK), "frames/s a core", process.a_core, {}, counted))
+
+
+def over_udp(run: Run, stack: ExitStack, name: str, slots: int, *, runs: bool) -> tuple[SwitchProcess, UdpPeers]:
+    """Start an embedded switch on loopback, with UDP peers of which a job of so many slots is admitted."""
+    port, p4runtime = free_port(socket.SOCK_DGRAM), free_address()
+    command = [*P4REDUCE, "switch", "run", "--listen", f"{LOOPBACK}:{port}", "--p4runtime", p4runtime]
+    switch = SwitchProcess(run.children.start(name, command), p4runtime)
+    stack.callback(switch.close)
+    peers = UdpPeers(LOOPBACK, port, RANKS, runs=runs)
+    stack.callback(peers.close)
+    switch.install(prepare(peers, peers.addresses(), slots))
+    return switch, peers
+
+
+def prepare(peers: UdpPeers | VethPeers, addresses: Sequence[Address], slots: int) -> Grant:
+    """Make the frames of a job of ranks at these addresses; return what a switch is to be granted for it."""
+    grant = make_grant(addresses, slots)
+    peers.prepare(artifacts.geometry(pipeline_folders.find(GEOMETRY)), grant)
+    return grant
 
 
 def on_interfaces(children: Children, name: str, target: str, interfaces: Sequence[str]) -> SwitchProcess:

@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import socket
 import sys
-from statistics import median
+from contextlib import ExitStack
 
-from p4reduce_contracts import artifacts
 from p4reduce_controller.registry.slots import DEFAULT_SLOTS
 from p4reduce_lab.addresses import LOOPBACK, free_port
-from p4reduce_lab.bench import links, switches
-from p4reduce_lab.bench.case import Case, Run, Series, Threshold
-from p4reduce_lab.bench.load import make_grant
-from p4reduce_lab.bench.switches import EMBEDDED, Loaded, load_in_turn
+from p4reduce_lab.bench.case import Case, Run, Threshold
+from p4reduce_lab.bench.switches import EMBEDDED, RANKS, Loaded, load_over_udp, over_udp, prepare
 from p4reduce_lab.bench.udp_load import UdpPeers
-from p4reduce_runtime import pipeline_folders
 
-RANKS = 4
 SLOTS = DEFAULT_SLOTS
 """In flight at once, of every rank: what a job gets."""
 _FEWER_SLOTS = 32
 """As many as fit the socket buffers that a system grants without root."""
-_SECONDS, _QUICK_SECONDS = 2.0, 0.5
 _READY_S = 60.0
 REFLECTOR = "reflector"
 VARIANTS = {"GSO peers": True, "plain peers": False}
@@ -33,40 +26,20 @@ PLAIN = Threshold("switch over UDP, plain peers: embedded switch / reflector, fr
 
 def measure(run: Run) -> None:
     """Start all switches and reflectors, and load each in turn."""
-    seconds = _QUICK_SECONDS if run.quick else _SECONDS
-    slots = _slots(run)
-    with contextlib.ExitStack() as stack:
+    slots = SLOTS if run.networks else _FEWER_SLOTS
+    with ExitStack() as stack:
         loaded: dict[tuple[str, str], Loaded] = {}
         for variant, runs in VARIANTS.items():
-            loaded[REFLECTOR, variant] = _reflector(run, stack, variant, runs)
-            loaded[EMBEDDED, variant] = _switch(run, stack, variant, runs)
-        load_in_turn(run, loaded, seconds)
-        for (name, variant), process in loaded.items():
-            counted = {"CPU ns a frame": process.cpu_ns, "frames/s by the clock": median(process.frames_per_s)}
-            what = f"{RANKS} ranks, {slots} slots, 1,114-byte frames, {variant}"
-            run.add(Series(what, name, str(links.LOOPBACK), "frames/s a core", process.a_core, {}, counted))
+            loaded[REFLECTOR, variant] = _reflector(run, stack, variant, slots, runs)
+            switch, peers = over_udp(run, stack, f"switch {variant}", slots, runs=runs)
+            loaded[EMBEDDED, variant] = Loaded(switch.child, peers)
+        load_over_udp(run, loaded, slots)
     for threshold, variant in ((GSO, "GSO peers"), (PLAIN, "plain peers")):
         run.ratio(threshold.name, loaded[EMBEDDED, variant].a_core, loaded[REFLECTOR, variant].a_core)
     run.note("Frames are as the pipeline sees them; a core is a second of the switch process's own processor time.")
 
 
-def _slots(run: Run) -> int:
-    return SLOTS if run.networks else _FEWER_SLOTS
-
-
-def _switch(run: Run, stack: contextlib.ExitStack, variant: str, runs: bool) -> Loaded:
-    port = free_port(socket.SOCK_DGRAM)
-    switch = switches.over_udp(run.children, f"switch {variant}", f"{LOOPBACK}:{port}")
-    stack.callback(switch.close)
-    peers = UdpPeers(LOOPBACK, port, RANKS, runs=runs)
-    stack.callback(peers.close)
-    grant = make_grant(peers.addresses(), _slots(run))
-    switch.install(grant)
-    peers.prepare(artifacts.geometry(pipeline_folders.find(switches.GEOMETRY)), grant)
-    return Loaded(switch.child, peers)
-
-
-def _reflector(run: Run, stack: contextlib.ExitStack, variant: str, runs: bool) -> Loaded:
+def _reflector(run: Run, stack: ExitStack, variant: str, slots: int, runs: bool) -> Loaded:
     port = free_port(socket.SOCK_DGRAM)
     command = [sys.executable, "-P", "-m", "p4reduce_lab.bench.udp_reflector", f"{LOOPBACK}:{port}"]
     child = run.children.start(f"{REFLECTOR} {variant}", command + (["--runs"] if runs else []))
@@ -75,8 +48,7 @@ def _reflector(run: Run, stack: contextlib.ExitStack, variant: str, runs: bool) 
     peers = UdpPeers(LOOPBACK, port, RANKS, runs=runs)
     stack.callback(peers.close)
     peers.discard_hellos()
-    grant = make_grant(peers.addresses(), _slots(run))
-    peers.prepare(artifacts.geometry(pipeline_folders.find(switches.GEOMETRY)), grant)
+    prepare(peers, peers.addresses(), slots)
     return Loaded(child, peers)
 
 

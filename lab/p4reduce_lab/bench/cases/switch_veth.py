@@ -5,18 +5,16 @@ from __future__ import annotations
 import contextlib
 import shutil
 
-from p4reduce_contracts import artifacts
 from p4reduce_lab import targets
 from p4reduce_lab.bench import switches
 from p4reduce_lab.bench.case import NETWORKS, Case, Run, Series, Threshold
-from p4reduce_lab.bench.load import ethernet_addresses, make_grant
-from p4reduce_lab.bench.switches import EMBEDDED, Loaded, load_in_turn
+from p4reduce_lab.bench.load import ethernet_addresses
+from p4reduce_lab.bench.switches import EMBEDDED, RANKS, Loaded, load_in_turn, prepare
 from p4reduce_lab.bench.veth_load import VethPeers
 from p4reduce_lab.network import NetworkBuilder
 from p4reduce_lab.network import run as run_command
-from p4reduce_runtime import pipeline_folders
 
-RANKS, SLOTS = 4, 16
+SLOTS = 16
 _ONE_BY_ONE, _RUNS = "one by one", "in runs (GSO)"
 BMV2 = "BMv2"
 _SECONDS, _QUICK_SECONDS = 3.0, 1.0
@@ -32,7 +30,6 @@ def measure(run: Run) -> None:
     else:
         variants.append((BMV2, _ONE_BY_ONE))
         run.note(bmv2_text())
-    shape = artifacts.geometry(pipeline_folders.find(switches.GEOMETRY))
     with contextlib.ExitStack() as stack:
         loaded: dict[tuple[str, str], Loaded] = {}
         for number, (name, variant) in enumerate(variants):
@@ -41,9 +38,7 @@ def measure(run: Run) -> None:
             target = "bmv2" if name == BMV2 else "embedded"
             switch = switches.on_interfaces(run.children, f"switch {name} {variant}", target, peers.inside)
             stack.callback(switch.close)
-            grant = make_grant(ethernet_addresses(RANKS), SLOTS)
-            switch.install(grant)
-            peers.prepare(shape, grant)
+            switch.install(prepare(peers, ethernet_addresses(RANKS), SLOTS))
             loaded[name, variant] = Loaded(switch.child, peers)
         load_in_turn(run, loaded, seconds)
     for (name, variant), process in loaded.items():
