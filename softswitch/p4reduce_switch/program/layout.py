@@ -50,7 +50,7 @@ def kinds_of(header: HeaderType) -> list[Kind]:
     """Return the kinds of a header's slots, its varbit field's length and its validity included."""
     kinds = [kind_of(field.width, field.signed) for field in header.fields]
     if header.varbit is not None:
-        varbit_bytes = header.max_bytes - header.fixed_bits // 8
+        varbit_bytes = header.varbit_bytes
         if not 0 < varbit_bytes <= MAX_VARBIT_BYTES:
             raise UnsupportedConstructError("a varbit field without a limit")
         kinds[header.varbit.offset] = Kind(8 * varbit_bytes, False, True, varbit_bytes)

@@ -28,18 +28,23 @@ OPERATORS = {op: PLAIN[op.value] for op in Op if op.value in PLAIN} | {
 }
 
 
-@given(st.sampled_from([*Op]), st.integers(1, 40), st.integers(1, 40), st.data())
-def test_the_interval_of_a_result_contains_it(op: Op, width_a: int, width_b: int, data: st.DataObject) -> None:
-    a, b = data.draw(st.integers(0, (1 << width_a) - 1)), data.draw(st.integers(0, (1 << width_b) - 1))
+@given(st.sampled_from([*Op]), st.integers(1, 40), st.integers(1, 40), st.booleans(), st.booleans(), st.data())
+def test_the_interval_of_a_result_contains_it(
+    op: Op, width_a: int, width_b: int, signed_a: bool, signed_b: bool, data: st.DataObject
+) -> None:
+    if op in (Op.DIVIDE, Op.MODULO):
+        signed_a = signed_b = False
+    if op in (Op.SHIFT_LEFT, Op.SHIFT_RIGHT):
+        width_b = min(width_b, 8)
+    kinds = Interval.of(width_a, signed_a), Interval.of(width_b, signed_b)
+    a, b = (data.draw(st.integers(kind.low, kind.high)) for kind in kinds)
     if op in (Op.DIVIDE, Op.MODULO):
         b = b or 1
-    if op in (Op.SHIFT_LEFT, Op.SHIFT_RIGHT):
-        width_b, b = min(width_b, 8), b & 0xFF
-    result = binary(op, argument(0, width_a), argument(1, width_b))
-    number = OPERATORS[op](a, b)
-    assert result.interval.low is not None and result.interval.high is not None and result.width is not None
+    result = binary(op, Argument(kinds[0], 0), Argument(kinds[1], 1))
+    number = 0 if op in (Op.SHIFT_LEFT, Op.SHIFT_RIGHT) and b < 0 else OPERATORS[op](a, b)
+    assert result.interval.low is not None and result.interval.high is not None
     assert result.interval.low <= number <= result.interval.high
-    assert number.bit_length() + (number < 0) <= result.width or number == -(1 << (result.width - 1))
+    assert number.bit_length() + (number < 0) <= result.bits or number == -(1 << (result.bits - 1))
     assert result.signed or number >= 0
 
 

@@ -32,7 +32,8 @@ def constant(number: int) -> Constant:
 def field_value(field: FieldRef) -> Data:
     """Return the value of a field."""
     kind = field.type
-    return FieldValue(UNKNOWN if kind.varbit else Interval.of(kind.width, kind.signed), field)
+    varbit_bits = 8 * max(0, field.header.type.varbit_bytes) if kind.varbit else 0
+    return FieldValue(Interval.of(varbit_bits or kind.width, kind.signed), field)
 
 
 def validity(header: HeaderRef) -> Data:

@@ -1,4 +1,4 @@
-"""Interval analysis: the width of each value, and where truncation has no effect. Every expression is a `Data`.
+"""Interval analysis: the bits of each value, and where truncation has no effect. Every expression is a `Data`.
 
 BMv2 computes with integers of unlimited precision, and truncates a value when it is stored in a field.
 """
@@ -9,10 +9,14 @@ from enum import Enum
 
 from msgspec import Struct
 
+from p4reduce_switch.program.errors import UnsupportedConstructError
+
 WIDEST_SHIFT = 1 << 14
 """Shifting left by more than this gives 0."""
 WIDEST = 1 << 17
 """Bits of the widest value that is analysed; wider ones are unknown."""
+WIDEST_COMPUTED = 1 << 15
+"""Bits of the widest value that is computed exactly."""
 
 
 class Op(Enum):
@@ -62,7 +66,7 @@ class Interval(Struct, frozen=True):
         return self.low is None or self.low < 0
 
     @property
-    def width(self) -> int | None:
+    def bits(self) -> int | None:
         """Bits that represent every value (two's complement if it may be negative); None: unknown."""
         if self.low is None or self.high is None:
             return None
@@ -116,20 +120,19 @@ def fold(op: Op, a: int, b: int) -> int | None:
 def combined(op: Op, a: Interval, b: Interval) -> Interval:
     """Return the interval of `a op b`."""
     found = _combined(op, a, b)
-    width = found.width
-    return found if width is None or width <= WIDEST else UNKNOWN
+    return found if (found.bits or 0) <= WIDEST else UNKNOWN
 
 
 def _combined(op: Op, a: Interval, b: Interval) -> Interval:
-    if op is Op.AND:
-        highs = [v.high for v in (a, b) if v.low is not None and v.low >= 0 and v.high is not None]
-        return Interval(0, min(highs)) if highs else UNKNOWN
+    if op is Op.AND and (highs := [v.high for v in (a, b) if not v.signed and v.high is not None]):
+        return Interval(0, min(highs))
     if op is Op.DIVIDE:
         return Interval(0, a.high)
     if op is Op.MODULO:
         return Interval(0, a.high if b.high is None else max(0, b.high - 1))
     if a.low is None or a.high is None or b.low is None or b.high is None:
         return UNKNOWN
+    natural = a.low >= 0 and b.low >= 0
     match op:
         case Op.ADD:
             return Interval(a.low + b.low, a.high + b.high)
@@ -138,13 +141,24 @@ def _combined(op: Op, a: Interval, b: Interval) -> Interval:
         case Op.MULTIPLY:
             corners = [x * y for x in (a.low, a.high) for y in (b.low, b.high)]
             return Interval(min(corners), max(corners))
-        case Op.OR | Op.XOR if a.low >= 0 and b.low >= 0:
+        case Op.OR | Op.XOR if natural:
             return Interval.unsigned(max(a.high.bit_length(), b.high.bit_length()))
-        case Op.SHIFT_RIGHT if a.low >= 0 and b.low >= 0:
+        case Op.SHIFT_RIGHT if natural:
             return Interval(0, a.high >> b.low)
-        case Op.SHIFT_LEFT if a.low >= 0 and b.low >= 0 and b.high <= WIDEST_SHIFT:
+        case Op.SHIFT_LEFT if natural and b.high <= WIDEST_SHIFT:
             return Interval(a.low << b.low, a.high << b.high)
-    return UNKNOWN
+    # What follows from the operands' bits in two's complement.
+    bits = _signed_bits(a)
+    if op is Op.SHIFT_LEFT:
+        bits += max(0, min(b.high, WIDEST_SHIFT))
+    elif op is not Op.SHIFT_RIGHT:
+        bits = max(bits, _signed_bits(b))
+    return Interval.signed_of(bits)
+
+
+def _signed_bits(interval: Interval) -> int:
+    assert interval.bits is not None
+    return interval.bits + (not interval.signed)
 
 
 class Node(Struct, frozen=True, eq=False):
@@ -157,11 +171,19 @@ class Data(Node, frozen=True):
     interval: Interval
 
     @property
-    def width(self) -> int | None:
-        """Bits that represent every value; None: unknown (varbit fields, and expressions of them)."""
-        return self.interval.width
+    def bits(self) -> int:
+        """Bits that represent every value. UnsupportedConstructError for more than can be computed."""
+        bits = self.interval.bits
+        if bits is None or bits > WIDEST_COMPUTED:
+            raise UnsupportedConstructError(f"a value of more than {WIDEST_COMPUTED} bits")
+        return bits
 
     @property
     def signed(self) -> bool:
-        """Whether the value may be negative."""
+        """Whether the value may be negative; then `bits` are of two's complement."""
         return self.interval.signed
+
+    @property
+    def signed_bits(self) -> int:
+        """Bits in two's complement."""
+        return self.bits + (not self.signed)

@@ -36,6 +36,11 @@ class HeaderType(Node, frozen=True):
     varbit: FieldType | None
 
     @property
+    def varbit_bytes(self) -> int:
+        """The longest varbit field; not above 0 without a limit."""
+        return self.max_bytes - self.fixed_bits // 8
+
+    @property
     def length_offset(self) -> int:
         """Offset of the slot that holds the varbit field's length in bits."""
         return len(self.fields)

@@ -5,7 +5,7 @@
 | running frames | `../program.py`, `batch_runner.py`, `stages_runner.py` |
 | the compiled functions | `batch_code.py`, `stages_code.py` |
 | statements and actions | `statements.py` |
-| expressions | `expressions.py`, `bit_width.py`, `numbers.py`, `helpers.py` |
+| expressions | `expressions.py`, `numbers.py`, `helpers.py` |
 | parser and deparser | `parser.py`, `deparser.py` |
 | tables and conditions | `control.py`, `lookup.py`, `../state/rows.py` |
 | checksums and hashes | `checksums.py` |

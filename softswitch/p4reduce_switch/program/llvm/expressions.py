@@ -16,7 +16,6 @@ from p4reduce_switch.program.ir.externs import Calculation, Register
 from p4reduce_switch.program.ir.features import walk
 from p4reduce_switch.program.ir.intervals import WIDEST_SHIFT, Data, Op
 from p4reduce_switch.program.ir.places import HeaderElement, UnionElement, UnionRef
-from p4reduce_switch.program.llvm.bit_width import BitWidths
 from p4reduce_switch.program.llvm.emitter import I1, I64, Emitter, Value
 from p4reduce_switch.program.llvm.host_abi import Failure
 from p4reduce_switch.program.llvm.numbers import NATIVE, Number, Numbers, size_for
@@ -60,7 +59,6 @@ class Expressions:
         self.n = numbers
         self.packet = packet
         self.context = context
-        self.bit_widths = BitWidths()
         self.scope = Scope([])
         self.references = References(emitter, packet, self.index)
 
@@ -68,12 +66,11 @@ class Expressions:
 
     def exact(self, node: Data) -> tuple[Number, bool]:
         """Return (value, whether it is signed) in the size of its bit width."""
-        bit_width = self.bit_widths.of(node)
-        return self.low(node, size_for(bit_width.bits)), bit_width.signed
+        return self.low(node, size_for(node.bits)), node.signed
 
     def at_most_64_bits(self, node: Data) -> Value:
         """Return a value of at most 64 bits; UnsupportedConstructError when it may be wider."""
-        if self.bit_widths.of(node).bits > 64:
+        if node.bits > 64:
             raise UnsupportedConstructError("a length or number of more than 64 bits")
         return self.low(node, 64)
 
@@ -87,17 +84,16 @@ class Expressions:
         if self._low_bits_suffice(node):
             own = self._size_of(node)
             if own is not None and own < size:
-                return self.n.resize(self.low(node, own), size, self.bit_widths.of(node).signed)
+                return self.n.resize(self.low(node, own), size, node.signed)
             if size > NATIVE:
                 return list(self.stream(node, size // 64))
             return self._low(node, size)
-        bit_width = self.bit_widths.of(node)
-        value = self._exact(node, size_for(bit_width.bits))
-        return self.n.resize(value, size, bit_width.signed)
+        value = self._exact(node, size_for(node.bits))
+        return self.n.resize(value, size, node.signed)
 
     def _size_of(self, node: Data) -> int | None:
         try:
-            return size_for(self.bit_widths.of(node).bits)
+            return size_for(node.bits)
         except UnsupportedConstructError:
             return None
 
@@ -221,7 +217,7 @@ class Expressions:
 
     def _shift_right(self, node: ir.Binary, size: int) -> Number:
         """Shift; by more than the width leaves the sign, by a negative number gives 0."""
-        signed = self.bit_widths.of(node.left).signed
+        signed = node.left.signed
         by = node.right.interval.constant
         if by is not None:
             value = self.low(node.left, size)
@@ -244,7 +240,7 @@ class Expressions:
         a, b = self.low(node.left, size), self.low(node.right, size)
         low = node.right.interval.low
         if low is None or low <= 0:
-            signed = self.bit_widths.of(node.right).signed
+            signed = node.right.signed
             zero = self.n.constant(0, size)
             wrong = self.n.is_zero(b)
             if signed:
@@ -282,10 +278,10 @@ class Expressions:
             case ir.Hash():
                 return self._hash(node, size)
             case ir.Binary(op=Op.SHIFT_RIGHT):
-                wide = max(size, size_for(self.bit_widths.of(node.left).bits))
+                wide = max(size, size_for(node.left.bits))
                 return self.n.resize(self._shift_right(node, wide), size, False)
             case ir.Binary(op=Op.DIVIDE | Op.MODULO):
-                wide = max(size, *(size_for(self.bit_widths.of(side).bits) for side in (node.left, node.right)))
+                wide = max(size, *(size_for(side.bits) for side in (node.left, node.right)))
                 return self.n.resize(self._divide(node, wide), size, False)
         raise AssertionError(f"unknown expression {type(node).__name__}")
 
@@ -440,7 +436,7 @@ class Expressions:
         )
 
     def _compare(self, node: ir.Compare) -> Value:
-        a, b = self.bit_widths.of(node.left), self.bit_widths.of(node.right)
+        a, b = node.left, node.right
         signed = a.signed or b.signed
         bits = max(a.signed_bits, b.signed_bits) if signed else max(a.bits, b.bits)
         left, right = self.low(node.left, size_for(bits)), self.low(node.right, size_for(bits))

@@ -12,7 +12,6 @@ from p4reduce_switch.program.ir.features import walk
 from p4reduce_switch.program.ir.program import Program
 from p4reduce_switch.program.ir.statements import Log
 from p4reduce_switch.program.layout import Layout
-from p4reduce_switch.program.llvm.bit_width import BitWidths
 from p4reduce_switch.program.llvm.numbers import size_for
 from p4reduce_switch.program.steps import Step
 
@@ -67,13 +66,9 @@ class HostAbi:
         """`traced`: of code that reports each of its steps."""
         self.points: list[Point] | None = [] if traced else None
         """The places that report, by number, once the code is emitted; None: none does."""
-        widths = BitWidths()
         self.logs = [node for node in walk(program) if isinstance(node, Log)]
         self.number_of = {node: number for number, node in enumerate(self.logs)}
-        self.log_formats = [
-            [_word_format(widths.of(value).bits, widths.of(value).signed) for value in node.values]
-            for node in self.logs
-        ]
+        self.log_formats = [[_word_format(value.bits, value.signed) for value in node.values] for node in self.logs]
         self.digest_formats = {
             id_: [
                 _word_format(layout.kinds[slot.number].bits, layout.kinds[slot.number].signed) for slot in digest.fields

@@ -208,7 +208,7 @@ class Statements:
     def _random(self, node: ir.RandomNumber) -> None:
         bounds = []
         for side in (node.low, node.high):
-            if self.x.bit_widths.of(side).signed_bits > 64:
+            if side.signed_bits > 64:
                 raise UnsupportedConstructError("random numbers of more than 63 bits")
             bounds.append(self.x.low(side, 64))
         with self.e.if_then(self.e.b.not_(self.n.less(bounds[1], bounds[0], True))):
