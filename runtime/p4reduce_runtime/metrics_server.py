@@ -69,7 +69,6 @@ class _Collector(Collector):
         for metric, value, labels in self._collect():
             if metric not in families:
                 kind = CounterMetricFamily if metric.counter else GaugeMetricFamily
-                unit = f" ({metric.unit})" if metric.unit else ""
-                families[metric] = kind(metric.name, metric.help + unit, labels=metric.labels)
+                families[metric] = kind(metric.name, metric.help, labels=metric.labels)
             families[metric].add_metric(labels, value)
         yield from families.values()

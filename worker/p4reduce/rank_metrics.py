@@ -10,14 +10,12 @@ from typing import Final
 from p4reduce.communicator import Communicator
 from p4reduce.errors import JoinError
 from p4reduce_runtime import metrics
-from p4reduce_runtime.metrics import Metric, Sample
+from p4reduce_runtime.metrics import Sample
 from p4reduce_runtime.settings import ConfigError, host_port
 
 VARIABLE: Final = "P4REDUCE_METRICS"
 _LABELS: Final = ("job_name", "rank")
-_BY_NAME: Final = {
-    metric.name: replace(metric, labels=_LABELS) for metric in vars(metrics).values() if isinstance(metric, Metric)
-}
+_BY_NAME: Final = {metric.name: replace(metric, labels=_LABELS) for metric in metrics.declared()}
 
 
 def address_of(given: str | None, environment: Mapping[str, str]) -> str | None:
