@@ -28,16 +28,10 @@ from p4reduce_switch.ports import Gso, PortError, Ports
 from p4reduce_switch.ports.capture import Capture, CapturedPorts
 from p4reduce_switch.ports.ethernet import EthernetPorts, LinkStates, parse_interface
 from p4reduce_switch.ports.udp import Address, UdpUnderlay
-from p4reduce_switch.program import (
-    DEFAULT_QUEUES,
-    DEFAULT_TARGET,
-    PacketTrace,
-    Program,
-    ProgramError,
-    QueueSettings,
-    TargetOptions,
-    TraceHandler,
-)
+from p4reduce_switch.program import PacketTrace, Program, ProgramError, QueueSettings, TargetOptions
+from p4reduce_switch.program.load import DEFAULT_TARGET
+from p4reduce_switch.program.queues import DEFAULT_QUEUES
+from p4reduce_switch.program.trace import TraceHandler
 from p4reduce_switch.switch import DEFAULT_CPU_PORT, Switch, Watch
 from p4reduce_switch.trace.formats import FORMATS
 

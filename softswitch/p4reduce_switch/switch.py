@@ -18,19 +18,18 @@ from p4reduce_switch.datapath import BatchProgram, Reason, batch_program
 from p4reduce_switch.fair_lock import FairLock, RequestLock
 from p4reduce_switch.ports import DatapathLoop, Ports, load_loop
 from p4reduce_switch.program import (
-    DEFAULT_QUEUES,
-    DEFAULT_TARGET,
     Config,
-    DigestHandler,
-    EgressQueues,
     ExecutionError,
     PacketTrace,
     Program,
     ProgramError,
     QueueSettings,
     TargetOptions,
-    TraceHandler,
 )
+from p4reduce_switch.program.load import DEFAULT_TARGET
+from p4reduce_switch.program.queues import DEFAULT_QUEUES, EgressQueues
+from p4reduce_switch.program.trace import TraceHandler
+from p4reduce_switch.program.traffic import DigestHandler
 
 _log = logging.getLogger(__name__)
 

@@ -23,7 +23,7 @@ from conformance.case import HERE, Answers, Case  # noqa: E402
 from conformance.corpus import small_programs  # noqa: E402
 from conformance.embedded import EmbeddedTarget  # noqa: E402
 from conformance.replay import replay  # noqa: E402
-from p4reduce_switch.program import PacketTrace  # noqa: E402
+from p4reduce_switch.program import PacketTrace
 from p4reduce_switch.switch import Watch  # noqa: E402
 from p4reduce_switch.trace.bmv2 import log_lines  # noqa: E402
 

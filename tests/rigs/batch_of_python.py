@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from p4reduce_runtime.datagrams import ENCAP_BYTES
 from p4reduce_runtime.records import Record, dtype_of, zeros
-from p4reduce_switch.program import ExecutionError, Replication, batch
+from p4reduce_switch.program import ExecutionError, batch
+from p4reduce_switch.program.state.replication import Replication
 
 _FUNCTION = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from p4reduce_switch.program import KeyTest, Table
+from p4reduce_switch.program.ir.program import KeyTest
+from p4reduce_switch.program.state.tables import Table
 
 
 def match_of(table: Table, *parts: Any) -> tuple[KeyTest, ...]:

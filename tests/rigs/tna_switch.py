@@ -22,12 +22,15 @@ from p4reduce_runtime.p4runtime.schema import Schema, TableInfo
 from p4reduce_runtime.pipeline_folders import GEOMETRY, P4INFO, TOFINO_BINARY, TOFINO_CONTEXT, TOFINO_SCHEMA
 from p4reduce_switch.p4runtime import Server
 from p4reduce_switch.ports.udp import UdpUnderlay
-from p4reduce_switch.program import DigestHandler, Meter, ProgramError, Replication, Table
+from p4reduce_switch.program import ProgramError
 from p4reduce_switch.program.ir import program as ir
 from p4reduce_switch.program.ir.build import constant
 from p4reduce_switch.program.memory import TableWord
+from p4reduce_switch.program.state.replication import Replication
 from p4reduce_switch.program.state.rows import Match
-from p4reduce_switch.program.state.stateful import GREEN, RED, YELLOW
+from p4reduce_switch.program.state.stateful import GREEN, RED, YELLOW, Meter
+from p4reduce_switch.program.state.tables import Table
+from p4reduce_switch.program.traffic import DigestHandler
 from p4reduce_switch.switch import Switch
 from rigs.limits import LIMIT_S
 from rigs.tna import TnaProgram

@@ -12,7 +12,8 @@ from conformance.case import PROGRAMS
 from p4reduce_runtime.records import zeros
 from p4reduce_switch.datapath.ethernet import Interface
 from p4reduce_switch.ports.ethernet import OUTPUT_FRAMES, EthernetPorts
-from p4reduce_switch.program import EgressQueues, Program, QueueSetting, QueueSettings
+from p4reduce_switch.program import Program, QueueSetting, QueueSettings
+from p4reduce_switch.program.queues import EgressQueues
 from p4reduce_switch.switch import Switch
 from rigs.limits import LIMIT_S
 from rigs.p4rt import MemoryPorts

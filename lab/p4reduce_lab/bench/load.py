@@ -20,7 +20,8 @@ from p4reduce_controller.registry.slots import SlotRange
 from p4reduce_controller.switches.entries import v1model
 from p4reduce_controller.switches.program_names import V1MODEL
 from p4reduce_runtime.datagrams import ENCAP_BYTES
-from p4reduce_switch.program import KeyTest, Program, Replica
+from p4reduce_switch.program import Program, Replica
+from p4reduce_switch.program.ir.program import KeyTest
 
 JOB: Final = 7
 EPOCH: Final = 9

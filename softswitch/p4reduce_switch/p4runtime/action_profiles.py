@@ -10,7 +10,8 @@ from p4reduce_runtime.p4runtime import bytestrings
 from p4reduce_runtime.p4runtime.schema import ActionInfo, ActionProfileInfo, Directory, TableInfo
 from p4reduce_switch.p4runtime.encoding import decode_action, encode_action
 from p4reduce_switch.p4runtime.status import Code, RequestError, invalid_argument
-from p4reduce_switch.program import (
+from p4reduce_switch.program.packet import MAX_PORT
+from p4reduce_switch.program.state.profiles import (
     ActionProfile,
     ActionSet,
     Call,
@@ -22,7 +23,6 @@ from p4reduce_switch.program import (
     Target,
     WeightedAction,
 )
-from p4reduce_switch.program.packet import MAX_PORT
 
 INSERT, MODIFY, DELETE = p4r.Update.INSERT, p4r.Update.MODIFY, p4r.Update.DELETE
 Weighted: TypeAlias = p4r.ActionProfileGroup.Member | p4r.ActionProfileAction

@@ -11,7 +11,8 @@ from p4reduce_runtime.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_runtime.p4runtime import bytestrings
 from p4reduce_runtime.p4runtime.schema import ActionInfo, Directory, FieldInfo
 from p4reduce_switch.p4runtime.status import Code, RequestError, invalid_argument
-from p4reduce_switch.program import Call, KeyTest
+from p4reduce_switch.program.ir.program import KeyTest
+from p4reduce_switch.program.state.profiles import Call
 
 # ---- byte strings
 

@@ -13,7 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from p4reduce_runtime.p4.v1 import p4runtime_pb2 as p4r
-from p4reduce_switch.program import Entry, EntryKey, EntryMissingError, Table
+from p4reduce_switch.program.errors import EntryMissingError
+from p4reduce_switch.program.state.tables import Entry, EntryKey, Table
 
 MIN_TIMEOUT_US = 10_000
 """Shorter timeouts are stored and read back as given, but expire after this time."""

@@ -17,7 +17,7 @@ from p4reduce_runtime.p4runtime import bytestrings
 from p4reduce_runtime.p4runtime.schema import CounterInfo, MeterInfo, RegisterInfo, ValueSetInfo
 from p4reduce_switch.p4runtime.encoding import decode_matches, encode_matches
 from p4reduce_switch.p4runtime.status import Code, RequestError, invalid_argument
-from p4reduce_switch.program import Counter, Meter, MeterConfig, Register, ValueSet
+from p4reduce_switch.program.state.stateful import Counter, Meter, MeterConfig, Register, ValueSet
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping
 from p4reduce_runtime.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_runtime.p4runtime import quirks
 from p4reduce_switch.p4runtime.status import Code, RequestError, invalid_argument
-from p4reduce_switch.program import CloneSession, Replica, Replication
+from p4reduce_switch.program import Replica
+from p4reduce_switch.program.state.replication import CloneSession, Replication
 
 INSERT, DELETE = p4r.Update.INSERT, p4r.Update.DELETE
 MAX_GROUP = (1 << 16) - 1  # mcast_grp is 16 bits wide

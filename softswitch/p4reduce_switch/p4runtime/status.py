@@ -10,18 +10,18 @@ from google.rpc import status_pb2
 
 from p4reduce_runtime.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_runtime.p4runtime.status import DETAILS
-from p4reduce_switch import program
+from p4reduce_switch.program import errors
 
 Code = grpc.StatusCode
 _CODES: dict[type[Exception], Code] = {
-    program.EntryExistsError: Code.ALREADY_EXISTS,
-    program.EntryMissingError: Code.NOT_FOUND,
-    program.TableFullError: Code.RESOURCE_EXHAUSTED,
-    program.TargetExistsError: Code.ALREADY_EXISTS,
-    program.TargetMissingError: Code.NOT_FOUND,
-    program.TargetInUseError: Code.FAILED_PRECONDITION,
-    program.ProfileFullError: Code.RESOURCE_EXHAUSTED,
-    program.MixedUseError: Code.INVALID_ARGUMENT,
+    errors.EntryExistsError: Code.ALREADY_EXISTS,
+    errors.EntryMissingError: Code.NOT_FOUND,
+    errors.TableFullError: Code.RESOURCE_EXHAUSTED,
+    errors.TargetExistsError: Code.ALREADY_EXISTS,
+    errors.TargetMissingError: Code.NOT_FOUND,
+    errors.TargetInUseError: Code.FAILED_PRECONDITION,
+    errors.ProfileFullError: Code.RESOURCE_EXHAUSTED,
+    errors.MixedUseError: Code.INVALID_ARGUMENT,
     ValueError: Code.INVALID_ARGUMENT,
 }
 """Of the errors with which the program's state refuses a change."""

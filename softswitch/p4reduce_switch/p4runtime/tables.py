@@ -12,18 +12,10 @@ from p4reduce_switch.p4runtime.encoding import decode_action, decode_matches, en
 from p4reduce_switch.p4runtime.idle_timeouts import IdleTimeouts
 from p4reduce_switch.p4runtime.indirect import check_modify, check_no_color_counts, decode_rates, encode_rates
 from p4reduce_switch.p4runtime.status import Code, RequestError, invalid_argument
-from p4reduce_switch.program import (
-    Call,
-    Entry,
-    EntryKey,
-    EntryMissingError,
-    Metadata,
-    MeterConfig,
-    Table,
-    Target,
-    TargetMissingError,
-)
-from p4reduce_switch.program.state.tables import NO_METADATA
+from p4reduce_switch.program.errors import EntryMissingError, TargetMissingError
+from p4reduce_switch.program.state.profiles import Call, Target
+from p4reduce_switch.program.state.stateful import MeterConfig
+from p4reduce_switch.program.state.tables import NO_METADATA, Entry, EntryKey, Metadata, Table
 
 INSERT, MODIFY, DELETE = p4r.Update.INSERT, p4r.Update.MODIFY, p4r.Update.DELETE
 

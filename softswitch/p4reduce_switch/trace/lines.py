@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from p4reduce_switch.program import Event
 from p4reduce_switch.program.steps import Step
+from p4reduce_switch.program.trace import Event
 
 Templates = Mapping[Step, tuple[str, ...]]
 """For each step its lines. One that begins with "key? " or "key! " is for steps with, or without, that value."""

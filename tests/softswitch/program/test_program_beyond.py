@@ -13,17 +13,16 @@ import pytest
 from conformance.case import PROGRAMS, Arrive
 from conformance.corpus import all_cases
 from p4reduce_switch.program import (
-    CloneSession,
     ExecutionError,
     InvalidProgramError,
-    KeyTest,
-    MeterConfig,
     Program,
     Replica,
     TargetOptions,
     UnsupportedConstructError,
 )
-from p4reduce_switch.program.state.stateful import GREEN, RED, YELLOW, Bucket
+from p4reduce_switch.program.ir.program import KeyTest
+from p4reduce_switch.program.state.replication import CloneSession
+from p4reduce_switch.program.state.stateful import GREEN, RED, YELLOW, Bucket, MeterConfig
 
 RATES = MeterConfig(cir=1000, cburst=2, pir=2000, pburst=4)
 EGRESS_CLONE, REPLICATION = 2, 5

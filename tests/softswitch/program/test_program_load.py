@@ -8,11 +8,7 @@ from typing import Any
 
 import pytest
 
-from p4reduce_switch.program import (
-    InvalidProgramError,
-    Program,
-    UnsupportedConstructError,
-)
+from p4reduce_switch.program import InvalidProgramError, Program, UnsupportedConstructError
 from rigs.entries import insert
 
 Config = dict[str, Any]

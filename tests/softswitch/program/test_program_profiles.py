@@ -9,17 +9,9 @@ from typing import Any
 import pytest
 
 from conformance.case import PROGRAMS
-from p4reduce_switch.program import (
-    ActionSet,
-    Group,
-    GroupRef,
-    InvalidProgramError,
-    ProfileFullError,
-    Program,
-    Share,
-    UnsupportedConstructError,
-    WeightedAction,
-)
+from p4reduce_switch.program import InvalidProgramError, Program, UnsupportedConstructError
+from p4reduce_switch.program.errors import ProfileFullError
+from p4reduce_switch.program.state.profiles import ActionSet, Group, GroupRef, Share, WeightedAction
 from rigs.entries import match_of
 
 I = "MainIngress."  # noqa: E741

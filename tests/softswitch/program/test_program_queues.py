@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from conformance.case import PROGRAMS
-from p4reduce_switch.program import EgressQueues, ExecutionError, Program, QueueSetting, QueueSettings, TargetOptions
+from p4reduce_switch.program import ExecutionError, Program, QueueSetting, QueueSettings, TargetOptions
+from p4reduce_switch.program.queues import EgressQueues
 
 MS = 1_000_000
 QUEUES = (PROGRAMS / "timed" / "queues.json").read_bytes()

@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from conformance.case import PROGRAMS
-from p4reduce_switch.program import EntryExistsError, EntryMissingError, Program, Table, TableFullError
+from p4reduce_switch.program import Program
+from p4reduce_switch.program.errors import EntryExistsError, EntryMissingError, TableFullError
+from p4reduce_switch.program.state.tables import Table
 from rigs.entries import insert, match_of
 
 MISS = 0

@@ -13,11 +13,12 @@ import torch
 from conformance.case import PROGRAMS
 from p4reduce.testing.local_group import LocalGroup
 from p4reduce_contracts.wire import SMALL
-from p4reduce_switch.program import EgressQueues, ExecutionError, PacketTrace, Program
+from p4reduce_switch.program import ExecutionError, PacketTrace, Program
 from p4reduce_switch.program.layout import Layout
 from p4reduce_switch.program.llvm.build import emit
 from p4reduce_switch.program.llvm.host_abi import HostAbi
 from p4reduce_switch.program.memory import StateOffsets
+from p4reduce_switch.program.queues import EgressQueues
 from p4reduce_switch.program.state.replication import Replica
 from p4reduce_switch.program.steps import Step
 from p4reduce_switch.trace.bmv2 import log_lines, messages
