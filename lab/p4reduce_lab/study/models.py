@@ -12,7 +12,7 @@ from p4reduce_lab.study.grid import Task
 
 
 def make(task: Task, symbols: int = 0) -> nn.Module:
-    """Make a task's model with new weights; `symbols`: characters or words that a language model knows."""
+    """Make a task's model with new weights; `symbols`: characters that a language model knows."""
     if task.model == "mnist-mlp":
         return mnist_mlp()
     if task.model == "mnist-hdc":  # INCEPTIONN's net for handwritten digits (unverified)
@@ -21,7 +21,7 @@ def make(task: Task, symbols: int = 0) -> nn.Module:
         return _mnist_cnn()
     if task.model == "shakespeare-transformer":
         return Transformer(symbols, layers=task.layers, width=task.width, heads=task.heads, context=task.context)
-    return LSTM(symbols, {"shakespeare-lstm": 128, "plays-words": 64}[task.model])
+    return LSTM(symbols)
 
 
 def mnist_mlp() -> nn.Module:
@@ -44,13 +44,13 @@ def _mnist_cnn() -> nn.Module:
 
 
 class LSTM(nn.Module):
-    """One LSTM layer over embeddings of 64."""
+    """One LSTM layer of 128 over embeddings of 64."""
 
-    def __init__(self, symbols: int, width: int) -> None:
+    def __init__(self, symbols: int) -> None:
         super().__init__()
         self.embedding = nn.Embedding(symbols, 64)
-        self.lstm = nn.LSTM(64, width, batch_first=True)
-        self.output = nn.Linear(width, symbols)
+        self.lstm = nn.LSTM(64, 128, batch_first=True)
+        self.output = nn.Linear(128, symbols)
 
     def forward(self, signs: torch.Tensor) -> torch.Tensor:
         """Map int64 [batch, time] to the next sign's logits [batch * time, symbols]; the state starts at zero."""

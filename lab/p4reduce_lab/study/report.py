@@ -50,7 +50,6 @@ def tables(records: Records) -> dict[str, Table]:
     """Return all tables by title, in order."""
     made = {
         "Ring of hosts": _ring(records),
-        "Sparse embedding gradients": _sparsity(records),
         "AdaComp: effective rate by kind of layer": _rates(records),
         "Transformer with AdamW": transformer_table(records),
         "Transformer: loss against steps": progress_table(records),
@@ -152,32 +151,6 @@ def _ring(records: Records) -> Table:
             rows.append([variant, passes, *_cells("result against", group, dense), *counted])
     heads = ["variant", "passes", "accuracy %", "against dense, 1 pass", "B a worker and step", "float32 / this"]
     return Table([*heads, "zeros in the mean"], rows)
-
-
-def _sparsity(records: Records) -> Table:
-    """What the switch saves by zeros alone: of the embedding, of the rest, and of both."""
-    rows = []
-    for group in (select(records, model=model) for model in ("plays-words-16", "plays-words-64")):
-        for title, parts in (("embedding", ["embedding"]), ("the rest", ["rest"]), ("all", ["embedding", "rest"])):
-            if group:
-                dense, found = _part_bytes(group, parts, "dense"), _part_bytes(group, parts, "steps")
-                touched = mean(record["rows_touched"] for record in group.records)
-                about = [str(group.task.batch // 4), f"{touched:,.0f} of {group.records[0]['vocabulary']:,}", title]
-                sizes = [f"{size:,.0f}" for size in (*dense, *found)]
-                rows.append([*about, *sizes, *(_ratio(*pair) for pair in zip(dense, found, strict=True))])
-    heads = ["pieces a worker", "rows a worker touches", "gradients of", "dense, B up", "dense, B down", "B up"]
-    return Table([*heads, "B down", "up, dense / this", "down, dense / this"], rows)
-
-
-def _part_bytes(group: Group, parts: Sequence[str], what: str) -> list[float]:
-    """Return a worker's bytes up and down, of these parts together; the mean over steps and seeds."""
-    return [
-        mean(
-            sum(mean(step[direction] for step in record["bytes"][part][what]) for part in parts)
-            for record in group.records
-        )
-        for direction in ("up", "down")
-    ]
 
 
 def _transformer(records: Records, variant: str, optimizer: str = "adamw") -> Group:

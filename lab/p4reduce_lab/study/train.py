@@ -14,12 +14,12 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from p4reduce.compressors import Compressor, NoCompression
+from p4reduce.compressors import Compressor
 from p4reduce_lab import datasets
 from p4reduce_lab.study import models
 from p4reduce_lab.study.grid import GROUPS, TASKS, VARIANTS, Run, Task
 from p4reduce_lab.study.optimizers import make_optimizer, make_schedule
-from p4reduce_lab.study.sums import Compressed, Gradients, Means, OnSwitch, Ring, make_sums
+from p4reduce_lab.study.sums import Gradients, OnSwitch, Ring, make_sums
 
 OTHER_SWITCH_STEPS: Final = 40
 SWITCH_STEPS: Final = dict.fromkeys(("dense", *GROUPS["rounded"]), 6)
@@ -31,7 +31,6 @@ TEST_POINTS: Final = 5
 """Of the transformer's test loss; all but the last of fewer characters."""
 TEST_CHARACTERS, EARLIER_TEST_CHARACTERS = 100_000, 12_800
 TRANSFORMER_TEST_CHARACTERS = 64_000
-EMBEDDING: Final = "embedding.weight"
 LEADING: Final = 0.01
 """The share of elements, the largest in magnitude, that count as leading."""
 _CHARACTERS, _TEST_CHARACTERS = 32, 100
@@ -102,58 +101,6 @@ def train(run: Run, cache: Path, controller: str | None) -> dict[str, Any]:
         "rates": rates_by_kind(sums.compressors[0], parameters) if sums.compressors else {},
         **({"ring": sums.counted()} if isinstance(sums, Ring) else {}),
         "weights": hashlib.sha256(b"".join(p.detach().numpy().tobytes() for p in parameters.values())).hexdigest(),
-        "seconds": round(time.monotonic() - started, 1),
-    }
-
-
-def train_on_words(run: Run, cache: Path, controller: str) -> dict[str, Any]:
-    """Train a word-level language model a few steps through a running switch; return the bytes of its embedding.
-
-    No compressor: these are the zeros that gradients have by themselves. The rows of the embedding that no word of a
-    batch touches are zero blocks, which are not sent; the output layer's gradient has none.
-    """
-    started = time.monotonic()
-    torch.manual_seed(run.seed)
-    task, variant = TASKS[run.model], VARIANTS[run.variant]
-    text = datasets.words(cache)
-    model = models.make(task, len(text.vocabulary))
-    parameters = dict(model.named_parameters())
-    parts = {"embedding": [EMBEDDING], "rest": [name for name in parameters if name != EMBEDDING]}
-    sums = Compressed(model, NoCompression, run.workers)
-    optimizer = make_optimizer(run, task, variant, model)
-    batches = pieces(text.train, task, run.workers, torch.Generator().manual_seed(1000 + run.seed))
-    losses: list[tuple[int, float]] = []
-    touched: list[int] = []
-    counted: dict[str, dict[str, list[dict[str, float]]]] = {part: {"dense": [], "steps": []} for part in parts}
-    with OnSwitch(controller, run.id, run.workers) as switch:
-
-        def exchange(what: str, gradients: Gradients) -> Means:
-            """Exchange the parts one after the other, and note a worker's bytes."""
-            means: dict[str, torch.Tensor] = {}
-            for part, names in parts.items():
-                found, cost = sums.over(switch, [{name: of_rank[name] for name in names} for of_rank in gradients])
-                counted[part][what].append({"up": cost["bytes_up"], "down": cost["bytes_down"]})
-                means |= found
-            return means
-
-        exchange(
-            "dense", [{name: torch.randn_like(own) for name, own in parameters.items()} for _ in range(run.workers)]
-        )
-        for step in range(task.steps):
-            gradients, loss = gradients_of(model, parameters, next(batches))
-            with torch.no_grad():
-                for name, mean in exchange("steps", gradients).items():
-                    parameters[name].grad = mean
-            touched.append(int((gradients[0][EMBEDDING] != 0).any(1).sum()))
-            optimizer.step()
-            losses.append((step, round(loss, 4)))
-    return {
-        **record_of(run, model),
-        task.measure: losses[-1][1],
-        "train_loss": losses,
-        "vocabulary": len(text.vocabulary),
-        "rows_touched": round(sum(touched) / len(touched), 1),
-        "bytes": counted,
         "seconds": round(time.monotonic() - started, 1),
     }
 

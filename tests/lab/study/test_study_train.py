@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,6 @@ import torch
 
 from p4reduce.compressors import AdaComp
 from p4reduce.testing.in_process import exchange_all, groups
-from p4reduce.testing.local_group import LocalGroup
 from p4reduce_lab import datasets
 from p4reduce_lab.study import hooks, models
 from p4reduce_lab.study import train as training
@@ -42,7 +41,6 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(TASKS, TRANSFORMER, replace(TASKS[TRANSFORMER], **small))
     monkeypatch.setattr(datasets, "mnist", lambda cache: datasets.Images(x, y, x[:40], y[:40]))
     monkeypatch.setattr(datasets, "shakespeare", lambda cache: datasets.Text(text, text[:301], LETTERS))
-    monkeypatch.setattr(datasets, "words", lambda cache: datasets.Words(text, [str(number) for number in range(300)]))
 
 
 def trained(model: str, variant: str, optimizer: str = "sgd", workers: int = 4) -> dict[str, Any]:
@@ -124,41 +122,6 @@ def test_similarity_with_residues_is_of_the_tensors_that_would_be_sent() -> None
     exchange_all(ranks, [{"weight": kept}] * 2, groups(2))
     gradients = [{"weight": own}, {"weight": -own}]
     assert training._similarities(ranks, gradients) == (-1.0, 0.9976)  # of 0.11 0.11 0.1 0.1 0.1 and 0.09 0.09 0.1 ...
-
-
-class OverLocalGroup:
-    """In the place of OnSwitch: the same call, over a switch that is a Python object."""
-
-    def __init__(self, group: LocalGroup) -> None:
-        self._group = group
-
-    def __enter__(self) -> OverLocalGroup:
-        self._group.__enter__()
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        self._group.__exit__(*error)
-
-    def run(self, call: Callable[[Any], Any]) -> tuple[Sequence[Any], dict[str, float]]:
-        def measured(comm: Any) -> tuple[Any, Any]:
-            before = comm.stats.copy()
-            return call(comm), comm.stats - before
-
-        both = self._group.run(measured)
-        up, down = (sum(getattr(spent, name) for _, spent in both) / len(both) for name in ("bytes_up", "bytes_down"))
-        return [found for found, _ in both], {"bytes_up": up, "bytes_down": down, "frames_again": 0}
-
-
-def test_untouched_rows_of_an_embedding_are_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(training, "OnSwitch", lambda controller, job, size: OverLocalGroup(LocalGroup(size)))
-    found = training.train_on_words(Run("plays-words-16", 2, "sgd", "dense", 1), Path("nowhere"), "")
-    assert is_current(found) and found["vocabulary"] == 300 and 5 <= found["rows_touched"] <= 9
-    (embedding,), (rest,) = (found["bytes"][part]["dense"] for part in ("embedding", "rest"))
-    assert embedding["up"] > 4 * 64 * 300  # nothing of it is zero
-    assert len(found["bytes"]["embedding"]["steps"]) == STEPS
-    for step in found["bytes"]["embedding"]["steps"]:
-        assert all(4 * 64 * 5 < step[direction] < embedding[direction] / 5 for direction in ("up", "down"))
-    assert all(step["up"] > 0.95 * rest["up"] for step in found["bytes"]["rest"]["steps"])
 
 
 def test_a_character_is_predicted_from_those_before_it() -> None:
