@@ -51,7 +51,6 @@ def tables(records: Records) -> dict[str, Table]:
     made = {
         "Ring of hosts": _ring(records),
         "AdaComp: effective rate by kind of layer": _rates(records),
-        "Transformer with AdamW": transformer_table(records),
         "Transformer: loss against steps": progress_table(records),
         "Transformer: what was tried for AdaComp": tried_table(records),
     }
@@ -81,10 +80,13 @@ def _residues(group: Group, form: str) -> str:
 _COLUMNS: Final[dict[str, Callable[[Group, Group], str]]] = {
     "result": lambda group, dense: group.text(),
     "against": _against,
+    "against-seeds": lambda group, dense: "" if group.records == dense.records else more_than(group, dense),
     "rate": lambda group, dense: _show(group.rate(), "{:.0f}x"),
     "up": lambda group, dense: _show(group.bytes_a_step("bytes_up"), "{:,.0f}"),
     "down": lambda group, dense: _show(group.bytes_down(), "{:,.0f}"),
     "ratio": lambda group, dense: _ratio(dense.bytes_down(), group.bytes_down()),
+    "down-all": lambda group, dense: _show(group.bytes_down_with_warmup(), "{:,.0f}"),
+    "ratio-all": lambda group, dense: _ratio(dense.bytes_down_with_warmup(), group.bytes_down_with_warmup()),
     "residues": lambda group, dense: _residues(group, "{:.1f}"),
     "feedback": lambda group, dense: _residues(group, "{:.4f}") if group.variant.compressor == "quantize" else "",
     "state": lambda group, dense: _show(group.records[0].get("state_per_parameter"), "{:.2f}"),
@@ -162,25 +164,6 @@ def more_than(group: Group, counterpart: Group) -> str:
     seeds = {record["seed"] for record in group.records} & {record["seed"] for record in counterpart.records}
     own, other = (Group([record for record in one.records if record["seed"] in seeds]) for one in (group, counterpart))
     return f"{own.mean() / other.mean() - 1:+.1%}" if seeds else ""
-
-
-def transformer_table(records: Records) -> Table:
-    """Return the table of every method: loss and bytes."""
-    dense = _transformer(records, "dense")
-    rows = []
-    for variant in GROUPS["transformer"]:
-        group = _transformer(records, variant)
-        if group and dense:
-            down = group.bytes_down_with_warmup()
-            rows.append(
-                [
-                    *(variant, group.text(), "" if variant == "dense" else more_than(group, dense)),
-                    *(_show(group.rate(), "{:.0f}x"), _show(down, "{:,.0f}")),
-                    _ratio(dense.bytes_down_with_warmup(), down),
-                ]
-            )
-    heads = ["variant", "loss, nats", "against dense", "effective rate", "B down", "down, dense / this"]
-    return Table(heads, rows)
 
 
 def progress_table(records: Records) -> Table:
