@@ -7,7 +7,7 @@ import contextlib
 import struct
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 from unittest import mock
@@ -243,7 +243,6 @@ class Running:
     clock: FakeClock
     loop: asyncio.AbstractEventLoop
     task: asyncio.Task[None]
-    errors: list[BaseException] = field(default_factory=list)
 
     @property
     def address(self) -> str:
@@ -339,30 +338,31 @@ def connect_cables(config: Config, clients: Mapping[str, FakeSwitchClient]) -> N
             child.cables[UPLINK], parent.cables[port] = (parent, port), (child, UPLINK)
 
 
+InThread = tuple[Controller, asyncio.AbstractEventLoop, "asyncio.Task[None]"]
+
+
 @contextlib.contextmanager
-def serving(config: Config, *clients: FakeSwitchClient) -> Iterator[Running]:
-    """A controller that serves until the block ends; what ends it is raised there. `clients` are of its switches.
+def in_a_thread(
+    make: Callable[[], Controller],
+) -> Iterator[InThread]:
+    """A controller that serves in a thread until the block ends; what ends it is raised there.
 
     A switch may take LIMIT_S for an answer, and so may a scrape: only a busy machine delays one in memory.
     """
-    names = [switch.name for switch in config.switches]
-    by_name = dict(zip(names, clients or [FakeSwitchClient() for _ in names], strict=True))
-    connect_cables(config, by_name)
-    clock = FakeClock()
-    started: list[Running | BaseException] = []
+    started: list[InThread | BaseException] = []
     ready = threading.Event()
     ended: list[BaseException] = []
 
     async def serve() -> None:
-        controller = Controller(config, by_name, clock)
         try:
+            controller = make()
             await controller.start()
         except BaseException as error:
             started.append(error)
             ready.set()
             return
         task = asyncio.ensure_future(controller.run())
-        started.append(Running(controller, by_name, clock, asyncio.get_running_loop(), task))
+        started.append((controller, asyncio.get_running_loop(), task))
         ready.set()
         try:
             await task
@@ -372,7 +372,7 @@ def serving(config: Config, *clients: FakeSwitchClient) -> Iterator[Running]:
     thread = threading.Thread(target=lambda: asyncio.run(serve()))
     thread.start()
     assert ready.wait(LIMIT_S)
-    running = started[0]
+    (running,) = started
     try:
         if isinstance(running, BaseException):
             raise running
@@ -382,12 +382,23 @@ def serving(config: Config, *clients: FakeSwitchClient) -> Iterator[Running]:
         ):
             yield running
     finally:
-        if isinstance(running, Running) and thread.is_alive():
-            running.loop.call_soon_threadsafe(running.controller.stop)
+        if not isinstance(running, BaseException) and thread.is_alive():
+            running[1].call_soon_threadsafe(running[0].stop)
         thread.join(LIMIT_S)
         assert not thread.is_alive()
     if ended:
         raise ended[0]
+
+
+@contextlib.contextmanager
+def serving(config: Config, *clients: FakeSwitchClient) -> Iterator[Running]:
+    """A controller over switches in memory; `clients` are of its switches."""
+    names = [switch.name for switch in config.switches]
+    by_name = dict(zip(names, clients or [FakeSwitchClient() for _ in names], strict=True))
+    connect_cables(config, by_name)
+    clock = FakeClock()
+    with in_a_thread(lambda: Controller(config, by_name, clock)) as (controller, loop, task):
+        yield Running(controller, by_name, clock, loop, task)
 
 
 def join_at(running: Running, client: JobClient, job: str, at: Sequence[str]) -> list[JoinTicket]:

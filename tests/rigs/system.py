@@ -7,10 +7,11 @@ import os
 import re
 import select
 import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from socket import SOCK_DGRAM
+from typing import Protocol
 
 from p4reduce_contracts.jobs.lease import ONLY_SWITCH
 from p4reduce_contracts.wire import UPLINK_PORT
@@ -20,6 +21,13 @@ from rigs.ports import own_address
 
 ROOT = "root"
 COMMAND = ("-m", "p4reduce_contracts")
+
+
+class Addressed(Protocol):
+    """A switch that runs."""
+
+    def address(self, before: str) -> str:
+        """Return the address behind the word "UDP" or "P4Runtime" of its first line."""
 
 
 class Process:
@@ -50,6 +58,16 @@ class Process:
         return status
 
 
+def switch_of(leaves: Sequence[str], rank: int, world_size: int) -> str:
+    """Return the leaf that a rank sends to; "" without leaves."""
+    return leaves[rank * len(leaves) // world_size] if leaves else ""
+
+
+def leaves_of(racks: int) -> list[str]:
+    """Return the names of the leaves of so many racks: none of one."""
+    return [f"leaf{number}" for number in range(1, racks + 1 if racks > 1 else 1)]
+
+
 @dataclass
 class System:
     """A running switch and controller; with racks a switch for each of them, `leaves`, below `switch`."""
@@ -69,7 +87,7 @@ class System:
 
     def switch_of(self, rank: int, world_size: int) -> str:
         """Return the switch that a rank sends to, as `join` takes it."""
-        return list(self.leaves)[rank * len(self.leaves) // world_size] if self.leaves else ""
+        return switch_of(list(self.leaves), rank, world_size)
 
     def kill_switch(self, name: str = ROOT) -> None:
         """SIGKILL a leaf, or the switch that is none."""
@@ -110,19 +128,36 @@ def start_controller(
     paths: Mapping[str, str] | None = None,
 ) -> Process:
     """`paths` are the UDP addresses by which switches are reached, by name, where they are not their own."""
-    config, paths = folder / "p4reduce.toml", paths or {}
-    tables = [_table(switch, paths.get(ROOT), pipeline, f"name = '{ROOT}'\n" if leaves else "")]
-    for name, leaf in (leaves or {}).items():
-        above = f"name = '{name}'\nparent = '{ROOT}'\nuplink_port = {UPLINK_PORT}\n"
-        tables.append(_table(leaf, paths.get(name), pipeline, above))
+    config = folder / "p4reduce.toml"
     config.write_text(
-        "".join(tables) + f"[controller]\nlisten = '{listen or own_address()}'\nstate_dir = '{folder / state}'\n"
-        f"heartbeat_interval_s = 0.2\nheartbeat_timeout_s = {heartbeat_timeout_s}\nmetrics = '127.0.0.1:0'\n"
+        configuration(folder, switch, listen or own_address(), heartbeat_timeout_s, state, pipeline, leaves, paths)
     )
     return Process(folder / "controller.log", "controller", "run", "--config", str(config))
 
 
-def _table(switch: Process, path: str | None, pipeline: str, lines: str) -> str:
+def configuration(
+    folder: Path,
+    switch: Addressed,
+    listen: str,
+    heartbeat_timeout_s: int = 60,
+    state: str = "state",
+    pipeline: str = "small",
+    leaves: Mapping[str, Addressed] | None = None,
+    paths: Mapping[str, str] | None = None,
+) -> str:
+    """Return the controller's configuration; its table [controller] is the last."""
+    paths = paths or {}
+    tables = [_table(switch, paths.get(ROOT), pipeline, f"name = '{ROOT}'\n" if leaves else "")]
+    for name, leaf in (leaves or {}).items():
+        above = f"name = '{name}'\nparent = '{ROOT}'\nuplink_port = {UPLINK_PORT}\n"
+        tables.append(_table(leaf, paths.get(name), pipeline, above))
+    return (
+        "".join(tables) + f"[controller]\nlisten = '{listen}'\nstate_dir = '{folder / state}'\n"
+        f"heartbeat_interval_s = 0.2\nheartbeat_timeout_s = {heartbeat_timeout_s}\nmetrics = '127.0.0.1:0'\n"
+    )
+
+
+def _table(switch: Addressed, path: str | None, pipeline: str, lines: str) -> str:
     host, _, port = (path or switch.address("UDP")).rpartition(":")
     return (
         f"[[switch]]\n{lines}pipeline = '{pipeline}'\np4runtime = '{switch.address('P4Runtime')}'\n"
@@ -146,7 +181,7 @@ def running_system(
     switch = start_switch(folder)
     try:
         paths = {ROOT: path(ROOT, switch.address("UDP"))}
-        for name in (f"leaf{number}" for number in range(1, racks + 1 if racks > 1 else 1)):
+        for name in leaves_of(racks):
             leaves[name] = start_switch(folder, uplink=paths[ROOT])
             paths[name] = path(name, leaves[name].address("UDP"))
         controller = start_controller(folder, switch, pipeline=pipeline, leaves=leaves, paths=paths)

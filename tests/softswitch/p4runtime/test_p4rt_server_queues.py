@@ -191,7 +191,6 @@ def test_over_tls_only_controllers_set_queues(tmp_path: Path) -> None:
         ("", 2, "neither a COMMAND nor a stdin"),
     ],
 )
-@pytest.mark.processes
 def test_the_command_without_a_switch(
     words: str, status: int, message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

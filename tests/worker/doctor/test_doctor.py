@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import re
-import signal
 import socket
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -33,23 +32,23 @@ from p4reduce_controller.config import Config, ControllerConfig, SecurityConfig
 from rigs.certificates import Bench
 from rigs.fake_switch_client import serving
 from rigs.limits import LIMIT_S
+from rigs.local_system import LocalSystem, local_system
 from rigs.networks import KILLED, over_networks, racks_of
 from rigs.ports import own_address
-from rigs.system import Process, System, running_system, start_controller, start_switch
 
 SHORT_S = 3.0
 RIGHT_OR_SLOW = (Status.OK, Status.WARNING)  # a busy machine repeats frames
 
 
 @pytest.fixture(scope="module")
-def system(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[System]:
-    with running_system(tmp_path_factory.mktemp("system"), racks=racks_of(request)) as running:
+def local(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[LocalSystem]:
+    with local_system(tmp_path_factory.mktemp("system"), racks_of(request)) as running:
         yield running
 
 
 @pytest.fixture
-def controller(system: System) -> str:
-    return system.controller.address("jobs on")
+def controller(local: LocalSystem) -> str:
+    return local.address
 
 
 @pytest.fixture
@@ -77,9 +76,9 @@ def failed(checks: list[Check]) -> Check:
     return found[0]
 
 
-@over_networks()
-def test_a_healthy_system(system: System, controller: str) -> None:
-    done = CliRunner().invoke(doctor, ["--controller", controller, "--json", "--switch", system.switch_of(0, 1)])
+@over_networks("local")
+def test_a_healthy_system(local: LocalSystem, controller: str) -> None:
+    done = CliRunner().invoke(doctor, ["--controller", controller, "--json", "--switch", local.switch_of(0, 1)])
     assert done.exit_code == 0, done.output
     answer = json.loads(done.stdout)
     assert answer["healthy"] is True
@@ -96,30 +95,29 @@ def test_a_healthy_system(system: System, controller: str) -> None:
         assert not [job for job in client.list_jobs().jobs if job.name.startswith("doctor-")], "it removes its job"
 
 
-def examined_pair(system: System, timeout_s: float) -> list[list[Check]]:
+def examined_pair(local: LocalSystem, timeout_s: float) -> list[list[Check]]:
     """What doctors find that take part as the ranks of a job of two."""
-    controller = system.controller.address("jobs on")
 
     def examined(rank: int) -> list[Check]:
-        spec, switch = RankSpec("pair", rank, 2), system.switch_of(rank, 2)
-        return run_checks(controller, spec, timeout_s=timeout_s, switch=switch)
+        spec, switch = RankSpec("pair", rank, 2), local.switch_of(rank, 2)
+        return run_checks(local.address, spec, timeout_s=timeout_s, switch=switch)
 
-    with JobClient(controller) as client, ThreadPoolExecutor() as pool:
+    with JobClient(local.address) as client, ThreadPoolExecutor() as pool:
         client.create_job("pair", 2)
         found = list(pool.map(examined, range(2)))
         client.remove_job("pair")
     return found
 
 
-@over_networks()
-def test_all_ranks_of_a_job(system: System) -> None:
-    for rank, checks in enumerate(examined_pair(system, LIMIT_S)):
+@over_networks("local")
+def test_all_ranks_of_a_job(local: LocalSystem) -> None:
+    for rank, checks in enumerate(examined_pair(local, LIMIT_S)):
         named = by_name(checks)
         assert not [check for check in checks if check.status is Status.FAILED], checks
         assert "of 2 rank(s), every bit right" in named["exact sum"].found
         assert "of 2 has its lease" in named["HELLO"].found
-        leaf = f"switch leaf{rank + 1} sums rank {rank}, " if system.leaves else ""
-        assert named["HELLO"].found.endswith(f"; {leaf}switch {system.root} sums ranks 0, 1")
+        leaf = f"switch leaf{rank + 1} sums rank {rank}, " if local.leaves else ""
+        assert named["HELLO"].found.endswith(f"; {leaf}switch {local.root} sums ranks 0, 1")
 
 
 def test_a_running_job_is_not_disturbed(controller: str) -> None:
@@ -150,18 +148,12 @@ def test_no_controller() -> None:
     assert done.exit_code == 1 and "failed" in done.output and "skipped" in done.output
 
 
-@pytest.mark.processes
 def test_no_switch(tmp_path: Path) -> None:
-    """The switch's process hangs: the controller does not know yet, and no HELLO gets through."""
-    switch = start_switch(tmp_path)
-    controller = start_controller(tmp_path, switch)
-    try:
-        switch.process.send_signal(signal.SIGSTOP)
-        found = failed(run_checks(controller.address("jobs on"), timeout_s=SHORT_S))
-    finally:
-        switch.process.send_signal(signal.SIGCONT)
-        controller.end(signal.SIGKILL)
-        switch.end(signal.SIGKILL)
+    """The switch takes no frames: the controller does not know, and no HELLO gets through."""
+    with local_system(tmp_path) as local:
+        (switch,) = local.switches.values()
+        switch.stop_frames()
+        found = failed(run_checks(local.address, timeout_s=SHORT_S))
     assert found.name == "HELLO", found
     assert "no HELLO" in found.found or "switch" in found.found
     assert switch.address("UDP") in found.advice
@@ -169,12 +161,11 @@ def test_no_switch(tmp_path: Path) -> None:
 
 @pytest.mark.fault("a switch that has ended, alone or in a tree, seen by `doctor`: the checks that fail name it")
 @pytest.mark.parametrize(("racks", "ended"), KILLED.values(), ids=KILLED)
-@pytest.mark.processes
 def test_a_switch_that_has_ended(tmp_path: Path, racks: int, ended: str) -> None:
-    with running_system(tmp_path, racks=racks) as system:
-        system.kill_switch(ended)
-        for checks in examined_pair(system, SHORT_S):
-            found, which = failed(checks), f"switch {ended}" if system.leaves else "its switch"
+    with local_system(tmp_path, racks) as local:
+        local.switches[ended].close()
+        for checks in examined_pair(local, SHORT_S):
+            found, which = failed(checks), f"switch {ended}" if local.leaves else "its switch"
             assert found.name == "HELLO" and f"the controller has no connection to {which} at " in found.found, found
 
 
@@ -194,33 +185,15 @@ def test_a_path_that_loses_frames(controller: str, monkeypatch: pytest.MonkeyPat
     assert found["full frames"].status is Status.OK, "what is lost is repeated"
 
 
-@pytest.mark.processes
 def test_over_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its own job is private there, and takes the token that only its creation returns."""
     bench = Bench(tmp_path)
-    switch = start_switch(tmp_path)
-    settings = tmp_path / "p4reduce.toml"
-    settings.write_text(
-        f"[switch]\npipeline = 'small'\np4runtime = '{switch.address('P4Runtime')}'\n"
-        f"udp_port = {switch.address('UDP').rpartition(':')[2]}\n"
-        f"[controller]\nlisten = '127.0.0.1:0'\nstate_dir = '{tmp_path / 'state'}'\n"
-        f"{bench.toml('controller')}plain_p4runtime = true\n"
-    )
-    try:
-        controller = Process(tmp_path / "controller.log", "controller", "run", "--config", str(settings))
-    except BaseException:
-        switch.end(signal.SIGKILL)
-        raise
-    try:
-        for name, value in bench.environment("worker").items():
-            monkeypatch.setenv(name, value)
-        address = controller.address("jobs on")
-        checks = run_checks(address, timeout_s=LIMIT_S)
-        with JobClient(address) as client:
+    for name, value in bench.environment("worker").items():
+        monkeypatch.setenv(name, value)
+    with local_system(tmp_path, 1, bench.of("switch"), bench.toml("controller")) as local:
+        checks = run_checks(local.address, timeout_s=LIMIT_S)
+        with JobClient(local.address) as client:
             assert not client.list_jobs().jobs
-    finally:
-        controller.end(signal.SIGKILL)
-        switch.end(signal.SIGKILL)
     bad = [check for check in checks if check.status in (Status.FAILED, Status.SKIPPED)]
     assert all(check.name == "ping" and "may send no echo requests" in check.found for check in bad), checks
 
@@ -284,9 +257,9 @@ def test_full_frames_that_are_lost(controller: str, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.usefixtures("given_up_soon")
-@over_networks()
+@over_networks("local")
 def test_frames_that_a_switch_drops_are_counted(
-    system: System, controller: str, monkeypatch: pytest.MonkeyPatch
+    local: LocalSystem, controller: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     send = transport.UdpTransport.send
 
@@ -296,10 +269,10 @@ def test_frames_that_a_switch_drops_are_counted(
 
     monkeypatch.setattr("p4reduce.switch_connection.make_channel", lambda *_, **__: None)  # frames pass the transport
     monkeypatch.setattr(transport.UdpTransport, "send", send_damaged)
-    switch = system.switch_of(0, 1)
+    switch = local.switch_of(0, 1)
     found = failed(run_checks(controller, timeout_s=LIMIT_S, switch=switch))
     assert found.name == "full frames"
-    assert re.search(rf"; meanwhile frames were dropped: [1-9]\d* TRUNCATED at {switch or system.root}$", found.found)
+    assert re.search(rf"; meanwhile frames were dropped: [1-9]\d* TRUNCATED at {switch or local.root}$", found.found)
 
 
 def test_drops_of_a_switch_that_was_away_before_are_not_new() -> None:
