@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from importlib import metadata
 
 import pytest
 from click.testing import CliRunner, Result
 
 from p4reduce_contracts import cli
-from rigs.limits import LIMIT_S
 
 
 def p4reduce(*arguments: str) -> Result:
@@ -78,12 +75,3 @@ def test_an_unknown_command_is_wrong_usage() -> None:
     called = p4reduce("jbo")
     assert called.exit_code == 2
     assert "No such command 'jbo'" in called.stderr
-
-
-@pytest.mark.processes
-def test_a_command_imports_its_own_package_alone() -> None:
-    script = "import sys\nfrom p4reduce_contracts.cli import main\n"
-    script += "try:\n    main(['job', 'list', '--help'])\nfinally:\n"
-    script += "    print([name for name in ('p4reduce_lab', 'p4reduce_switch', 'torch') if name in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=LIMIT_S, check=True)
-    assert done.stdout.splitlines()[-1] == "[]"

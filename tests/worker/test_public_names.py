@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 
 import p4reduce
-from rigs.limits import LIMIT_S
 
 
 def test_the_public_names() -> None:
@@ -34,11 +30,3 @@ def test_the_public_names() -> None:
 def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="has no attribute 'NoSuchName'"):
         _ = p4reduce.NoSuchName
-
-
-@pytest.mark.processes
-def test_importing_p4reduce_imports_no_torch_and_nothing_of_the_command_line() -> None:
-    unwanted = {"torch", "click", "rich", "cryptography", "prometheus_client", "grpc", "numba", "llvmlite"}
-    code = f"import sys, p4reduce; print(sorted({unwanted!r} & set(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=LIMIT_S, check=True)
-    assert done.stdout.strip() == "[]"

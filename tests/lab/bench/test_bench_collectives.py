@@ -26,46 +26,35 @@ ROW = re.compile(r"(#?) +(\d+) +(\d+) +float +(sum|none) +(-1|0)" + HALF + HALF 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("collective", "redop", "root", "sizes", "factor"),
-    [
+def test_the_running_switch_beside_gloo(wide_system: System, torch_server: ForkServer, tmp_path: Path) -> None:
+    variables = {**environment(wide_system), "P4REDUCE_TOKEN": "secret", "P4REDUCE_HOSTS": "on"}
+    for collective, redop, root, sizes, factor in (
         ("all_reduce", "sum", -1, [8, 512, 32768], 1.0),
         ("reduce_scatter", "sum", -1, [512, 32768], 0.5),
         ("broadcast", "none", 0, [8, 512, 32768], 1.0),
         ("all_gather", "none", -1, [512, 32768], 0.5),
-    ],
-)
-def test_the_running_switch_beside_gloo(
-    wide_system: System,
-    torch_server: ForkServer,
-    tmp_path: Path,
-    collective: str,
-    redop: str,
-    root: int,
-    sizes: list[int],
-    factor: float,
-) -> None:
-    file, options = tmp_path / "report.json", ["-b", "8", "-e", "32K", "-f", "64", "-n", "2", "--gloo", "-J"]
-    command = str(PROGRAM), "bench", collective, *options, str(file)
-    variables = {**environment(wide_system), "P4REDUCE_TOKEN": "secret", "P4REDUCE_HOSTS": "on"}
-    printed = torch_server.launch(tmp_path, 2, *command, environment=variables, timeout_s=LIMIT_S)
-    rows = [found for found in map(ROW.fullmatch, printed[0].splitlines()) if found]
-    assert [int(row[2]) for row in rows] == [size for size in sizes for _ in range(2)], printed[0]
-    assert [row[1] + (row["group"] or "") for row in rows] == ["", "#  gloo"] * len(sizes)
-    assert {(row[4], int(row[5])) for row in rows} == {(redop, root)}
-    assert "# Out of bounds values : 0 OK" in printed[0] and not ROW.search(printed[1])
-    document = json.loads(file.read_text())
-    assert document["version"] == 3 and document["out_of_bounds"] == {"count": 0, "okay": "true"}
-    assert len(document["config"]["devices"]) == 2 and document["config"]["step_factor"] == 64
-    assert "secret" not in file.read_text() and "P4REDUCE_HOSTS=on" in document["env"]
-    for row, result in zip(rows, document["results"], strict=True):
-        assert (result["size"], result["count"], result["redop"]) == (int(row[2]), int(row[3]), redop)
-        assert (result["type"], result["root"].strip(), result["actual_iterations"]) == ("float", str(root), 2)
-        assert result["experiment_name"] == (row["group"] or "p4reduce").strip()
-        assert (result["out_of_place"] is None) == (collective in ("all_reduce", "broadcast")) == (row[6] is None)
-        inside = result["in_place"]
-        assert inside["nwrong"] == 0 and inside["alg_bw"] == pytest.approx(result["size"] / inside["time"] / 1e3)
-        assert inside["bus_bw"] == pytest.approx(inside["alg_bw"] * factor)
+    ):
+        file = tmp_path / f"{collective}.json"
+        options = ["-b", "8", "-e", "32K", "-f", "64", "-n", "2", "--gloo", "-J", str(file)]
+        command = str(PROGRAM), "bench", collective, *options
+        printed = torch_server.launch(tmp_path, 2, *command, environment=variables, timeout_s=LIMIT_S)
+        rows = [found for found in map(ROW.fullmatch, printed[0].splitlines()) if found]
+        assert [int(row[2]) for row in rows] == [size for size in sizes for _ in range(2)], printed[0]
+        assert [row[1] + (row["group"] or "") for row in rows] == ["", "#  gloo"] * len(sizes)
+        assert {(row[4], int(row[5])) for row in rows} == {(redop, root)}
+        assert "# Out of bounds values : 0 OK" in printed[0] and not ROW.search(printed[1])
+        document = json.loads(file.read_text())
+        assert document["version"] == 3 and document["out_of_bounds"] == {"count": 0, "okay": "true"}
+        assert len(document["config"]["devices"]) == 2 and document["config"]["step_factor"] == 64
+        assert "secret" not in file.read_text() and "P4REDUCE_HOSTS=on" in document["env"]
+        for row, result in zip(rows, document["results"], strict=True):
+            assert (result["size"], result["count"], result["redop"]) == (int(row[2]), int(row[3]), redop)
+            assert (result["type"], result["root"].strip(), result["actual_iterations"]) == ("float", str(root), 2)
+            assert result["experiment_name"] == (row["group"] or "p4reduce").strip()
+            assert (result["out_of_place"] is None) == (collective in ("all_reduce", "broadcast")) == (row[6] is None)
+            inside = result["in_place"]
+            assert inside["nwrong"] == 0 and inside["alg_bw"] == pytest.approx(result["size"] / inside["time"] / 1e3)
+            assert inside["bus_bw"] == pytest.approx(inside["alg_bw"] * factor)
 
 
 class OneRank:

@@ -6,8 +6,6 @@ import json
 import math
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -163,21 +161,6 @@ def test_an_ordinary_script_needs_the_controller_s_address_alone(wide_system: Sy
         *TORCHRUN, "--nproc-per-node=2", str(HERE / "ordinary_script.py"), environment=environment(wide_system)
     )
     assert output.count("weights equal on all ranks") == 2
-
-
-@pytest.mark.processes
-def test_importing_torch_registers_the_backend_and_imports_nothing_heavy() -> None:
-    script = """
-import sys, torch
-assert torch.distributed.is_backend_available("p4reduce")
-loaded = {name.partition(".")[0] for name in sys.modules}
-assert not loaded & {"grpc", "numba", "llvmlite", "cryptography", "click", "rich", "prometheus_client"}, loaded
-assert "p4reduce.pytorch.backend.group" not in sys.modules
-torch.distributed.init_process_group("p4reduce", store=torch.distributed.HashStore(), rank=0, world_size=1)
-torch.distributed.all_reduce(torch.ones(3))
-assert "torch._dynamo" not in sys.modules
-"""
-    subprocess.run([sys.executable, "-c", script], check=True, timeout=LIMIT_S)
 
 
 @pytest.fixture

@@ -150,16 +150,16 @@ def test_the_mean_of_large_gradients_is_finite() -> None:
             torch.testing.assert_close(mean, torch.tensor([2e38, -3e38]))
 
 
-@pytest.mark.parametrize(
-    ("how", "status"), [("finished", 0), ("in-function", 0), ("joined-only", 0), ("forgotten", 0), ("raised", 1)]
-)
-def test_the_end_of_the_interpreter_leaves_the_job(
-    torch_server: ForkServer, how: str, status: int, tmp_path: Path
-) -> None:
+def test_the_end_of_the_interpreter_leaves_the_job(torch_server: ForkServer, tmp_path: Path) -> None:
     script = str(Path(__file__).with_name("ends_without_close.py"))
-    log = tmp_path / "log"
-    with torch_server.start(log, script, how, environment=os.environ, folder=tmp_path) as forked:
-        assert forked.wait(LIMIT_S) == status, log.read_text()
-    text = log.read_text()
-    assert [line for line in text.splitlines() if line in ("working", "left")] == ["working", "left"], text
-    assert ("ValueError: of the user" in text) == (how == "raised")
+    ends = {"finished": 0, "in-function": 0, "joined-only": 0, "forgotten": 0, "raised": 1}
+    with contextlib.ExitStack() as stack:
+        for how in ends:
+            started = torch_server.start(tmp_path / how, script, how, environment=os.environ, folder=tmp_path)
+            stack.callback(started.close)
+            ends[how] -= started.wait(LIMIT_S)
+    for how, wrong in ends.items():
+        text = (tmp_path / how).read_text()
+        assert not wrong, text
+        assert [line for line in text.splitlines() if line in ("working", "left")] == ["working", "left"], text
+        assert ("ValueError: of the user" in text) == (how == "raised")

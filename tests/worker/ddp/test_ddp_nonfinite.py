@@ -1,9 +1,6 @@
 """A NaN or an infinity in some rank's gradients: all ranks raise, or all skip the step."""
 
-import json
-import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,13 +11,9 @@ from p4reduce.compressors import Compressor
 from p4reduce.errors import InvalidTensorError, NotFiniteError, PeerRefusedError, Reason
 from p4reduce.pytorch.ddp import DDPState
 from p4reduce.testing.local_group import LocalGroup
-from p4reduce.testing.udp_switch import UdpSwitch
 from rigs.buckets import Bucket
-from rigs.fork_server import ForkServer
-from rigs.limits import LIMIT_S
 from rigs.ranks import MAKERS, equal
 
-TESTS = Path(__file__).parents[2]
 NAMES = ("first", "second", "third")
 
 
@@ -145,16 +138,51 @@ def test_an_unknown_value_of_on_nonfinite_is_refused() -> None:
         DDPState(group.comms[0], on_nonfinite="ignore")  # type: ignore[arg-type]
 
 
-@pytest.mark.fault("GradScaler's infinite gradients: the steps that gloo skips are skipped")
-def test_a_grad_scaler_skips_the_steps_that_it_skips_over_gloo(torch_server: ForkServer, tmp_path: Path) -> None:
-    script = str(Path(__file__).with_name("scaled_training.py"))
-    with UdpSwitch(2) as switch:
-        command = script, str(switch.port), str(tmp_path / "store")
-        printed = torch_server.launch(tmp_path, 2, *command, environment=os.environ, timeout_s=LIMIT_S)
-    outputs = [json.loads(text.splitlines()[-1]) for text in printed]
-    assert outputs[0] == outputs[1], "the ranks ended with other weights"
-    gloo, over_switch = outputs[0]["gloo"], outputs[0]["switch"]
-    assert over_switch["skipped"] == gloo["skipped"]
-    assert 2 < len(gloo["skipped"]) < 20, "nothing was skipped, or everything: the test tests nothing"
-    weights, expected = torch.tensor(over_switch["weights"]), torch.tensor(gloo["weights"])
-    torch.testing.assert_close(weights, expected, rtol=1e-4, atol=1e-5)
+def train_scaled(ranks: list[int], mean: Callable[[list[list[torch.Tensor]]], list[torch.Tensor]]) -> tuple[Any, ...]:
+    """Train with a GradScaler; return the steps that it skipped, and the weights.
+
+    Scales are so large that gradients are infinite: on both ranks, then, as it backs off and grows again, on rank 1
+    alone. `mean` of the gradients of these ranks, one list for each.
+    """
+    model = torch.nn.Sequential(torch.nn.Linear(20, 30), torch.nn.ReLU(), torch.nn.Linear(30, 3))
+    first = torch.Generator().manual_seed(1)
+    for parameter in model.parameters():
+        parameter.data.uniform_(-0.2, 0.2, generator=first)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**127, growth_interval=3)
+    data, skipped = [torch.Generator().manual_seed(rank) for rank in ranks], []
+    for step in range(24):
+        found = []
+        for rank, generator in zip(ranks, data, strict=True):
+            loss = model(torch.randn(16, 20, generator=generator) * (1 + 30 * rank)).square().mean()
+            found.append(list(torch.autograd.grad(scaler.scale(loss), list(model.parameters()))))
+        for parameter, gradient in zip(model.parameters(), mean(found), strict=True):
+            parameter.grad = gradient.reshape(parameter.shape).clone()
+        before = scaler.get_scale()
+        scaler.step(optimizer)
+        scaler.update()
+        if scaler.get_scale() < before:
+            skipped.append(step)
+    return skipped, torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+
+
+@pytest.mark.fault("GradScaler's infinite gradients: the steps are skipped that are skipped without a switch")
+def test_a_grad_scaler_skips_the_steps_that_it_skips_without_a_switch() -> None:
+    skipped, weights = train_scaled([0, 1], lambda found: [(a + b) / 2 for a, b in zip(*found, strict=True)])
+    assert 2 < len(skipped) < 20, "nothing was skipped, or everything: the test tests nothing"
+
+    def rank_main(comm: Communicator) -> tuple[Any, ...]:
+        with DDPState(comm, on_nonfinite="skip") as state:
+
+            def mean(found: list[list[torch.Tensor]]) -> list[torch.Tensor]:
+                buckets = [Bucket(n, one, one, last=n == len(found[0]) - 1) for n, one in enumerate(found[0])]
+                return [future.wait() for future in [state.reduce(bucket) for bucket in buckets]]  # type: ignore[arg-type]
+
+            return *train_scaled([comm.rank], mean), state.skipped_steps
+
+    with LocalGroup(2) as group:
+        results = group.run(rank_main)
+    assert torch.equal(results[0][1], results[1][1]), "the ranks ended with other weights"
+    for found, reached, count in results:
+        assert found == skipped and count == len(skipped)
+        torch.testing.assert_close(reached, weights, rtol=1e-4, atol=1e-5)
