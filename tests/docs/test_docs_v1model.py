@@ -87,8 +87,9 @@ def test_the_page_names_files_that_are_there() -> None:
 
 
 @needs_shell
+@pytest.mark.skipif(not FINSY.exists(), reason="finsy is not installed: run `make test`")
 @pytest.mark.processes
-def test_p4runtime_shell_writes_the_routes_and_takes_the_commands_of_the_page(
+def test_finsy_and_p4runtime_shell_write_the_routes_and_take_the_commands_of_the_page(
     switch: tuple[Switch, MemoryPorts, str],
 ) -> None:
     running, ports, address = switch
@@ -128,12 +129,11 @@ def test_p4runtime_shell_writes_the_routes_and_takes_the_commands_of_the_page(
     assert "the end" in done.stdout
     assert not re.search("Error|Exception|Traceback", done.stdout + done.stderr), done.stdout + done.stderr
     assert r"\\x0a\\x00\\x03\\x00" in done.stdout, "table_dump shows the entry"
+    check_registers()
 
 
-@needs_shell
-@pytest.mark.skipif(not FINSY.exists(), reason="finsy is not installed: run `make test`")
-@pytest.mark.processes
-def test_registers_are_written_and_read_as_on_the_page() -> None:
+def check_registers() -> None:
+    """Registers are written and read as on the page."""
     finsy, shell = re.findall(r"```python\n(.*?)```", PAGE.partition("## Registers")[2].partition("\n## ")[0], re.S)
     config = tuple(str(EVERY_ENTITY.with_suffix(ending)) for ending in (".p4info.txtpb", ".json"))
     with served() as one:

@@ -42,7 +42,10 @@ def all_ended(*pids: int) -> bool:
 
 
 @pytest.mark.processes
-def test_errors_name_the_child_and_the_end_of_its_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_name_the_child_and_its_last_lines_and_lines_are_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check_follow(tmp_path / "followed")
     before = os.environ.get(reaper.MARK)
     with Children(tmp_path) as children:
         assert os.environ[reaper.MARK] == children.mark != before
@@ -67,9 +70,10 @@ def test_errors_name_the_child_and_the_end_of_its_log(tmp_path: Path, monkeypatc
         raise AssertionError("the block began")
 
 
-@pytest.mark.processes
-def test_the_lines_of_children_are_followed_until_all_end_or_one_fails_or_nothing_comes(tmp_path: Path) -> None:
+def check_follow(tmp_path: Path) -> None:
+    """The lines of children are followed until all end, or one fails, or nothing comes."""
     lines: list[tuple[int, str]] = []
+    tmp_path.mkdir()
     with Children(tmp_path) as children:
         both = [children.start(name, ["sh", "-c", f"echo {name}; printf the-last"]) for name in ("a", "b")]
         follow(both, lambda number, line: lines.append((number, line)))

@@ -10,11 +10,7 @@ import os
 import pickle
 import resource
 import shutil
-import signal
-import subprocess
-import sys
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import numba
@@ -22,7 +18,7 @@ import pytest
 
 from p4reduce_runtime import cache, kernel_cache, kernels
 from p4reduce_runtime.records import Record
-from rigs.doubling import COMPILED, LOADED, MODULE, USE, Use, kept
+from rigs.doubling import COMPILED, LOADED, MODULE, Use, kept
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, for a second user")
 OTHER_UID = 65534
@@ -140,37 +136,21 @@ def test_a_path_of_another_type_is_not_used(place: str, environment: dict[str, s
     assert words == COMPILED and log and all(environment["P4REDUCE_CACHE_DIR"] in line for line in log)
 
 
-STOPS = f"""
-import os, signal
-from p4reduce_runtime import kernel_cache
-kernel_cache.KernelCache.save_overload = lambda *whatever: os.kill(os.getpid(), signal.SIGSTOP)
-{USE}
-"""
-
-
-@pytest.fixture
-def stopped(environment: dict[str, str]) -> Iterator[int]:
-    """A process that compiles, holds the lock and is stopped."""
-    process = subprocess.Popen([sys.executable, "-c", STOPS], env=environment)
-    try:
-        _, status = os.waitpid(process.pid, os.WUNTRACED)
-        assert os.WIFSTOPPED(status)
-        yield process.pid
-    finally:
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-
-
 @pytest.mark.fault(
     "a process that compiles is stopped while it holds the lock: after 60 s without a compiled kernel one of those "
     "that wait takes its place, and says so"
 )
-@pytest.mark.processes
 def test_a_stopped_process_with_the_lock_is_passed(
-    environment: dict[str, str], stopped: int, use: Use, monkeypatch: pytest.MonkeyPatch
+    environment: dict[str, str], use: Use, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """What others see of it: the lock is held, and no kernel comes."""
+    use()
+    (kernel,) = kept(environment)
+    kernel.unlink()
     monkeypatch.setattr(kernel_cache, "STALLED_S", 0.2)
-    words, log = use()
+    with open(next(Path(environment["P4REDUCE_CACHE_DIR"]).rglob("*.lock")), "wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        words, log = use()
     assert words == COMPILED
     waiting, passed = log
     assert f"waiting while another process compiles kernels ({environment['P4REDUCE_CACHE_DIR']}" in waiting

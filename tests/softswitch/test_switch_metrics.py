@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import re
-import socket
-import time
-import urllib.request
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from conformance.case import PROGRAMS
-from p4reduce_contracts.wire import pack_hello
 from p4reduce_runtime.metrics import Sample
 from p4reduce_runtime.records import zeros
 from p4reduce_switch.datapath.ethernet import Interface
@@ -23,12 +17,7 @@ from p4reduce_switch.ports.ethernet import EthernetPorts, InterfaceCounters
 from p4reduce_switch.ports.udp import UdpUnderlay, UnderlayCounters
 from p4reduce_switch.program import Program, QueueSetting
 from p4reduce_switch.switch import Switch
-from rigs.limits import LIMIT_S
 from rigs.p4rt import Raw, served
-from rigs.system import Process
-
-IN_FRAMES = 'p4reduce_switch_in_frames_total{kind="udp",port=""} 1.0'
-NO_PROGRAM = "p4reduce_switch_no_program_frames_total 1.0"
 
 
 def value(found: list[Sample], name: str, *labels: str) -> float:
@@ -84,29 +73,3 @@ def test_every_internal_counter_is_a_metric(kind: Any) -> None:
     names = [(sample.metric.name, sample.labels) for sample in found if sample.metric.name != "p4reduce_switch_ports"]
     assert len(names) == len(set(names))
     assert all(len(sample.labels) == len(sample.metric.labels) for sample in found)
-
-
-def scraped(url: str) -> list[str]:
-    with urllib.request.urlopen(url, timeout=LIMIT_S) as answer:
-        return str(answer.read().decode()).splitlines()
-
-
-@pytest.mark.processes
-def test_the_switch_command_serves_metrics(tmp_path: Path) -> None:
-    process = Process(
-        tmp_path / "log", "switch", "run", "--listen", "127.0.0.1:0", "--p4runtime", "127.0.0.1:0",
-        "--metrics", "127.0.0.1:0", "--log-json",
-    )  # fmt: skip
-    assert re.fullmatch(r"switch 1 ready: UDP \S+; P4Runtime \S+; pipeline none yet.*\n", process.first_line)
-    try:
-        host, _, port = process.address("UDP").rpartition(":")
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as worker:
-            worker.connect((host, int(port)))
-            worker.send(pack_hello(1, 2))
-            url, deadline = f"http://{process.address('metrics')}/metrics", time.monotonic() + LIMIT_S
-            counted = {IN_FRAMES, NO_PROGRAM}
-            while not counted <= set(text := scraped(url)):
-                assert time.monotonic() < deadline, text
-    finally:
-        assert process.end() == 0
-    assert '"event": "port given"' in (tmp_path / "log").read_text()

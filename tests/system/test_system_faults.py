@@ -19,9 +19,33 @@ from rigs.system import System
 @pytest.mark.fault(
     "SIGKILL of controller and switch without a restart, during a collective: ControllerLostError interrupts it"
 )
-def test_a_collective_ends_after_controller_and_switch_are_killed(
+@pytest.mark.fault("the switch is stopped (SIGSTOP): the collective waits, then continues; no reset")
+@pytest.mark.fault("the controller is stopped: sums continue, nothing is reset")
+def test_sums_go_on_after_stops_and_end_when_controller_and_switch_are_killed(
     system: System, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    address, steps = system.controller.address("jobs on"), Steps()
+    with JobClient(address) as client:
+        client.create_job("train", RANKS, slots=8)
+    with ThreadPoolExecutor(RANKS) as pool:
+        ranks = [pool.submit(train, address, rank, steps) for rank in range(RANKS)]
+        try:
+            steps.wait_more(2)
+            system.controller.process.send_signal(signal.SIGSTOP)
+            steps.wait_more(20)
+            system.switch.process.send_signal(signal.SIGSTOP)
+            steps.wait_stuck()
+            system.switch.process.send_signal(signal.SIGCONT)
+            steps.wait_more(20)
+            system.controller.process.send_signal(signal.SIGCONT)
+            steps.wait_more(2)
+        finally:
+            steps.stop()
+        assert [rank.result(LIMIT_S) for rank in ranks] == [{1}] * RANKS, "one epoch: nothing was reset"
+    check_killed(system, monkeypatch)
+
+
+def check_killed(system: System, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the default timeout of collectives; nothing is left that could reset the job."""
     address = system.controller.address("jobs on")
     with JobClient(address) as client:
@@ -42,26 +66,3 @@ def test_a_collective_ends_after_controller_and_switch_are_killed(
             waiting.result(LIMIT_S)
         for comm in (first, second):
             comm.close(wait=False)
-
-
-@pytest.mark.fault("the switch is stopped (SIGSTOP): the collective waits, then continues; no reset")
-@pytest.mark.fault("the controller is stopped: sums continue, nothing is reset")
-def test_sums_go_on_after_the_switch_and_while_the_controller_is_stopped(system: System) -> None:
-    address, steps = system.controller.address("jobs on"), Steps()
-    with JobClient(address) as client:
-        client.create_job("train", RANKS, slots=8)
-    with ThreadPoolExecutor(RANKS) as pool:
-        ranks = [pool.submit(train, address, rank, steps) for rank in range(RANKS)]
-        try:
-            steps.wait_more(2)
-            system.controller.process.send_signal(signal.SIGSTOP)
-            steps.wait_more(20)
-            system.switch.process.send_signal(signal.SIGSTOP)
-            steps.wait_stuck()
-            system.switch.process.send_signal(signal.SIGCONT)
-            steps.wait_more(20)
-            system.controller.process.send_signal(signal.SIGCONT)
-            steps.wait_more(2)
-        finally:
-            steps.stop()
-        assert [rank.result(LIMIT_S) for rank in ranks] == [{1}] * RANKS, "one epoch: nothing was reset"

@@ -67,7 +67,7 @@ def start() -> Iterator[Callable[..., Started]]:
 
 
 @pytest.mark.processes
-def test_a_controller_sets_the_program_of_a_switch_that_began_without(
+def test_a_controller_sets_the_program_of_a_switch_that_began_without_also_when_nobody_reads(
     start: Callable[..., Started], tmp_path: Path
 ) -> None:
     address = f"unix:{tmp_path}/p4runtime"
@@ -81,11 +81,11 @@ def test_a_controller_sets_the_program_of_a_switch_that_began_without(
     out, err = switch.end()
     assert out == ""
     assert err.count("\n") == err.count("--thrift-port has no effect") == 1
+    check_closed_stdout()
 
 
-@pytest.mark.processes
-def test_a_switch_whose_stdout_nobody_reads_any_more_runs_on() -> None:
-    """Closed before the switch is ready, and while it runs."""
+def check_closed_stdout() -> None:
+    """A switch whose stdout nobody reads any more runs on: closed before it is ready, and while it runs."""
     for ready in (False, True):
         address = own_address()
         command = [sys.executable, "-m", "p4reduce_switch.bmv2", "--no-p4", "--log-console"]

@@ -16,8 +16,8 @@ import pytest
 from p4reduce_contracts.jobs.client import JobClient
 from rigs.fork_server import ForkServer
 from rigs.limits import LIMIT_S
-from rigs.networks import over_networks, racks_of
-from rigs.script_runs import TORCHRUN, environment, run_command
+from rigs.networks import RACKS, racks_of
+from rigs.script_runs import environment
 from rigs.system import System, running_system
 
 HERE = Path(__file__).parent
@@ -26,6 +26,11 @@ TOLERANCE = {"ddp_bfloat16": 2.0**-8, "fsdp2_bfloat16": 2.0**-8}
 """Relative difference of losses: of bfloat16 each sum is rounded once here, and at every addition by gloo."""
 
 Launch = Callable[..., list[str]]
+
+
+def in_two_racks(fixture: str) -> pytest.MarkDecorator:
+    """Run a test over a tree; the others of this file run over one switch."""
+    return pytest.mark.parametrize(fixture, [RACKS], indirect=True)
 
 
 @pytest.fixture
@@ -50,7 +55,7 @@ def jobs(system: System) -> set[str]:
 
 
 @pytest.mark.slow
-@over_networks("wide_system")
+@in_two_racks("wide_system")
 def test_every_collective_of_every_dtype_is_right(wide_system: System, launch: Launch) -> None:
     checks = (
         "sums",
@@ -71,30 +76,28 @@ def test_every_collective_of_every_dtype_is_right(wide_system: System, launch: L
     assert jobs(wide_system) <= before
 
 
+@pytest.mark.fault(
+    "no slots left on the switch for the job of a `new_group`: the group takes gloo on all its ranks, with one warning"
+)
 @pytest.mark.slow
-def test_functional_collectives_do_not_block_each_other(launch: Launch) -> None:
-    for output in launch(2, CHECKS, "functional=1500"):
-        assert output.endswith("ok\n")
+def test_functional_collectives_do_not_block_each_other_and_a_subgroup_without_room_takes_gloo(launch: Launch) -> None:
+    outputs = launch(2, CHECKS, "functional=1500", "no_room")
+    assert sum(output.count("takes gloo for all collectives") for output in outputs) == 1
 
 
 @pytest.mark.slow
-def test_a_rank_that_fails_while_a_callback_waits_ends(launch: Launch) -> None:
+def test_a_rank_that_fails_in_a_callback_or_dies_before_a_sum_over_gloo_is_noticed(launch: Launch) -> None:
     assert "rank 0 ended" in launch(2, CHECKS, "fails_in_a_callback", status=1)[1]
+    assert "failed as it should" in launch(2, CHECKS, "dies_before_gloo", status=-signal.SIGKILL)[0]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("ranks", "store"), [(3, "kept"), (3, "fresh")])
-def test_groups_are_made_again_in_one_process(wide_system: System, launch: Launch, ranks: int, store: str) -> None:
+def test_groups_are_made_again_in_one_process(wide_system: System, launch: Launch) -> None:
     before = jobs(wide_system)
-    for output in launch(ranks, "made_again.py", store):
-        assert output.endswith("cycle 5\n")
+    for store in ("kept", "fresh"):
+        for output in launch(3, "made_again.py", store):
+            assert output.endswith("cycle 5\n")
     assert jobs(wide_system) <= before
-
-
-@pytest.mark.slow
-def test_a_rank_that_dies_before_a_sum_over_gloo_is_noticed(launch: Launch) -> None:
-    outputs = launch(2, CHECKS, "dies_before_gloo", status=-signal.SIGKILL)
-    assert "failed as it should" in outputs[0]
 
 
 @pytest.mark.slow
@@ -116,7 +119,7 @@ def losses_over_gloo(torch_server: ForkServer, tmp_path_factory: pytest.TempPath
 
 
 @pytest.mark.slow
-@over_networks("wide_system")
+@in_two_racks("wide_system")
 def test_scripts_train_as_over_gloo(
     wide_system: System, launch: Launch, tmp_path: Path, losses_over_gloo: dict[str, Any]
 ) -> None:
@@ -134,33 +137,14 @@ def test_scripts_train_as_over_gloo(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["adacomp", "quantize"])
-def test_a_hook_s_checkpoint_keeps_the_sum_of_residues_for_any_number_of_ranks(
-    launch: Launch, tmp_path: Path, kind: str
-) -> None:
-    # DDP's first pass has other buckets, and so other blocks in which 8 bits are rounded
-    same = "resume" if kind == "adacomp" else "sum"
-    for ranks, task in ((3, "save"), (3, same), (2, "sum"), (4, "sum")):
-        outputs = launch(ranks, "checkpointed.py", str(tmp_path), kind, task)
-        assert all(output.endswith("done\n") for output in outputs)
-
-
-@pytest.mark.fault(
-    "no slots left on the switch for the job of a `new_group`: the group takes gloo on all its ranks, with one warning"
-)
-@pytest.mark.slow
-def test_a_subgroup_takes_gloo_where_the_switch_has_no_room(launch: Launch) -> None:
-    outputs = launch(2, CHECKS, "no_room")
-    assert sum(output.count("takes gloo for all collectives") for output in outputs) == 1
-
-
-@pytest.mark.slow
-def test_an_ordinary_script_needs_the_controller_s_address_alone(wide_system: System) -> None:
-    """By torchrun, in interpreters of its own."""
-    output = run_command(
-        *TORCHRUN, "--nproc-per-node=2", str(HERE / "ordinary_script.py"), environment=environment(wide_system)
-    )
-    assert output.count("weights equal on all ranks") == 2
+def test_a_hook_s_checkpoint_keeps_the_sum_of_residues_for_any_number_of_ranks(launch: Launch, tmp_path: Path) -> None:
+    for kind in ("adacomp", "quantize"):
+        (tmp_path / kind).mkdir()
+        # DDP's first pass has other buckets, and so other blocks in which 8 bits are rounded
+        same = "resume" if kind == "adacomp" else "sum"
+        for ranks, task in ((3, "save"), (3, same), (2, "sum"), (4, "sum")):
+            outputs = launch(ranks, "checkpointed.py", str(tmp_path / kind), kind, task)
+            assert all(output.endswith("done\n") for output in outputs)
 
 
 @pytest.fixture
@@ -176,7 +160,7 @@ def impatient_system(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator
     "SIGKILL of all ranks of a torch.distributed group that made its own job: the controller removes the job"
 )
 @pytest.mark.slow
-@over_networks("impatient_system")
+@in_two_racks("impatient_system")
 def test_the_job_of_ranks_that_were_killed_ends_with_them(
     impatient_system: System, torch_server: ForkServer, tmp_path: Path
 ) -> None:

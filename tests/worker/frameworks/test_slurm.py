@@ -77,6 +77,7 @@ def slurm(folder: Path) -> Iterator[Mapping[str, str]]:
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("slurmctld") is None, reason="slurmctld is not installed: apt install slurm-wlm")
+@pytest.mark.root
 @pytest.mark.skipif(os.geteuid() != 0, reason="slurmd needs root")
 def test_four_tasks_have_the_weights_of_four_ranks_over_gloo(wide_system: System, tmp_path: Path) -> None:
     wanted = run((*TORCHRUN, f"--nproc-per-node={RANKS}"), "plain_ddp.py", "gloo", tmp_path / "gloo", wide_system)
