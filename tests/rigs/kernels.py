@@ -15,19 +15,13 @@ from rigs.limits import LIMIT_S
 TESTS = Path(__file__).parents[1]
 
 
-def interpreted(*command: str) -> str:
-    """Run a Python command without compiled kernels, warnings as errors; return what it prints."""
+def passes_interpreted(*tests: str) -> None:
+    """Run tests, named as pytest's arguments, without compiled kernels, warnings as errors."""
     environment = {**os.environ, "P4REDUCE_KERNELS": "off", "PYTHONPATH": str(TESTS)}
-    command = (sys.executable, "-W", "error", *command)
+    command = (sys.executable, "-W", "error", "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests)
     done = subprocess.run(command, env=environment, cwd=TESTS, capture_output=True, text=True, timeout=LIMIT_S)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    return done.stdout
-
-
-def passes_interpreted(*tests: str) -> None:
-    """Run tests, named as pytest's arguments, without compiled kernels."""
-    said = interpreted("-m", "pytest", "-q", "-p", "no:cacheprovider", *tests)
-    assert " passed" in said and " failed" not in said
+    assert " passed" in done.stdout and " failed" not in done.stdout
 
 
 def bits(value: Any) -> Any:

@@ -17,6 +17,7 @@ from p4reduce_contracts.wire import SMALL
 from rigs import ranks
 from rigs.pipeline import EPOCH
 from rigs.tree_group import TreeGroup, TreeSwitch, tree_job
+from worker.codecs import test_codecs_wire_formats as formats
 from worker.comm import test_comm_collectives as collectives
 from worker.comm import test_comm_refusals as refusals
 from worker.compressors import test_bad_input as bad_input
@@ -30,18 +31,15 @@ from worker.ddp import test_ddp_nonfinite as nonfinite
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 CASES: list[tuple[ModuleType, Callable[..., None], dict[str, Any]]] = [
-    (collectives, collectives.test_all_reduce_of_float32, {"world_size": 4, "density": 0.3}),
-    (collectives, collectives.test_all_reduce_of_float32, {"world_size": 5, "density": 1.0}),
-    (collectives, collectives.test_all_reduce_of_int32_wraps, {}),
+    *[(formats, formats.test_a_communicator_sums_in_every_format, {"dtype": dtype, "lost": 0.1}) for dtype in DTYPES],
     (collectives, collectives.test_many_segments_in_one_collective, {}),
     (collectives, collectives.test_broadcast_moves_bits, {"root": 2}),
     (collectives, collectives.test_all_gather_stacks, {}),
     (collectives, collectives.test_all_gather_of_unequal_bytes, {}),
-    (collectives, collectives.test_loss_changes_no_sum, {}),
     (collectives, collectives.test_a_mismatch_is_raised_on_every_rank_and_by_later_calls, {}),
     (collectives, collectives.test_calls_of_several_threads_take_turns, {}),
     (collectives, collectives.test_torch_tensors_in_torch_tensors_out, {}),
-    (collectives, collectives.test_each_rank_may_give_another_kind_of_out, {}),
+    (collectives, collectives.test_each_rank_may_give_another_kind_of_out, {"kind": np.int32}),
     (refusals, refusals.test_a_step_that_one_rank_skips_is_skipped_by_all, {}),
     (refusals, refusals.test_when_all_refuse_each_has_its_own_error, {}),
     (refusals, refusals.test_slots_opened_by_a_refused_collective_are_empty_in_the_next, {}),
@@ -53,7 +51,7 @@ CASES: list[tuple[ModuleType, Callable[..., None], dict[str, Any]]] = [
             methods.test_means_are_equal_and_with_the_residues_make_up_the_gradients,
             {"name": name, "world_size": 4},
         )
-        for name in ("adacomp", "adacomp, sum", "adacomp, gather", "adacomp, shared")
+        for name in ("adacomp", "adacomp, sum", "adacomp, gather", "adacomp, shared", "quantize")
     ],
     (
         ranks,
@@ -62,18 +60,10 @@ CASES: list[tuple[ModuleType, Callable[..., None], dict[str, Any]]] = [
     ),
     (sparsifiers, sparsifiers.test_the_union_of_the_ranks_blocks_is_sent, {}),
     (momentum, momentum.test_a_step_that_is_refused_leaves_the_velocities_of_all_ranks, {}),
-    (bits, bits.test_means_in_few_bits_are_close_and_equal_on_all_ranks, {"number": 16}),
-    *[
-        (bits, bits.test_with_error_feedback_sums_and_residues_add_up_to_the_gradients, {"dtype": dtype})
-        for dtype in DTYPES
-    ],
-    *[(bits, bits.test_gradients_of_16_bits_are_summed, {"dtype": dtype}) for dtype in DTYPES[1:]],
     *[
         (ranks, bad_input.test_gradients_of_16_bits_are_compressed_in_float32, {"name": name})
-        for name in ("adacomp, sum", "scalecom")
+        for name in ("adacomp, sum", "scalecom", "quantize")
     ],
-    (bits, bits.test_weights_of_16_bits_stay_equal_on_all_ranks, {"dtype": torch.float16}),
-    (bits, bits.test_a_skipped_step_leaves_the_residues, {}),
     (bits, bits.test_residues_are_in_checkpoints, {}),
     (
         nonfinite,

@@ -13,9 +13,9 @@ from rigs.float_sums import summed_words
 WORDS = 8
 
 
-def switch_sum(tensors: list[np.ndarray]) -> np.ndarray:
+def switch_sum(tensors: list[np.ndarray], *, mean: bool = False) -> np.ndarray:
     """What the ranks get, with the switch's part done by numpy."""
-    sources = [Floats(t).bind(len(tensors), WORDS, False) for t in tensors]
+    sources = [Floats(t, mean=mean).bind(len(tensors), WORDS, False) for t in tensors]
     result: np.ndarray = sources[0].decode(*summed_words(sources, WORDS))[0]
     return result
 
@@ -51,9 +51,10 @@ def test_scales_are_powers_of_two() -> None:
         assert (np.frexp(scales(32, world_size))[0] == 0.5).all()
 
 
-def test_a_sum_beyond_float32_is_infinite_as_in_float_arithmetic() -> None:
+def test_a_sum_beyond_float32_is_infinite_as_in_float_arithmetic_and_its_mean_is_not() -> None:
     tensor = np.full(3, np.finfo(np.float32).max, np.float32)
     assert np.isposinf(switch_sum([tensor, tensor])).all()
+    np.testing.assert_allclose(switch_sum([tensor, tensor], mean=True), tensor, rtol=1e-6)
 
 
 def test_zero_blocks_are_not_held_unless_dense() -> None:

@@ -15,7 +15,6 @@ from p4reduce.codecs import Floats, Int32, Lanes
 from p4reduce.errors import (
     CollectiveError,
     CollectiveMismatchError,
-    CollectiveTimeoutError,
     CommunicatorClosedError,
     InvalidTensorError,
     JobResetError,
@@ -26,29 +25,6 @@ from p4reduce_contracts.wire import SMALL
 from p4reduce_runtime.datagrams import ENCAP_BYTES
 from rigs.limits import LIMIT_S
 from rigs.scenarios import random_tensors, sum_of_float32
-
-
-@pytest.mark.parametrize("world_size", [1, 2, 5, 8])
-@pytest.mark.parametrize("density", [0.0, 0.1, 1.0])
-def test_all_reduce_of_float32(world_size: int, density: float) -> None:
-    tensors = random_tensors(np.random.default_rng(1), world_size, 3000, density, np.float32, 8)
-    tensors = [t.reshape(50, 60) for t in tensors]
-    with LocalGroup(world_size, geometry=SMALL, slots=16) as group:
-        for dense in (False, True):
-            results = group.run(
-                lambda comm, dense=dense: comm.all_reduce_segments([Floats(tensors[comm.rank])], dense=dense)
-            )
-            for (result,) in results:
-                assert result.shape == (50, 60)
-                assert result.tobytes() == sum_of_float32(tensors, 8).tobytes()
-
-
-def test_all_reduce_of_int32_wraps() -> None:
-    tensors = random_tensors(np.random.default_rng(2), 4, 5000, 0.5, np.int32, 32)
-    with LocalGroup(4) as group:
-        results = group.run(lambda comm: comm.all_reduce(tensors[comm.rank]))
-    for result in results:
-        assert (result == np.sum(tensors, axis=0, dtype=np.int32)).all()
 
 
 def test_many_segments_in_one_collective() -> None:
@@ -132,16 +108,6 @@ def test_barrier_waits_for_the_last() -> None:
         assert group.run(step) == [True, True]
 
 
-@pytest.mark.fault("10 % of the frames up are lost, real threads and clocks: retransmitted")
-def test_loss_changes_no_sum() -> None:
-    chance = random.Random(4)
-    tensors = random_tensors(np.random.default_rng(5), 3, 4000, 0.5, np.float32, 8)
-    with LocalGroup(3, geometry=SMALL, slots=16, lose=lambda rank, payload: chance.random() < 0.1) as group:
-        results = group.run(lambda comm: comm.all_reduce(tensors[comm.rank]))
-        assert sum(comm.stats.retransmissions for comm in group.comms) > 0
-    assert {result.tobytes() for result in results} == {sum_of_float32(tensors, 8).tobytes()}
-
-
 def test_windows_adapt_and_are_equal_on_all_ranks() -> None:
     chance = random.Random(6)
     tensor = np.ones(6000, np.int32)
@@ -183,23 +149,6 @@ def test_a_mismatch_is_raised_on_every_rank_and_by_later_calls() -> None:
         (message,) = messages
         assert "ranks 0, 2: all_reduce of 70 float32" in message
         assert "rank 1: barrier" in message
-
-
-def test_a_timeout_names_absent_ranks_and_breaks_the_communicator() -> None:
-    with LocalGroup(3) as group:
-
-        def step(comm: Communicator) -> CollectiveTimeoutError | None:
-            if comm.rank == 2:
-                return None
-            with pytest.raises(CollectiveTimeoutError, match="still waits for rank 2") as caught:
-                comm.all_reduce(np.ones(5, np.float32), timeout_s=2.0)
-            with pytest.raises(CollectiveTimeoutError):
-                comm.barrier()
-            return caught.value
-
-        errors = group.run(step)
-        assert errors[0] is not None
-        assert errors[0].missing_ranks == (2,)
 
 
 def test_stats_count_bytes_on_the_wire() -> None:
@@ -343,52 +292,9 @@ def test_negated_and_conjugated_views_are_taken_as_their_numbers() -> None:
             assert copied.tolist() == [1 - 2j] * 5
 
 
-@pytest.mark.parametrize("elements", [3000, 1, 0])
-@pytest.mark.parametrize("density", [0.05, 1.0])
-@pytest.mark.parametrize("kind", [np.float32, np.int32])
-def test_a_sum_is_written_to_out(kind: type, density: float, elements: int) -> None:
-    tensors = random_tensors(np.random.default_rng(11), 3, elements, density, kind, 8)
-    with LocalGroup(3, geometry=SMALL, slots=16) as group:
-        sums = group.run(lambda comm: comm.all_reduce(tensors[comm.rank]))
-        before = [t.tobytes() for t in tensors]
-        places = [np.full_like(tensors[0], 7) for _ in range(3)]
-        for rank, found in enumerate(
-            group.run(lambda comm: comm.all_reduce(tensors[comm.rank], out=places[comm.rank]))
-        ):
-            assert found is places[rank]
-            assert found.tobytes() == sums[rank].tobytes()
-        assert [t.tobytes() for t in tensors] == before
-        for rank, found in enumerate(
-            group.run(lambda comm: comm.all_reduce(tensors[comm.rank], out=tensors[comm.rank]))
-        ):
-            assert found is tensors[rank]
-            assert found.tobytes() == sums[rank].tobytes()
-
-
-def test_zeros_that_are_not_sent_have_no_sign_in_the_sum() -> None:
-    def tensor(rank: int) -> np.ndarray:
-        values = np.zeros(44, np.float32)
-        values[8:16] = rank
-        values[16:24] = -0.0
-        values[40:] = -0.0 if rank else 0.0
-        return values
-
-    with LocalGroup(2, geometry=SMALL, slots=4) as group:
-        whole = group.run(lambda comm: comm.all_reduce(tensor(comm.rank)))
-        mine = [tensor(rank) for rank in range(2)]
-        group.run(lambda comm: comm.all_reduce(mine[comm.rank], out=mine[comm.rank]))
-    for found in (*whole, *mine):
-        assert not np.signbit(found).any()
-        assert found[8:16].tolist() == [1] * 8
-
-
-def test_a_sum_in_torch_tensors() -> None:
+def test_a_sum_in_a_torch_tensor_that_is_not_contiguous() -> None:
     torch = pytest.importorskip("torch")
     with LocalGroup(2, geometry=SMALL, slots=4) as group:
-        own = [torch.full((6, 5), float(rank + 1)) for rank in range(2)]
-        for rank, found in enumerate(group.run(lambda comm: comm.all_reduce(own[comm.rank], out=own[comm.rank]))):
-            assert found is own[rank]
-            assert (found == 3).all()
         columns = [torch.full((6, 5), float(rank)).t() for rank in range(2)]  # not contiguous: copied
         for rank, found in enumerate(
             group.run(lambda comm: comm.all_reduce(columns[comm.rank], out=columns[comm.rank]))
@@ -459,13 +365,16 @@ def test_subclasses_of_arrays_hold_sums() -> None:
     assert not any(np.signbit(found.data).any() for found in masked)
 
 
-def test_each_rank_may_give_another_kind_of_out() -> None:
-    tensors = random_tensors(np.random.default_rng(12), 4, 1001, 0.3, np.float32, 8)
+@pytest.mark.parametrize("kind", [np.float32, np.int32])
+def test_each_rank_may_give_another_kind_of_out(kind: type) -> None:
+    tensors = random_tensors(np.random.default_rng(12), 4, 1001, 0.3, kind, 8)
+    wanted = sum_of_float32(tensors, 8) if kind is np.float32 else np.sum(tensors, axis=0, dtype=np.int32)
     own = [tensor.copy() for tensor in tensors]
-    strided = np.zeros(2002, np.float32)
-    outs = [None, own[1], strided[::2], np.zeros(1001, np.float32)]
+    strided = np.zeros(2002, kind)
+    outs = [None, own[1], strided[::2], np.zeros(1001, kind)]
     with LocalGroup(4, geometry=SMALL, slots=8) as group:
         found = group.run(lambda comm: comm.all_reduce(own[comm.rank], out=outs[comm.rank]))
     for rank in range(4):
-        assert found[rank].tobytes() == sum_of_float32(tensors, 8).tobytes()
+        assert found[rank].tobytes() == wanted.tobytes()
+        assert rank == 1 or own[rank].tobytes() == tensors[rank].tobytes()
     assert found[2].base is strided

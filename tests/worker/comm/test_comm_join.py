@@ -16,7 +16,7 @@ import pytest
 
 import p4reduce
 from p4reduce.codecs import arrays
-from p4reduce.errors import ControllerLostError, GeometryMismatchError, JobResetError, JoinError
+from p4reduce.errors import ControllerLostError, JobResetError, JoinError
 from p4reduce.heartbeat import Heartbeat
 from p4reduce.rejoin import Rejoin
 from p4reduce.stats import CollectiveStats
@@ -369,12 +369,6 @@ def test_a_worker_that_joins_again_names_the_nonce_it_had(fake: type[FakeClient]
     recovery.joiner.join(LIMIT_S).release()
     assert [former for client in fake.instances for former in client.formers] == [0, NONCE]
     comm.close(wait=False)
-
-
-def test_a_pipeline_with_too_few_ranks_is_refused(fake: type[FakeClient]) -> None:
-    fake.answers["wait_lease"] = lambda: jobs.Lease(5, "a", 9, 0, 9, 16, 4, 8, 1.0, "127.0.0.1", fake.switch_port)
-    with pytest.raises(GeometryMismatchError, match="at most 8 ranks"):
-        p4reduce.join("a", rank=0, world_size=9)
 
 
 def beating(fake: type[FakeClient]) -> Heartbeat:

@@ -25,16 +25,6 @@ from rigs.limits import LIMIT_S
 from rigs.udp_relay import PathConditions, UdpRelay
 
 
-def test_all_reduce_over_udp_sockets() -> None:
-    world_size, slots = 3, 16
-    tensors = [np.arange(10_000, dtype=np.int32) * (rank + 1) for rank in range(world_size)]
-    with UdpSwitch(world_size, slots) as switch, ThreadPoolExecutor(world_size) as pool:
-        comms = [connect(switch.port, rank, world_size, slots, timeout_s=LIMIT_S) for rank in range(world_size)]
-        for result in pool.map(lambda comm: comm.all_reduce(tensors[comm.rank]), comms):
-            assert (result == np.arange(10_000) * 6).all()
-        list(pool.map(Communicator.close, comms))
-
-
 @pytest.mark.fault("no process at the switch's port: CollectiveTimeoutError that names the cause")
 def test_a_closed_port_of_the_switch_is_named_in_the_timeout() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as unused:

@@ -33,6 +33,8 @@ def test_a_wait_is_logged_after_10_s_and_then_at_doubling_times(caplog: pytest.L
     with pytest.raises(CollectiveTimeoutError, match="did not finish in 1800 s: the switch still waits for ranks 1, 2"):
         comm.all_reduce(np.ones(5, np.float32))
     assert path.now == pytest.approx(1800, abs=1)
+    with pytest.raises(CollectiveTimeoutError, match="1800 s"):
+        comm.barrier()
     start = "rank 0 of job train has waited {} s in all_reduce of 5 float32 (operation 0, layout "
     lines = [line for line in caplog.messages if "has waited" in line]
     assert len(lines) == 8

@@ -50,7 +50,7 @@ def test_other_types_are_refused_by_name(compressor: Compressor, dtype: torch.dt
     assert compressor.residue_norm() == 0
 
 
-@pytest.mark.parametrize("name", ["none", "adacomp, sum", "scalecom", "omnireduce"])
+@pytest.mark.parametrize("name", ["none", "adacomp, sum", "scalecom", "omnireduce", "quantize"])
 def test_gradients_of_16_bits_are_compressed_in_float32(name: str) -> None:
     """In one bucket with float32: the means are those of the same numbers as float32, rounded."""
     types = dict(zip(odd(0, 0), itertools.cycle([torch.bfloat16, torch.float32, torch.float16]), strict=False))

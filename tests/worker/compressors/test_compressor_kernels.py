@@ -21,9 +21,8 @@ from p4reduce.compressors.methods.adacomp import mean_of
 from p4reduce.compressors.selection import Selection, Selections, Signs, join
 from p4reduce.compressors.step import ParameterState
 from p4reduce.errors import InvalidTensorError
-from p4reduce.testing.in_process import exchange_all, groups
 from rigs.kernels import bits
-from rigs.ranks import MAKERS, group, make, odd
+from rigs.ranks import group
 
 NASTY = [0.0, -0.0, 1.0, -1.0, 0.5, 1e-45, -1e-45, 1.2e-38, 3e38, -3e38, 1e30, 2.0, -2.0]
 """Zeros, ties, denormals, and what overflows when it is added up or doubled."""
@@ -200,25 +199,6 @@ def test_layouts_and_residues_of_other_kinds(method: str) -> None:
         (torch.zeros(0), torch.zeros(0)),
     ]:
         compressed_alike(METHODS[method](7), laid_out, kept)
-
-
-@pytest.mark.parametrize("world_size", [1, 3])
-@pytest.mark.parametrize("name", sorted(MAKERS))
-def test_whole_steps_are_equal_with_and_without_kernels(name: str, world_size: int) -> None:
-    """Every compressor, in every form that it comes to: means, predictions and states after each of some steps."""
-
-    def run() -> Any:
-        compressors = [make(name) for _ in range(world_size)]
-        seen: list[Any] = []
-        for step in range(5):
-            outcomes = exchange_all(compressors, [odd(rank, step) for rank in range(world_size)], groups(world_size))
-            seen += [[outcome.means, repr(outcome.forms)] for outcome in outcomes]
-            seen += [compressor.state_dict() for compressor in compressors]
-        return bits(seen)
-
-    found, defined = both(run)
-    assert not isinstance(found, str)
-    assert found == defined
 
 
 class ChoosesTheFirst(AdaComp):

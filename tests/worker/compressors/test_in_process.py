@@ -11,9 +11,6 @@ from p4reduce.compressors import AdaComp, Compressor
 from p4reduce.group import Group
 from p4reduce.testing.in_process import exchange_all, groups
 from p4reduce_contracts.wire import DEFAULT, SMALL
-from rigs.pipeline import GROUP, PipelineRig, payload_of, rank_ip, rank_mac, rank_port, rank_udp_port, udp_frame
-from rigs.pipeline import SWITCH_IP as IP
-from rigs.pipeline import SWITCH_MAC as MAC
 from rigs.ranks import MAKERS, make, odd, over_switch
 
 pytestmark = pytest.mark.slow
@@ -71,43 +68,6 @@ def test_blocks_of_another_size(name: str) -> None:
         for step in range(4):
             exchange_all(wide, [odd(rank, step) for rank in range(3)], groups(3))
         assert wide[0].residue_norm() != played[0].residue_norm()
-
-
-class PipelineSwitch:
-    """The compiled program, with LocalGroup's job admitted."""
-
-    SLOTS = 16
-    JOB, EPOCH = 1, 7
-
-    def __init__(self, world_size: int) -> None:
-        self.rig = PipelineRig("small", world_size)
-        for rank in range(world_size):
-            match = (rank_port(rank), rank_ip(rank), rank_udp_port(rank), self.JOB, 0)  # 0: LocalGroup's secret
-            lease = (1 << rank, (1 << world_size) - 1, 0, self.SLOTS, self.EPOCH, GROUP, 0)
-            self.rig.insert("admission.admit", match, "admit_rank", lease)
-            home = (rank_mac(rank), rank_ip(rank), rank_udp_port(rank), MAC, IP, 0)
-            member = self.rig.program.tables["MainEgress.address_reply.job_member"]
-            member.insert((self.JOB, rank), 0, "MainEgress.address_reply.address_to", home)
-
-    def process(self, rank: int, payload: bytes) -> list[tuple[int, bytes]]:
-        out = self.rig.program.process(rank_port(rank), udp_frame(rank, payload))
-        return [(port - 1, payload_of(frame)) for port, frame in out]
-
-
-def few(rank: int, step: int) -> Gradients:
-    """A small part of `odd`: the program is executed in Python."""
-    given = odd(rank, step)
-    return {"conv": given["conv"], "bias": given["bias"], "small": given["small"], "zeros": given["zeros"]}
-
-
-@pytest.mark.parametrize("name", ["none", "adacomp", "adacomp, sum in levels", "scalecom", "omnireduce, 8 bits"])
-def test_over_the_executed_program(name: str) -> None:
-    switched, played = ([make(name) for _ in range(3)] for _ in range(2))
-    switch = PipelineSwitch(3)
-    places = groups(3, columns=SMALL.columns, block_words=SMALL.block_words)
-    same(switched, played, places, few, 3, geometry=SMALL, slots=PipelineSwitch.SLOTS, switch=switch)
-    counter = switch.rig.program.counters["MainIngress.results"]
-    assert counter.read(PipelineSwitch.JOB)[0] > 3
 
 
 def test_ranks_with_different_calls_are_an_error() -> None:

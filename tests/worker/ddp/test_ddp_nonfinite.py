@@ -77,7 +77,7 @@ def test_by_default_all_ranks_raise_in_that_bucket_and_the_communicator_stays_us
     "states unchanged"
 )
 @pytest.mark.parametrize(
-    "name", ["dense", "adacomp", "adacomp, momentum", "adacomp, shared", "scalecom, 32 bits", "omnireduce"]
+    "name", ["dense", "adacomp", "adacomp, momentum", "adacomp, shared", "scalecom, 32 bits", "omnireduce", "quantize"]
 )
 def test_a_skipped_step_is_skipped_by_all_and_changes_no_state(name: str) -> None:
     """Ranks that skip two steps end where ranks end that never had them."""

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import pytest
 
-from p4reduce.codecs import Floats, Int32
+from p4reduce.codecs import Int32
 from p4reduce.codecs.raw import raw_blocks
 from p4reduce.errors import (
     CollectiveMismatchError,
@@ -28,7 +26,6 @@ from p4reduce.stats import CollectiveStats
 from p4reduce.testing.reference_switch import ReferenceSwitch
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.wire import KEY_NONE, MAX_BLOCKS, PENDING, SMALL, Frame, Geometry, pack, unpack
-from p4reduce_contracts.wire.check import check_of
 from p4reduce_runtime.kernels import argument
 from rigs.secret import rank_secret, rank_secrets
 
@@ -93,18 +90,6 @@ def test_only_the_slots_that_have_blocks_are_used() -> None:
     source = Int32(np.ones(9 * SMALL.block_words, np.int32)).bind(2, SMALL.block_words, False)
     assert len(make(source).start(0.0)) == 3
     assert len(make(Blocks(), Call(0, Kind.BARRIER)).start(0.0)) == 1
-
-
-def test_different_calls_are_named_on_every_rank() -> None:
-    calls = [Call(4, Kind.ALL_REDUCE, CodecId.FLOAT32, 0, 100), Call(4, Kind.BARRIER)]
-    source = Floats(np.ones(100, np.float32)).bind(2, SMALL.block_words, False)
-    ranks = [make(source, calls[0]), make(Blocks(), calls[1], rank=1)]
-    got = exchange(switch(), {rank: collective.start(0.0) for rank, collective in enumerate(ranks)})
-    for rank, collective in enumerate(ranks):
-        with pytest.raises(CollectiveMismatchError) as caught:
-            collective.receive_burst(got[rank], 0.1)
-        assert caught.value.calls[0].startswith("all_reduce of 100 float32 (operation 4")
-        assert caught.value.calls[1].startswith("barrier (operation 4")
 
 
 @pytest.mark.fault(
@@ -220,29 +205,6 @@ def test_a_sum_that_stays_wrong_is_an_error_that_names_the_round() -> None:
         assert not member.done
 
 
-def test_an_impossible_sum_with_a_valid_check_word_is_requested_again() -> None:
-    """Bit 31 of two words: every linear check word modulo 2^32 with one word takes it for right."""
-    tensor = np.linspace(-1, 1, SMALL.frame_words, dtype=np.float32)
-    call = Call(0, Kind.ALL_REDUCE, CodecId.FLOAT32, 0, tensor.size)
-    ranks = [make(Floats(tensor).bind(2, SMALL.block_words, False), call, rank) for rank in range(2)]
-    reference = switch()
-    got = exchange(reference, {rank: member.start(0.0) for rank, member in enumerate(ranks)})
-    sent = {rank: member.receive_burst(got[rank], 0.1) for rank, member in enumerate(ranks)}
-    (right,), mine = exchange(reference, sent)[0], ranks[0]
-    frame = unpack(SMALL, right)
-    for first, second in itertools.combinations(range(SMALL.frame_words), 2):
-        words = np.frombuffer(frame.blocks, ">u4").copy()
-        words[[first, second]] ^= 1 << 31
-        wrong = words.tobytes()
-        assert check_of(frame.present, wrong, SMALL.block_words) == frame.check
-        assert mine.receive(pack(SMALL, frame._replace(blocks=wrong)), 0.2) == []
-    pairs = SMALL.frame_words * (SMALL.frame_words - 1) // 2
-    assert (mine.stats.corrupt, mine.done) == (pairs, False)
-    mine.receive(right, 0.3)
-    assert mine.done
-    assert np.allclose(mine.result()[0], 2 * tensor)
-
-
 def test_an_opening_round_that_stays_wrong_is_an_error_too() -> None:
     """Before anybody compares the calls: they would seem to differ."""
     ranks, reference = [make(), make(rank=1)], switch()
@@ -317,37 +279,6 @@ def test_the_probe_timeout_doubles_and_repeats_the_same_bytes_of_slot_0() -> Non
     assert mine.stats.retransmissions == 5
 
 
-def test_a_timer_that_is_not_due_sends_nothing() -> None:
-    mine = make()
-    mine.start(0.0)
-    assert mine.on_timer(0.19) == []
-
-
-def test_the_deadline_names_the_ranks_that_pending_lacks() -> None:
-    mine = make(world_size=4)
-    reference = switch(4)
-    for frame in mine.start(0.0) + make(rank=2, world_size=4).start(0.0):
-        reference.process(0 if frame in mine.start(0.0) else 2, frame)
-    mine.start(0.0)
-    answers = exchange(reference, {0: mine.on_timer(0.2), 1: [], 2: [], 3: []})
-    assert [unpack(SMALL, answer).type for answer in answers[0]] == [PENDING]
-    assert mine.receive_burst(answers[0], 0.3) == []
-    with pytest.raises(
-        CollectiveTimeoutError, match="did not finish in 5 s: the switch still waits for rank"
-    ) as caught:
-        mine.on_timer(5.0)
-    assert 1 in caught.value.missing_ranks
-    assert 0 not in caught.value.missing_ranks
-
-
-def test_the_deadline_says_when_nothing_answered() -> None:
-    mine = make()
-    mine.start(0.0)
-    with pytest.raises(CollectiveTimeoutError, match=r"127\.0\.0\.1:21072 answered nothing") as caught:
-        mine.on_timer(TIMEOUT_S)
-    assert caught.value.missing_ranks == ()
-
-
 def test_the_deadline_says_what_came_and_was_refused() -> None:
     mine, results = opened()
     frame = unpack(SMALL, results[1])
@@ -411,25 +342,6 @@ def test_a_pending_of_another_round_is_ignored() -> None:
     with pytest.raises(CollectiveTimeoutError) as caught:
         mine.on_timer(TIMEOUT_S)
     assert caught.value.missing_ranks == ()
-
-
-def test_the_last_result_is_answered_after_the_other_ranks_ended() -> None:
-    """Rank 0 finishes and stops; rank 1 lost every last RESULT and gets it by asking again."""
-    reference = switch()
-    ranks = [make(), make(rank=1)]
-    sent = {rank: collective.start(0.0) for rank, collective in enumerate(ranks)}
-    last: list[bytes] = []
-    while not ranks[0].done:
-        got = exchange(reference, sent)
-        sent[0] = ranks[0].receive_burst(got[0], 0.1)
-        last = sent[1] if ranks[0].done else last
-        sent[1] = [] if ranks[0].done else ranks[1].receive_burst(got[1], 0.1)
-    assert not ranks[1].done
-    got = exchange(reference, {1: ranks[1].on_timer(3.0)})
-    ranks[1].receive_burst(got[1], 3.1)
-    assert ranks[1].done
-    assert ranks[1].next_timer is None
-    assert (ranks[1].result()[0] == 2).all()
 
 
 def test_result_before_the_end_is_refused() -> None:

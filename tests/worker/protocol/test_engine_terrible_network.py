@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from p4reduce.testing.reference_switch import ReferenceSwitch
 from p4reduce.testing.world import NetworkConditions, OneSwitch, World
-from p4reduce_contracts.wire import DEFAULT, SMALL, Geometry, unpack
+from p4reduce_contracts.wire import SMALL, Geometry, unpack
 from rigs.scenarios import EPOCH, JOB, build
 from rigs.secret import rank_secrets
 from rigs.terrible_conditions import FIRST_ROUNDS, network_conditions
@@ -59,12 +59,6 @@ def test_every_rank_ends_with_the_reference_sum(
         refusals=refusals,
     )
     network = World(OneSwitch(reference(geometry, world_size, slots)), scenario.members, conditions, seed)
-    scenario.check(network.run())
-
-
-def test_default_geometry_with_more_ranks_than_columns() -> None:
-    scenario = build(1, 32, DEFAULT, 4, collectives=3, largest=3000)
-    network = World(OneSwitch(reference(DEFAULT, 32, 4)), scenario.members, NetworkConditions(0.1, 0.1, 0.05), 5)
     scenario.check(network.run())
 
 
