@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 from pathlib import Path
 
 import pytest
@@ -52,15 +51,6 @@ def test_a_crash_of_bmv2_ends_its_case_alone(folder: Path, check: bool, capsys: 
     assert said.rstrip().endswith(f"whose recordings are as they were: {CRASHES}")
 
 
-def test_other_steps_of_a_case_are_recorded(folder: Path, tmp_path: Path) -> None:
-    before = recording.load(FINE)
-    text = recording.read_text(FINE).splitlines()
-    steps = tmp_path / "steps"
-    steps.write_text("\n".join([*text[:-2], '{"port": 1, "frame": "070707"}', text[-1]]))
-    assert record.main(["--steps", str(steps), FINE]) == 0
-    assert recording.load(FINE).steps == (*before.steps[:-1], Arrive(1, b"\7\7\7"))
-
-
 class OtherOrderTarget(EmbeddedTarget):
     """Sends the copies of a frame to the ports in the opposite order; the frames of one port keep their order."""
 
@@ -91,13 +81,3 @@ def test_another_build_with_the_same_answers_writes_the_same_bytes(
         written.append(path.read_bytes())
         path.unlink()
     assert written[0] == written[1]
-
-
-def test_a_file_with_equal_content_is_not_written(folder: Path) -> None:
-    path = folder / f"{FINE}.jsonl.gz"
-    assert record.main([FINE]) == 0
-    compressed_otherwise = gzip.compress(gzip.decompress(path.read_bytes()), 1, mtime=1)
-    assert compressed_otherwise != path.read_bytes()
-    path.write_bytes(compressed_otherwise)
-    assert record.main([FINE]) == 0
-    assert path.read_bytes() == compressed_otherwise

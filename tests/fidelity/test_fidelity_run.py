@@ -110,26 +110,6 @@ def test_the_report_counts_where_bmv2_is_ahead_and_where_both_differ() -> None:
     assert written["programs"]["p4c/some"]["one"]["differ"] == 2 and written["seeds"] == "1"
 
 
-def test_without_the_tools_the_command_says_what_to_install(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("PATH", "/nowhere")
-    monkeypatch.delenv(run.SAMPLES, raising=False)
-    assert run.main([]) == 2
-    said = capsys.readouterr().err
-    assert "p4testgen is not on PATH" in said and "--samples" in said
-
-
-def test_a_folder_that_holds_no_programs_is_named(tmp_path: Path) -> None:
-    (tmp_path / "other.p4").write_text("#include <core.p4>\n")
-    with pytest.raises(FileNotFoundError, match="no program for v1model"):
-        tools.sources(tmp_path)
-    (tmp_path / "some.p4").write_text("#include <core.p4>\n#include <v1model.p4>\n")
-    found = tools.sources(tmp_path)
-    assert [source.name for source in found if source.group == "p4c"] == ["some"]
-    assert {"drop_by_copy", "p4reduce"} <= {source.name for source in found if source.group == "p4reduce"}
-
-
 @pytest.mark.processes
 def test_a_command_that_does_not_end_is_killed_with_its_children(tmp_path: Path) -> None:
     done = tools.command(["sh", "-c", "sleep 600 & sleep 600"], 0.5, tmp_path)

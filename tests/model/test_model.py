@@ -66,6 +66,11 @@ def test_a_changed_leaf_is_found_to_be_no_image(monkeypatch: pytest.MonkeyPatch)
         explore(searched.job(Faults()))
 
 
+@pytest.mark.fault('SIGKILL of controller and switch: reset, "the switch restarted"; the job forms again')
+@pytest.mark.fault(
+    "the controller's state is put back from a copy with an active job, or while the switch runs on: it clears the "
+    "switch and sets the pipeline anew; sums are right"
+)
 @pytest.mark.parametrize("name", controller_plans.PLANS)
 def test_no_event_breaks_a_property_of_the_controller(name: str) -> None:
     report = explore_controller(controller_plans.PLANS[name])

@@ -171,11 +171,6 @@ def test_the_controllers_address_by_options_and_environment(running: Running, co
     assert (done.exit_code, done.stderr) == (0, "")
 
 
-def test_the_controllers_address_may_come_from_the_environment(running: Running) -> None:
-    assert p4reduce("job", "list", P4REDUCE_CONTROLLER=running.address).exit_code == 0
-    assert p4reduce("job", "list", P4REDUCE_CONTROLLER="", controller=running.address).exit_code == 0
-
-
 @pytest.mark.parametrize(
     "command",
     [
@@ -270,12 +265,6 @@ def test_controller_run_refuses_a_bad_configuration(
     assert result.exit_code == 1
     assert message in result.stderr
     assert result.stderr.count("\n") == 1
-
-
-def test_version_and_help() -> None:
-    assert p4reduce("--version").stdout.startswith("p4reduce, version ")
-    for command in ([], ["job"], ["job", "create"], ["controller", "run"], ["switch", "run"], ["demo"]):
-        assert p4reduce(*command, "--help").stdout.startswith("Usage: ")
 
 
 def test_a_private_job_needs_its_tokens(running: Running, tmp_path: Path) -> None:

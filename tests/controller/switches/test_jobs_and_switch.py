@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -200,35 +199,6 @@ def test_a_controller_does_not_start_while_another_has_the_largest_possible_elec
         assert client.get_job("train").state == "ACTIVE"
 
 
-@pytest.mark.fault(
-    "the controller's state is put back from a copy with an active job: it clears the switch, sums are right"
-)
-@pytest.mark.fault("the controller's state put back from a copy while the switch runs on: the pipeline is set anew")
-@pytest.mark.parametrize("later", [1, 2])
-@pytest.mark.parametrize("active", [True, False])
-def test_state_put_back_from_a_copy_begins_another_era(config: Config, active: bool, later: int) -> None:
-    """The registers hold rounds of epochs that the copy does not know; the entries of those jobs may be gone."""
-    switch, state = FakeSwitchClient(), Path(config.controller.state_dir)
-    with serving(config, switch) as running, JobClient(running.address) as client:
-        client.create_job("a", 1, 4)
-        client.create_job("b", 1, 4)
-        if active:
-            form(running, client, "a", 1)
-    shutil.copytree(state, state.with_name("copy"))
-    with serving(config, switch) as running, JobClient(running.address) as client:
-        for _ in range(later):
-            (ticket,), _ = form(running, client, "b", 1)
-            client.leave(ticket.nonce)
-        running.wait(lambda: switch.tables().get("admit", 0) == active)
-        assert switch.commits == 1
-    shutil.rmtree(state)
-    state.with_name("copy").rename(state)
-    with serving(config, switch) as running, JobClient(running.address) as client:
-        assert (switch.commits, switch.tables()) == (2, OWN_TABLES)
-        assert client.get_job("a").last_reset == (reconciler.UNKNOWN if active else None)
-        form(running, client, "b", 1)
-
-
 @pytest.mark.fault("another primary that stays and deletes an entry of a job: that job alone is reset")
 @pytest.mark.fault("an entry of a job deleted or changed: that job alone is reset")
 @pytest.mark.usefixtures("patient")
@@ -318,20 +288,6 @@ def test_a_job_continues_over_a_restart_of_the_controller(config: Config) -> Non
         assert client.heartbeat(tickets[0].nonce) is None, "members have time to be heard again"
         running.pass_time(0.1)
         assert client.heartbeat(tickets[0].nonce) == "rank 1 sent no heartbeat for 10 s"
-        _, again = form(running, client, "train", 2)
-        assert again[0].epoch == leases[0].epoch + 1
-
-
-@pytest.mark.fault('SIGKILL of controller and switch: reset, "the switch restarted"; the job forms again')
-def test_a_job_is_reset_when_controller_and_switch_start_again(config: Config) -> None:
-    switch = FakeSwitchClient()
-    with serving(config, switch) as running, JobClient(running.address) as client:
-        client.create_job("train", 2)
-        _, leases = form(running, client, "train", 2)
-    switch.pipeline = None
-    switch.entries.clear()
-    with serving(config, switch) as running, JobClient(running.address) as client:
-        assert client.get_job("train").last_reset == reconciler.RESTARTED
         _, again = form(running, client, "train", 2)
         assert again[0].epoch == leases[0].epoch + 1
 

@@ -133,18 +133,6 @@ def test_addresses_are_learned_from_the_digest(running: Tofino) -> None:
     assert (entry.match[0].value, entry.call[1]) == (source, (300,))
 
 
-def test_hellos_beyond_the_rate_are_dropped(running: Tofino) -> None:
-    with JobClient(running.address) as client:
-        client.create_job("train", 1)
-        (worker,) = form(client, 1, running.geometry)
-        for _ in range(60):
-            worker.hello()
-        until(lambda: drops(client)["RATE"] > 0)
-        sum_one_round([worker], 0)
-        assert drops(client)["RATE"] <= 60 - 19, "the burst is 20"
-        close([worker])
-
-
 def test_a_switchs_entries_are_kept_or_its_pipeline_is_set_anew(tmp_path: Path) -> None:
     """What the controller reads of the switch it compares with its own, two admission entries a rank."""
     pipeline = pipelines.read(pipeline_folder(tmp_path / "pipeline", "tofino1-4x8"))
