@@ -12,7 +12,7 @@ import pytest
 from rigs.limits import LIMIT_S
 from rigs.process_marker import MARKED
 
-LIMIT = 114
+LIMIT = 60
 """Tests that start processes, without those that need another program or root."""
 
 FILE = """
