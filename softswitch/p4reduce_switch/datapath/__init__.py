@@ -128,8 +128,6 @@ class PeerState(Record):
     """When its last datagram arrived, on the monotonic clock."""
     ip_sum: int
     """One's complement sum of its IPv4 header with total length and checksum 0."""
-    udp_sum: int
-    """One's complement sum of the pseudo header and both ports."""
 
 
 class AddressRow(Record):
@@ -303,10 +301,10 @@ class PeerTable:
             cast(Table[AddressRow], self._addresses),
         )
 
-    def add(self, port: int, ip: int, udp_port: int, header: bytes, ip_sum: int, udp_sum: int) -> np.void:
+    def add(self, port: int, ip: int, udp_port: int, header: bytes, ip_sum: int) -> np.void:
         """Add a peer; return its PeerState."""
         self._destinations[port] = destination(ip, udp_port, self._plain, SHORT_RUN_BYTES)[0]
-        self._states[port] = True, 0, ip_sum, udp_sum
+        self._states[port] = True, 0, ip_sum
         self._headers[port, : len(header)] = np.frombuffer(header, np.uint8)
         self._insert(port)
         state: np.void = self._states[port]

@@ -26,11 +26,8 @@ from p4reduce_switch.datapath import (
 )
 from p4reduce_switch.datapath.addresses import (
     copy_bytes,
-    exchange_bytes,
     internet_checksum,
-    ones_sum,
     put_uint16,
-    udp_checksum,
 )
 from p4reduce_switch.datapath.batch_kernels import (
     BATCH_DONE,
@@ -60,9 +57,9 @@ _hashed: Callable[[int], int] = register_jitable(hashed)
 
 @register_jitable
 def _wrap(peer: PeerState, header: int, payload: int, length: int, frames: Octets, at: int) -> None:
-    """Write a payload with its headers, lengths and checksums at `frames[at:]`.
+    """Write a payload with its headers at `frames[at:]`; `header` and `payload` are addresses.
 
-    `header` and `payload` are addresses.
+    There is no UDP checksum (0, RFC 768): the kernel has compared the datagram's own.
     """
     base = address_of(frames) + at
     copy_bytes(base, header, ENCAP_BYTES)
@@ -71,8 +68,6 @@ def _wrap(peer: PeerState, header: int, payload: int, length: int, frames: Octet
     put_uint16(frames, at + 16, _IP_BYTES + udp_bytes)
     put_uint16(frames, at + 24, internet_checksum(peer.ip_sum + _IP_BYTES + udp_bytes))
     put_uint16(frames, at + 38, udp_bytes)
-    total = peer.udp_sum + 2 * udp_bytes + exchange_bytes(ones_sum(payload, length) % 0xFFFF)
-    put_uint16(frames, at + 40, udp_checksum(total))
 
 
 @register_jitable

@@ -221,13 +221,12 @@ class UdpUnderlay:
     def _add_peer(self, port: int, address: Address) -> Peer:
         ip = ipaddress.IPv4Address(address[0]).packed
         mac = b"\x06\0" + ip  # locally administered
-        address_sum = int.from_bytes(ip + self.ip, "big") + _UDP_PROTOCOL + address[1] + AGGREGATION_PORT
         ip_header = _IPV4.pack(0x45, 0, 0, 0, 0x4000, 64, _UDP_PROTOCOL, 0, ip, self.ip)
         header = (
             SWITCH_MAC.to_bytes(6, "big") + mac + b"\x08\0" + ip_header + _UDP.pack(address[1], AGGREGATION_PORT, 0, 0)
         )
         ip_sum = int.from_bytes(ip_header, "big") % 0xFFFF
-        state = self._table.add(port, int.from_bytes(ip, "big"), address[1], header, ip_sum, address_sum % 0xFFFF)
+        state = self._table.add(port, int.from_bytes(ip, "big"), address[1], header, ip_sum)
         peer = self._peers[address] = self._by_port[port] = Peer(port, address, state)
         return peer
 

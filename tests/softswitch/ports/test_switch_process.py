@@ -131,7 +131,7 @@ def test_gso_is_turned_off_for_all_peers() -> None:
         switch = Switch()
         ports, _ = _ports(SwitchOptions(listen="127.0.0.1:0", gso=gso), switch)
         assert isinstance(ports, UdpUnderlay)
-        ports._table.add(1, 0x7F000001, 7, bytes(42), 0, 0)
+        ports._table.add(1, 0x7F000001, 7, bytes(42), 0)
         assert ports._table.peers.destinations["plain"][1] == plain
         ports.close()
         switch.close()
