@@ -6,6 +6,7 @@ between two calls.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import IntEnum
 
 import numpy as np
@@ -20,9 +21,20 @@ WORD = (1 << 64) - 1
 """All bits of a word."""
 
 
+LINE = 64
+"""Bytes of a cache line."""
+
+
 def address(array: NDArray[np.generic]) -> int:
     """Return the address of an array's elements."""
     return int(array.ctypes.data)
+
+
+def aligned_words(rows: int, columns: int) -> Words:
+    """Return [rows, columns] words, all 0, that begin with a cache line."""
+    space: Words = np.zeros(rows * columns + LINE // 8, np.int64)
+    first = -address(space) % LINE // 8
+    return space[first : first + rows * columns].reshape(rows, columns)
 
 
 class Word(IntEnum):
@@ -156,6 +168,7 @@ class StateOffsets:
     def __init__(self, program: Program) -> None:
         self.size = int(Word.FIRST_FREE)
         self.registers: dict[Register, int] = {found: self._take(1) for found in program.registers}
+        self.cells = register_cells(program.registers)
         self.counters: dict[Counter, int] = {found: self._take(1) for found in program.counters}
         self.tables: dict[Table, int] = {found: self._take(len(TableWord)) for found in program.tables}
         self.rows: dict[Table, RowLayout] = {found: RowLayout(found) for found in program.tables}
@@ -170,3 +183,17 @@ class StateOffsets:
 def register_kind(register: Register) -> Kind:
     """What a cell holds: up to 64 bits in 1, 2, 4 or 8 bytes, then 16, then network bytes in whole words."""
     return kind_of(register.bitwidth, False)
+
+
+def register_cells(registers: Iterable[Register]) -> dict[Register, tuple[int, int]]:
+    """Return where the cells of each register are: their offset in a row, and the bytes of a row.
+
+    Registers of one size share rows, a row for each index, since programs tend to use the cells of one index together.
+    """
+    ends: dict[int, int] = {}
+    offsets: dict[Register, int] = {}
+    for register in sorted(registers, key=lambda found: -register_kind(found).aligned_bytes):
+        offsets[register] = ends.get(register.size, 0)
+        ends[register.size] = offsets[register] + register_kind(register).aligned_bytes
+    rows = {size: end if end < LINE else -(-end // LINE) * LINE for size, end in ends.items()}
+    return {register: (offset, rows[register.size]) for register, offset in offsets.items()}

@@ -60,7 +60,8 @@ class CodegenContext:
         """Return a cell; the index is in range."""
         kind = register_kind(register)
         start = self.pointer(self.offsets.registers[register])
-        return Cell(self.e.at(start, self.e.b.mul(index, self.e.i64(kind.aligned_bytes))), kind)
+        _, row = self.offsets.cells[register]
+        return Cell(self.e.at(start, self.e.b.mul(index, self.e.i64(row))), kind)
 
     def counter(self, counter: Counter, index: Value) -> Value:
         """Return a pointer to a counter: packets, then bytes; the index is in range."""

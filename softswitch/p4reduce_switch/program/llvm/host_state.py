@@ -9,11 +9,23 @@ from typing import Any
 
 import numpy as np
 
+from p4reduce_switch.program.ir import externs as ir
 from p4reduce_switch.program.ir.program import Program
 from p4reduce_switch.program.layout import Layout
 from p4reduce_switch.program.llvm.checksums import bytes_of
 from p4reduce_switch.program.llvm.host_abi import Failure, HostAbi, Point, error_of, unpack_values
-from p4reduce_switch.program.memory import WORD, Call, StateOffsets, TableWord, ValueSetWord, Word, Words, address
+from p4reduce_switch.program.memory import (
+    WORD,
+    Call,
+    StateOffsets,
+    TableWord,
+    ValueSetWord,
+    Word,
+    Words,
+    address,
+    aligned_words,
+    register_kind,
+)
 from p4reduce_switch.program.state.profiles import ActionProfile
 from p4reduce_switch.program.state.replication import Replication
 from p4reduce_switch.program.state.stateful import Counter, Meter, Register, ValueSet, microseconds
@@ -43,13 +55,13 @@ class HostState:
         self.state: Words = np.zeros(offsets.size, np.int64)
         self._callback = CALLBACK(self._called)
         self._values: Words = np.zeros(max(1, host_abi.words), np.int64)
-        self._records: Words = np.zeros((2, max(1, layout.size // 8)), np.int64)
+        self._records = aligned_words(2, -(-max(1, layout.size // 8) // 8) * 8)
         self._pieces = max((bytes_of(found, layout.kinds) for found in program.calculations), default=0)
         self.state[Word.CALLBACK] = ctypes.cast(self._callback, ctypes.c_void_p).value or 0
         self.state[Word.VALUES] = address(self._values)
         self.state[Word.RECORD], self.state[Word.SAVED] = (address(record) for record in self._records)
         self.replication = Replication(self.state)
-        registers = {found: Register(found.name, found.size, found.bitwidth) for found in program.registers}
+        registers = self._register_arrays(offsets)
         counters = {found: Counter(found.name, found.size) for found in program.counters}
         for register, word in offsets.registers.items():
             self.state[word] = address(registers[register].memory)
@@ -78,6 +90,17 @@ class HostState:
             for found, word in offsets.tables.items()
         ]
         self.tables = {table.name: table for table in self._tables}
+
+    @staticmethod
+    def _register_arrays(offsets: StateOffsets) -> dict[ir.Register, Register]:
+        rows: dict[int, Words] = {}
+        found = {}
+        for declared, (offset, row) in offsets.cells.items():
+            if declared.size not in rows:
+                rows[declared.size] = aligned_words(max(1, declared.size), row // 8)
+            cells = rows[declared.size][:, offset // 8 :][:, : register_kind(declared).aligned_bytes // 8]
+            found[declared] = Register(declared.name, declared.size, declared.bitwidth, cells)
+        return found
 
     def reserve(self, length: int) -> None:
         """Allocate scratch memory for hashes over a frame of this length."""

@@ -57,32 +57,36 @@ class Counter(_Array):
 
 
 class Register(_Array):
-    """A register array; cells are unsigned numbers of `bitwidth` bits, in `memory` as `layout.kind_of` says."""
+    """A register array; cells are unsigned numbers of `bitwidth` bits, in `memory` as `layout.kind_of` says.
+
+    `memory` has a row of words for each cell.
+    """
 
     kind = "register"
 
-    def __init__(self, name: str, size: int, bitwidth: int) -> None:
+    def __init__(self, name: str, size: int, bitwidth: int, memory: Words) -> None:
         super().__init__(name, size)
         self.bitwidth = bitwidth
         kind = kind_of(bitwidth, False)
-        self._bytes, self._cell_bytes = kind.bytes_, kind.aligned_bytes
+        self._bytes = kind.bytes_
         self._order: Literal["big", "little"] = "big" if kind.wide else "little"
-        self.memory: Words = np.zeros(max(1, size * kind.aligned_bytes // 8), np.int64)
-        self._view = self.memory.data.cast("B")
+        self.memory = memory
 
     def read(self, index: int) -> int:
         """Return the cell at `index`; IndexError if it is out of range."""
         self._check(index)
-        start = index * self._cell_bytes
-        return int.from_bytes(self._view[start : start + self._bytes], self._order)
+        return int.from_bytes(self._cell(index), self._order)
 
     def write(self, index: int, value: int) -> None:
         """Set a cell; ValueError if `value` does not fit."""
         self._check(index)
         if not 0 <= value < 1 << self.bitwidth:
             raise ValueError(f"register {self.name} holds {self.bitwidth}-bit cells, {value} does not fit")
-        start = index * self._cell_bytes
-        self._view[start : start + self._bytes] = value.to_bytes(self._bytes, self._order)
+        self._cell(index)[:] = value.to_bytes(self._bytes, self._order)
+
+    def _cell(self, index: int) -> memoryview:
+        cell: memoryview = self.memory[index].data
+        return cell.cast("B")[: self._bytes]
 
 
 @dataclass(frozen=True)
