@@ -146,6 +146,16 @@ def hexstr(number: int) -> Json:
     return {"type": "hexstr", "value": hex(number)}
 
 
+def field(header: str, name: str) -> Json:
+    """The value of a field."""
+    return {"type": "field", "value": [header, name]}
+
+
+def repeated(word: int, bits: int) -> int:
+    """A number of so many bits whose 32-bit words are all this one."""
+    return ((1 << bits + 32) - 1) // 0xFFFFFFFF * word & (1 << bits) - 1
+
+
 def apply(op: str, left: Json | None, right: Json, **more: Json) -> Json:
     """An operation."""
     return {"type": "expression", "value": {"op": op, "left": left, "right": right, **more}}
@@ -177,12 +187,15 @@ class Expressions:
 
     def masked(self, value: Json) -> Json:
         bits = self.source.choice((self.width, self.width, self.width + 1, max(1, self.width // 2)))
-        return apply("&", value, hexstr((1 << bits) - 1))
+        words = self.source.choice((0xFFFFFFFF, 0xFFFFFFFF, 0x7FFFFFFF, 0x80000000, 1))
+        return apply("&", value, hexstr(repeated(words, bits) if bits > 64 else (1 << bits) - 1))
 
     def data(self, depth: int) -> Json:
         if depth == 0:
             return self.leaf()
         draw, below = self.source.random(), depth - 1
+        if draw < 0.1:
+            return apply(self.source.choice("++^|"), self.masked(self.data(below)), self.masked(self.data(below)))
         if draw < 0.45:
             return apply(self.source.choice(ARITHMETIC), self.data(below), self.data(below))
         if draw < 0.6:
@@ -228,6 +241,9 @@ def program(seed: int, width: int, results: int = 8) -> tuple[Json, int]:
         value = expressions.data(source.randint(1, 4))
         cut = apply("two_comp_mod", value, hexstr(size)) if sign else apply("&", value, hexstr((1 << size) - 1))
         primitives.append(assign(["h", f"r{number}"], cut))
+        if number % 3 == 2:  # what follows reads them, wherever their values are now
+            moved = expressions.data(source.choice((0, 0, 2)))
+            primitives.append(assign(["h", source.choice("ab")], apply("&", moved, hexstr((1 << width) - 1))))
     cell, place = {"type": "register_array", "value": "cells"}, hexstr(source.randrange(CELLS + 1))
     value = apply("&", expressions.data(2), hexstr((1 << width) - 1))
     primitives.append({"op": "register_write", "parameters": [cell, {"type": "field", "value": ["h", "s"]}, value]})

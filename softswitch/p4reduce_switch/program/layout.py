@@ -68,12 +68,19 @@ class Layout:
         self.offsets: dict[int, int] = {}
         """Offsets in bytes in the record, of the slots in it."""
         self.size = 0
+        self.moving: frozenset[int] = frozenset()
+        """Slots whose value may be elsewhere than in the record: in the frame, for example."""
         stacks = {node for node in walk(program) if isinstance(node, (HeaderStack, UnionStack))}
         for stack in sorted(stacks, key=lambda found: found.base):
             self._place(range(stack.base, stack.base + stack.size * stack.stride))
-        for slot, kind in enumerate(self.kinds):
-            if (kind.wide or in_memory) and slot not in self.offsets:
-                self._place((slot,))
+        lengths = {header.base + varbit.offset for header in program.headers if (varbit := header.type.varbit)}
+        alone = [slot for slot, kind in enumerate(self.kinds) if (kind.wide or in_memory) and slot not in self.offsets]
+        self._place(slot for slot in alone if in_memory or slot in lengths)
+        self.cleared = self.size
+        """Bytes of the record, from its start, that are 0 in a new packet."""
+        if not in_memory:
+            self.moving = frozenset(alone) - lengths
+            self._place(sorted(self.moving))
 
     def _place(self, slots: Iterable[int]) -> None:
         for slot in slots:

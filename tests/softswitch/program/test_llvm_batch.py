@@ -14,7 +14,9 @@ from numpy.typing import NDArray
 from conformance.case import PROGRAMS
 from p4reduce_runtime.records import zeros
 from p4reduce_switch.program import ExecutionError, Program, Replica, batch
+from rigs import random_expressions
 from rigs.entries import insert
+from rigs.random_expressions import apply, assign, field, hexstr
 
 Frames = Sequence[tuple[int, bytes]]
 FORWARD, FLOOD = "MainIngress.forward", "MainIngress.flood"
@@ -40,13 +42,13 @@ class Call:
         self.batch_array = loaded.batch.new()
         self.batch: np.void = self.batch_array[0]
         self.batch["frames"], self.batch["out_size"], self.batch["out_capacity"] = len(frames), size, capacity
-        for field, array in (
+        for name, array in (
             ("in_bytes", self.bytes),
             ("in_frames", self.arrived),
             ("out_bytes", self.out),
             ("out_frames", self.results),
         ):
-            self.batch[field] = array.ctypes.data
+            self.batch[name] = array.ctypes.data
 
     def run(self) -> int:
         return int(self.run_batch(self.batch_array.ctypes.data))
@@ -134,3 +136,23 @@ def test_a_frame_that_fails_sends_nothing_and_the_next_one_runs() -> None:
 
 def test_programs_that_clone_resubmit_or_recirculate_have_no_batch() -> None:
     assert program("copies").batch is None
+
+
+def test_each_copy_of_a_frame_begins_with_the_wide_fields_that_ingress_left() -> None:
+    """Egress adds the port to a, which ingress leaves in the frame, and to b, which it has written."""
+    config, _ = random_expressions.program(0, 256)
+    config["header_types"][2]["fields"] = [["a", 256, False], ["b", 256, False]]
+    a, b, port = (field(*of) for of in (("h", "a"), ("h", "b"), ("standard_metadata", "egress_port")))
+    added = [assign(of["value"], apply("&", apply("+", of, port), hexstr((1 << 256) - 1))) for of in (a, b)]
+    group = assign(["standard_metadata", "mcast_grp"], hexstr(1))
+    config["actions"][0]["primitives"] = [assign(["h", "b"], apply("^", a, b)), group]
+    config["actions"].append({**config["actions"][0], "name": "add", "id": 1, "primitives": added})
+    table = {**config["pipelines"][0]["tables"][0], "name": "added", "id": 1, "action_ids": [1], "actions": ["add"]}
+    table |= {"next_tables": {"add": None}, "default_entry": {**table["default_entry"], "action_id": 1}}
+    config["pipelines"][1] |= {"init_table": "added", "tables": [table]}
+    loaded = Program(config)
+    loaded.replication.multicast_groups[1] = [Replica(port, 0) for port in (3, 8, 5)]
+    x, y = (np.random.default_rng(seed).bytes(32) for seed in (1, 2))
+    first, second = int.from_bytes(x, "big"), int.from_bytes(x, "big") ^ int.from_bytes(y, "big")
+    sent = [(port, b"".join((n + port).to_bytes(32, "big") for n in (first, second))) for port in (3, 8, 5)]
+    assert loaded.process(1, x + y) == sent

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import operator
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from p4reduce_switch.program import Program
 from p4reduce_switch.program.ir.build import binary, constant, cut, saturate
 from p4reduce_switch.program.ir.expressions import Argument, Data
 from p4reduce_switch.program.ir.intervals import UNKNOWN, Interval, Op
+from p4reduce_switch.program.llvm.lanes import Lanes
 from rigs import random_expressions
-from rigs.random_expressions import PLAIN, clamped, wrapped
+from rigs.random_expressions import PLAIN, apply, clamped, field, hexstr, repeated, wrapped
 
 
 def argument(index: int, width: int) -> Data:
@@ -59,6 +62,31 @@ def test_cut_and_saturate_of_a_constant(number: int, width: int, is_signed: bool
 @pytest.mark.slow
 def test_random_expressions(width: int) -> None:
     assert [random_expressions.differences(seed, width, 20) for seed in (0, 1)] == [0, 0]
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "apart"),
+    [(0x7FFFFFFF, 0x7FFFFFFF, True), (0x7FFFFFFF, 0x80000000, True), (0x7FFFFFFF, 0x80000001, False)],
+)
+@pytest.mark.parametrize("width", [160, 256, 1024])
+def test_sums_of_words_are_vectors_where_no_carry_leaves_a_word(
+    a: int, b: int, apart: bool, width: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The parts of the fields that the masks keep are at their greatest, and random."""
+    monkeypatch.setenv("P4REDUCE_CACHE_DIR", str(tmp_path))
+    stored: list[bool] = []
+    store = Lanes.store
+    monkeypatch.setattr(Lanes, "store", lambda *of: stored.append(store(*of)) or stored[-1])
+    x, y = field("h", "a"), field("h", "b")
+    sides = (apply("&", of, hexstr(repeated(mask, width))) for of, mask in ((x, a), (y, b)))
+    total = apply("&", apply("^", apply("+", *sides), y), hexstr((1 << width) - 1))
+    config, _ = random_expressions.program(0, width)
+    config["header_types"][2]["fields"] = [["a", width, False], ["b", width, False]]
+    config["actions"][0]["primitives"][:-1] = [random_expressions.assign(["h", "a"], total)]
+    program, model = Program(config), random_expressions.Model(config)
+    assert stored == [apart]
+    for frame in (b"\xff" * (width // 4), *random_expressions.frames(0, width // 4, 20)):
+        assert program.process(1, frame) == [(1, model.process(frame))]
 
 
 @pytest.mark.parametrize(("value", "width"), [(argument(0, 8), 8), (argument(0, 3), 8), (constant(255), 8)])

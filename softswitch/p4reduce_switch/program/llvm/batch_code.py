@@ -162,10 +162,10 @@ class BatchWriter:
     def _new_packet(self, port: Value, length: Value) -> None:
         meta = self.program.standard
         e = self.e
-        if self.layout.size:
-            e.clear(self.packet.record, self.layout.size)
-        for cell in self.packet.locals.values():
-            self.packet.clear(cell)
+        if self.layout.cleared:
+            e.clear(self.packet.record, self.layout.cleared)
+        for slot in (*self.packet.locals, *self.packet.places):
+            self.packet.clear(self.packet.cell(slot))
         self.packet.set(packet.TRUNCATE, packet.NO_TRUNCATION)
         self.packet.set(packet.PARSER_ERROR, self.program.errors.no_error)
         for slot in (packet.LENGTH, packet.INGRESS_LENGTH, meta.packet_length):
@@ -240,17 +240,18 @@ class BatchWriter:
     def _copies(self, multicast: Value, first: Value, count: Value) -> None:
         """Emit egress for each copy, starting from the same packet."""
         e, meta = self.e, self.program.standard
-        saved = {slot: e.local(cell.pointer.allocated_type) for slot, cell in self.packet.locals.items()}
-        for slot, cell in self.packet.locals.items():
-            e.store(e.load(cell.pointer.allocated_type, cell.pointer), saved[slot])
+        variables = [*(cell.pointer for cell in self.packet.locals.values()), *self.packet.places.values()]
+        saved = [(variable, variable.allocated_type, e.local(variable.allocated_type)) for variable in variables]
+        for variable, kind, copy in saved:
+            e.store(e.load(kind, variable), copy)
         saves_record = bool(self.layout.size) and self._egress_writes_record()
         several = self.n.less(e.i64(1), count, False)
         if saves_record:
             with e.if_then(several):
                 e.copy(self.context.pointer(Word.SAVED), self.packet.record, self.layout.size)
         with e.loop(count) as index:
-            for slot, cell in self.packet.locals.items():
-                e.store(e.load(cell.pointer.allocated_type, saved[slot]), cell.pointer)
+            for variable, kind, copy in saved:
+                e.store(e.load(kind, copy), variable)
             if saves_record:
                 with e.if_then(several):
                     e.copy(self.packet.record, self.context.pointer(Word.SAVED), self.layout.size)

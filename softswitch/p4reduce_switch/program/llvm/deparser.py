@@ -66,7 +66,7 @@ class Deparser:
     def _unit(self, header: Header, group: list[FieldType], width: int, where: Value) -> None:
         cells = [self.packet.cell(header.base + field.offset) for field in group]
         if len(group) == 1 and cells[0].kind.wide:
-            self.e.copy(where, cells[0].pointer, width // 8)
+            self.e.copy(where, self.packet.bytes_of(cells[0]), width // 8)
             return
         size, position = size_for(width), width
         together: Number = None

@@ -34,6 +34,15 @@ class Module:
             self._intrinsics[name] = ir.Function(self.ir, ir.FunctionType(result, arguments), name)
         return self._intrinsics[name]
 
+    def zeros(self, count: int) -> Value:
+        """Return a constant of that many zero bytes."""
+        name = f"zeros_{count}"
+        if name not in self.ir.globals:
+            kind = ir.ArrayType(I8, count)
+            made = ir.GlobalVariable(self.ir, kind, name)
+            made.linkage, made.global_constant, made.initializer = "internal", True, ir.Constant(kind, None)
+        return self.ir.globals[name]
+
     def function(self, name: str, result: Value, arguments: list[Value], *, inner: bool = True) -> Value:
         """Add a function; an `inner` one has internal linkage."""
         made = ir.Function(self.ir, ir.FunctionType(result, arguments), name)

@@ -18,6 +18,7 @@ from p4reduce_switch.program.ir.intervals import WIDEST_SHIFT, Data, Op
 from p4reduce_switch.program.ir.places import HeaderElement, UnionElement, UnionRef
 from p4reduce_switch.program.llvm.emitter import I1, I64, Emitter, Value
 from p4reduce_switch.program.llvm.host_abi import Failure
+from p4reduce_switch.program.llvm.lanes import Lanes
 from p4reduce_switch.program.llvm.numbers import NATIVE, Number, Numbers, size_for
 from p4reduce_switch.program.llvm.packet_state import Cell, PacketState
 from p4reduce_switch.program.llvm.references import References
@@ -61,6 +62,7 @@ class Expressions:
         self.context = context
         self.scope = Scope([])
         self.references = References(emitter, packet, self.index)
+        self.lanes = Lanes(emitter, lambda node: packet.bytes_of(self.references.field(node.field)))
 
     # ---- integers
 
@@ -136,7 +138,7 @@ class Expressions:
         match node:
             case ir.FieldValue() if self._is_wide(node, count):
                 cell = self.references.field(node.field)
-                return self.n.load_limbs(cell.pointer, cell.kind.bytes_, cell.kind.signed)
+                return self.n.load_limbs(self.packet.bytes_of(cell), cell.kind.bytes_, cell.kind.signed)
             case ir.Binary() if node.op in RING and node.op is not Op.MULTIPLY and self._own_size(node, count):
                 return self._ring_stream(node.op, self.stream(node.left, count), self.stream(node.right, count))
             case ir.Complement() if self._own_size(node, count):
@@ -354,8 +356,14 @@ class Expressions:
         if source is not None and source.kind == target.kind:
             self.packet.copy(target, source)
             return
-        count = size_for(target.kind.bits) // 64
-        self.n.store_limbs(self._stored_stream(value, count), target.pointer, target.kind.bytes_)
+        if isinstance(value, ir.Constant) and value.value == 0:
+            self.packet.clear(target)
+            return
+        lanes, rest = divmod(target.kind.bits, 32)
+        if rest or not self.lanes.store(target.pointer, value, lanes):
+            count = size_for(target.kind.bits) // 64
+            self.n.store_limbs(self._stored_stream(value, count), target.pointer, target.kind.bytes_)
+        self.packet.written(target)
 
     def _stored_stream(self, value: Data, count: int) -> Iterator[Value]:
         """Yield the limbs of a stored value, truncated to the cell."""

@@ -166,6 +166,8 @@ class ParserWriter:
         kind = cell.kind
         if bits == 0:
             self.packet.clear(cell)
+        elif cell.place is not None and skip % 8 == 0 and bits % 8 == 0:
+            self.packet.refer(cell, self.e.at(start, skip // 8))
         elif kind.wide and skip % 8 == 0 and bits % 8 == 0:
             self.e.copy(cell.pointer, self.e.at(start, skip // 8), kind.bytes_)
         else:
