@@ -382,6 +382,21 @@ def encode_held(
     """
     words = spare[np.uint64(MOST_LANES) * size :].view(np.uint32)
     weighed = np.uint32(0)
+    at, stride = np.uint64(first_word(part, block, size)), np.uint64(part.input_words)
+    if part.lanes == 1 and part.form == FLOAT32 and at + size <= np.uint64(part.end):  # in a third of the time
+        numbers = elements.view(np.float32)
+        for j in range(size):
+            words[j] = 0
+        while held:
+            if held & np.uint64(1):
+                for j in range(size):
+                    words[j] = np.uint32(words[j] + np.uint32(np.int32(np.rint(numbers[at + j] * scale))))
+            held >>= np.uint64(1)
+            at += stride
+        for j in range(size):
+            frame[start + j] = swap(words[j])
+            weighed = np.uint32(weighed + words[j] * weights[j])
+        return weighed
     for j in range(size):
         frame[start + j] = 0
     begin = 0
