@@ -13,7 +13,7 @@ import torch
 import p4reduce
 from p4reduce.compressors import NoCompression
 from p4reduce.compressors.all_reduce import all_reduce_compressed
-from p4reduce.errors import CollectiveError, CollectiveTimeoutError
+from p4reduce.errors import CollectiveError, CollectiveTimeoutError, JobResetError
 from p4reduce.hosts import memory
 from p4reduce.hosts.find import host_key, hosts_enabled
 from p4reduce.hosts.memory import HostMemory, MemoryFile
@@ -128,6 +128,9 @@ def test_a_wait_ends_with_a_process_of_the_host(shared: HostMemory, monkeypatch:
     monkeypatch.setattr(shared, "_watched", [(2, Ended())])
     with pytest.raises(CollectiveError, match="rank 7 of this host, process 2, has ended"):
         shared.wait(2, 1, time.monotonic() + 600, lambda: None, "a sum")
+    told = iter([None, JobResetError("rank 7 left")])  # the controller says so a moment after the process has ended
+    with pytest.raises(JobResetError, match="rank 7 left"):
+        shared.wait(2, 1, time.monotonic() + 600, lambda: next(told), "a sum")
     shared.close()
 
 

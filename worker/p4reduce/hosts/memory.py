@@ -35,6 +35,8 @@ _SPIN_S: Final = 100e-6
 _LONGEST_PAUSE_S: Final = 500e-6
 _LOOK_S: Final = 0.02
 """How often a rank that waits for a shard looks whether other ranks are alive."""
+_NOTICE_S: Final = 0.2
+"""How long the controller may take to say that a rank whose process has ended had left: nobody is to wait for it."""
 
 Words = NDArray[np.uint32]
 
@@ -180,6 +182,9 @@ class HostMemory:
             raise CollectiveError(f"{what}: rank {self.ranks[shard]} of this host failed in it; {_HINT}")
         for process, ended in self._watched:
             if ended():
+                time.sleep(_NOTICE_S)
+                if (failure := lost()) is not None:
+                    raise failure.with_traceback(None)
                 rank = self.ranks[self._processes.index(process)]
                 raise HostLostError(f"{what}: rank {rank} of this host, process {process}, has ended")
 
