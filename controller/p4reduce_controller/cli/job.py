@@ -210,10 +210,13 @@ def _print_use(info: JobInfo) -> None:
             f"shard {shard.name} (id {shard.id}): {shard.state}, {shard.world_size} hosts, slots {_slots(shard)}"
         )
     used, size = info.usage, info.world_size
-    click.echo(
-        f"{size} rank{'s' if size > 1 else ''} counted: {used.collectives} collectives, {used.bytes_up} B up, "
-        f"{used.bytes_down} B down, {used.retransmissions} retransmissions"
-    )
+    if info.part_of:
+        click.echo(f"sums a shard of job {info.part_of}, whose ranks count it")
+    else:
+        click.echo(
+            f"{size} rank{'s' if size > 1 else ''} counted: {used.collectives} collectives, {used.bytes_up} B up, "
+            f"{used.bytes_down} B down, {used.retransmissions} retransmissions"
+        )
     if info.resets:
         causes = ", ".join(f"{cause} {count}" for cause, count in sorted(info.resets.items()))
         click.echo(f"resets: {causes}")

@@ -514,7 +514,8 @@ class Registry:
             return
         if job.empty_since is None:
             job.empty_since = now
-        if now - job.empty_since >= (self._heartbeat_timeout_s if job.joined else NEVER_JOINED_S):
+        wait_s = 0.0 if job.part_of else self._heartbeat_timeout_s  # the next epoch has other jobs for its shards
+        if now - job.empty_since >= (wait_s if job.joined else NEVER_JOINED_S):
             try:
                 self.remove(job.name)
             except StoreError as error:  # the next sweep tries again

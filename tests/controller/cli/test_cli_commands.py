@@ -83,6 +83,8 @@ def test_what_a_job_was_is_shown_after_it_has_ended(running: Running) -> None:
         assert (
             "\nhost machine0: rank 0\nhost machine1: rank 1\nshard shard-1-0 (id 2): FORMING, 2 hosts, slots" in shown
         )
+        of_shard = p4reduce("job", "show", "shard-1-0", controller=at).stdout
+        assert "\nsums a shard of job train, whose ranks count it\n" in of_shard and "collectives" not in of_shard
         lines = p4reduce("stats", controller=at).stdout.splitlines()
         (train,) = (line for line in lines if "train " in line)
         assert [cell.strip() for cell in train.strip("│").split("│")][-1] == "2"

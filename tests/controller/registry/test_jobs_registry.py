@@ -430,6 +430,16 @@ def test_an_ephemeral_job_is_removed_after_the_timeout_without_members(registry:
     assert [job.name for job in registry.jobs()] == ["stays"]
 
 
+def test_the_job_of_a_shard_is_removed_as_soon_as_it_has_no_members(registry: Registry) -> None:
+    registry.create("whole", 2)
+    registry.create("shard", 2, ephemeral=True, part_of="whole")
+    registry.sweep(0.0)
+    for member in form(registry, "shard", 2):
+        registry.leave(member.nonce)
+    registry.sweep(1.0)
+    assert [job.name for job in registry.jobs()] == ["whole"]
+
+
 def test_members_that_rejoin_keep_an_ephemeral_job(registry: Registry) -> None:
     registry.create("launch", 1, ephemeral=True)
     (member,) = form(registry, "launch", 1)
