@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -184,6 +185,20 @@ def hsdp() -> list[float]:
     return train(fully_shard(net(), mesh=mesh))
 
 
+def hsdp_over_hosts() -> list[float]:
+    """Ranks 0 and 1 are on one host, 2 and 3 on another: shards are in a host's memory, replicas over the switch."""
+    before = os.environ.get("P4REDUCE_HOSTS", "on")
+    os.environ.update(P4REDUCE_HOSTS="on", P4REDUCE_HOSTID=f"host {dist.get_rank() // 2}")
+    mesh = init_device_mesh("cpu", (2, dist.get_world_size() // 2), mesh_dim_names=("replicate", "shard"))
+    torch.manual_seed(5)
+    model = fully_shard(nn.Sequential(nn.Linear(20, 8192), nn.ReLU(), nn.Linear(8192, 10)), mesh=mesh)
+    losses = train(model, make=lambda parameters, lr: torch.optim.SGD(parameters, lr=lr / 100))
+    files = map(os.readlink, Path("/proc/self/fd").iterdir())
+    assert dist.get_backend() == "gloo" or any(file.startswith("/memfd:p4reduce-host") for file in files)
+    os.environ["P4REDUCE_HOSTS"] = before
+    return losses
+
+
 def tensor_parallel() -> list[float]:
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
     model = parallelize_module(net(), mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
@@ -205,7 +220,7 @@ def shapes() -> dict[str, Callable[[], list[float]]]:
         for function in (
             ddp, ddp_small_buckets, ddp_static_graph, ddp_bfloat16, ddp_compiled, ddp_unused_parameters, ddp_no_sync,
             ddp_embedding, ddp_grad_scaler, ddp_uneven_inputs, zero, fsdp1, fsdp2, fsdp2_state, fsdp2_bfloat16, hsdp,
-            tensor_parallel, dtensor,
+            hsdp_over_hosts, tensor_parallel, dtensor,
         )
     }  # fmt: skip
 
