@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import os
 import pickle
 import time
@@ -34,8 +35,9 @@ class KernelCache:
     Used as a context manager around the compilation: at its end the lock is free.
     """
 
-    def __init__(self, path: Path, lock: Path) -> None:
-        self._path, self._lock_path = path, lock
+    def __init__(self, path: Path, lock: Path, *, allocates: bool) -> None:
+        """`allocates`: the kernel calls numba's runtime, which allocates arrays."""
+        self._path, self._lock_path, self._allocates = path, lock, allocates
         self._lock: int | None = None
         self.cache_path = str(path.parent)
         """For the dispatcher's `stats`."""
@@ -48,9 +50,10 @@ class KernelCache:
 
     def load_overload(self, signature: object, target_context: CPUContext) -> Any:
         """Return the compiled kernel; None when numba has to compile it, which it may do under the lock then."""
-        from numba.core.runtime.nrt import rtsys
+        if self._allocates:
+            from numba.core.runtime.nrt import rtsys
 
-        rtsys.initialize(target_context)  # all that loading needs: `refresh` takes 0.4 s and 60 MB, with scipy's
+            rtsys.initialize(target_context)  # 20 MB; `refresh` takes 0.4 s and 60 MB, with scipy's
         found = self._load(target_context)
         if found is None and cache.why_not_kept() is None:  # where files are written that a waiter can load
             self._lock = _acquire(self._lock_path)
@@ -77,10 +80,8 @@ class KernelCache:
         content = cache.read(self._path)
         if content is None:
             return None
-        from numba.core import compiler
-
         try:
-            return compiler.CompileResult._rebuild(target_context, *pickle.loads(content))
+            return _rebuilt(target_context, *pickle.loads(content))
         except Exception as error:  # whatever unpickling raises
             cache.say_unread(self._path, f"{type(error).__name__}: {error}")
             return None
@@ -91,6 +92,24 @@ class KernelCache:
                 fcntl.flock(self._lock, fcntl.LOCK_UN)  # closing is not enough: a forked child may have it open
             os.close(self._lock)
             self._lock = None
+
+
+def _rebuilt(target_context: CPUContext, library: Any, described: Any, *others: Any) -> Any:
+    """Return a compiled kernel from what numba's `_reduce` returned.
+
+    Its LLVM bitcode, which takes half a MB of memory when it is parsed, is left until a kernel that calls it has to be
+    compiled. Meanwhile numba has empty functions of the names that the machine code defines.
+    """
+    from llvmlite import binding
+    from numba.core import compiler
+
+    name, kind, (machine_code, bitcode) = library
+    names = described.llvm_func_name, described.llvm_cpython_wrapper_name
+    empty = binding.parse_assembly("".join(f'define void @"{each}"() {{ ret void }}\n' for each in names))
+    without = name, kind, (machine_code, empty.as_bitcode())
+    compiled: Any = compiler.CompileResult._rebuild(target_context, without, described, *others)
+    compiled.library._get_module_for_linking = functools.cache(functools.partial(binding.parse_bitcode, bitcode))
+    return compiled
 
 
 def _acquire(path: Path) -> int | None:

@@ -98,7 +98,7 @@ def kernel(signature: str, *, allocates: bool = False, inline: bool = False) -> 
         dispatcher = njit(**options)(function)
         types = _signature(signature, function)
         with contextlib.ExitStack() as stack:
-            kept = _cache_of(function, types)
+            kept = _cache_of(function, types, allocates="_nrt" not in options)
             if kept is not None:
                 dispatcher._cache = stack.enter_context(kept)  # as Dispatcher.enable_caching does
             dispatcher.compile(types)
@@ -285,7 +285,7 @@ def _package(module: str) -> str:
     return module.rpartition(".")[0]
 
 
-def _cache_of(function: Callable[..., Any], types: Any) -> kernel_cache.KernelCache | None:
+def _cache_of(function: Callable[..., Any], types: Any, *, allocates: bool) -> kernel_cache.KernelCache | None:
     """Return where a kernel is kept; None where there is no folder.
 
     The name has the types with the places of all fields: of a process whose sources were changed after it had imported
@@ -301,7 +301,8 @@ def _cache_of(function: Callable[..., Any], types: Any) -> kernel_cache.KernelCa
         cache.say_unkept(Path(source), error.strerror)
         return None
     path = folder / f"{function.__module__}.{function.__qualname__}-{told_apart[:16]}"
-    return kernel_cache.KernelCache(path, folder / f"{_package(function.__module__)}.lock")
+    lock = folder / f"{_package(function.__module__)}.lock"
+    return kernel_cache.KernelCache(path, lock, allocates=allocates)
 
 
 @functools.cache

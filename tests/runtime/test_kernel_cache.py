@@ -70,7 +70,8 @@ def test_records_of_another_layout_have_another_file(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(kernels, "_folder", lambda: tmp_path)
     files = set()
     for record in (Pair, Triple, Pair):
-        kept = kernels._cache_of(test_records_of_another_layout_have_another_file, kernels._type_of(record))
+        types = kernels._type_of(record)
+        kept = kernels._cache_of(test_records_of_another_layout_have_another_file, types, allocates=False)
         assert kept is not None
         files.add(kept._path)
     assert len(files) == 2
@@ -221,7 +222,7 @@ def test_one_of_those_that_wait_takes_the_place_of_a_stopped_process(
 
 def test_a_released_lock_is_free_although_a_copy_of_its_descriptor_is_open(tmp_path: Path) -> None:
     """As a child has one that was forked while this process compiled."""
-    cached = kernel_cache.KernelCache(tmp_path / "kernel", tmp_path / "lock")
+    cached = kernel_cache.KernelCache(tmp_path / "kernel", tmp_path / "lock", allocates=False)
     with cached:
         cached._lock = kernel_cache._acquire(tmp_path / "lock")
         assert cached._lock is not None

@@ -20,7 +20,7 @@ from click.testing import CliRunner
 from p4reduce_runtime import kernels
 from p4reduce_runtime.settings import ConfigError
 from p4reduce_runtime.warm import warm
-from rigs.doubling import COMPILED, LOADED, MODULE, USE, Use
+from rigs.doubling import COMPILED, LOADED, MODULE, USE, Use, forget, kept
 from rigs.limits import LIMIT_S
 
 
@@ -116,6 +116,20 @@ def test_an_inline_kernel_is_compiled_into_those_that_call_it(tmp_path: Path) ->
         module: Any = kernels.load(name)
         (code,) = module.caller.inspect_asm().values()
         assert (f"_ZN{len(name)}{name}5large" in code) == (name == "called")
+
+
+def test_a_kernel_is_compiled_with_one_that_was_loaded(environment: dict[str, str], tmp_path: Path) -> None:
+    """Whose bitcode is parsed only then."""
+    (tmp_path / "called.py").write_text(LARGE.format(option=""), encoding="utf-8")
+    kernels.load("called")
+    (file,) = (file for file in kept(environment) if ".caller-" in file.name)
+    file.unlink()
+    forget()
+    module: Any = kernels.load("called")
+    assert [sum(each.stats.cache_hits.values()) for each in (module.large, module.caller)] == [1, 0]
+    numbers = np.ones(4, np.float32)
+    module.caller(numbers, 1)
+    assert numbers.tolist() == pytest.approx([35**0.5] * 4)
 
 
 def test_no_kernels_are_loaded_when_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:

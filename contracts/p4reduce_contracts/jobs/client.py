@@ -11,6 +11,7 @@ import grpc
 import msgspec
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
+from grpc.experimental import ChannelOptions
 
 from p4reduce_contracts.jobs import DEFAULT_CONTROLLER, jobs_pb2, jobs_pb2_grpc
 from p4reduce_contracts.jobs.answers import JobInfo, JobList, JoinTicket, Stats, SwitchInfo, Usage, WaitingSlot
@@ -48,6 +49,7 @@ _CHANNEL_OPTIONS = [
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 1000),  # gRPC gives a connection attempt this long: a busy machine needs it
     ("grpc.max_reconnect_backoff_ms", 2000),
+    (ChannelOptions.SingleThreadedUnaryStream, 1),  # else a watch takes a second thread
 ]
 
 

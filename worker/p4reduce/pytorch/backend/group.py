@@ -587,10 +587,13 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
         """Make both gloo groups in this time; gloo alone takes five times as long where a rank has ended."""
 
         def make() -> None:
-            self._gloo, self._second_gloo = (
-                _c10d.ProcessGroupGloo(_c10d.PrefixStore(name, self._store), self.rank(), self.size(), timeout)
-                for name in ("gloo/", "second/")
-            )
+            kind = _c10d.ProcessGroupGloo
+            self._gloo = kind(_c10d.PrefixStore("gloo/", self._store), self.rank(), self.size(), timeout)
+            options = (
+                kind._Options()
+            )  # the same sockets' thread, and one of its own, as the queue makes one call at a time
+            options._devices, options._timeout, options._threads = self._gloo.options._devices, timeout, 1
+            self._second_gloo = kind(_c10d.PrefixStore("second/", self._store), self.rank(), self.size(), options)
 
         CollectiveWork(f"{BACKEND}:connect", [], _NOTHING, self._queue.submit(make)).wait(timeout)
 
