@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import re
 import socket
+import subprocess
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -29,8 +31,11 @@ from p4reduce_contracts.jobs.answers import JoinTicket
 from p4reduce_contracts.jobs.client import JobClient
 from p4reduce_contracts.wire import HELLO_BYTES, SMALL
 from p4reduce_controller.config import Config, ControllerConfig, SecurityConfig
+from p4reduce_lab.network import Interface, NetworkBuilder
+from p4reduce_lab.processes import P4REDUCE, Children
 from rigs.certificates import Bench
 from rigs.fake_switch_client import serving
+from rigs.faulty_link import faulty
 from rigs.limits import LIMIT_S
 from rigs.local_system import LocalSystem, local_system
 from rigs.networks import KILLED, over_networks, racks_of
@@ -298,6 +303,48 @@ def test_a_firewall_that_lets_hello_pass(controller: str, way: str, monkeypatch:
     found = failed(checks)
     assert found.name == "round trips" and by_name(checks)["HELLO"].status is Status.OK
     assert "HELLO has passed: look for a firewall that stops other UDP to 127.0.0.1:" in found.advice
+
+
+@pytest.mark.fault(
+    "a link with an MTU too small, a firewall that lets HELLO alone pass, or damaged batches: `doctor` says so"
+)
+@pytest.mark.skipif(os.geteuid() != 0, reason="takes root: network namespaces")
+@pytest.mark.processes
+def test_faults_of_a_link(tmp_path: Path) -> None:
+    with Children(tmp_path) as children:
+        network = NetworkBuilder(children)
+        near, far = (network.add_namespace(name) for name in ("near", "far"))
+        network.add_veth(Interface("eth0", near, address="10.9.0.1/24"), Interface("eth0", far, address="10.9.0.2/24"))
+        for program, *options in (
+            ("switch", "--listen", "10.9.0.2:21072"),
+            ("controller", "--listen", "10.9.0.2:9600", "--insecure", "--switch", "10.9.0.2:21072"),
+        ):
+            command = [*far.within, *P4REDUCE, program, "run", *options]
+            children.start(program, command, {"XDG_STATE_HOME": str(tmp_path)}).wait_line("ready", LIMIT_S)
+        healthy = ["env", "P4REDUCE_INSECURE=1", *P4REDUCE, "doctor", "--controller", "10.9.0.2:9600", "--json"]
+
+        def examined(command: list[str]) -> dict[str, Any]:
+            done = subprocess.run([*near.within, *command], capture_output=True, text=True, timeout=LIMIT_S)
+            if "no eBPF program" in done.stderr:
+                pytest.skip(done.stderr)
+            assert done.stdout, done.stderr
+            return {check["name"]: check for check in json.loads(done.stdout)["checks"]}
+
+        found = examined(healthy)["batches"]
+        assert found["status"] in RIGHT_OR_SLOW and " right, in batches; " in found["found"], found
+        found = examined(faulty("batches", "eth0", healthy))["batches"]
+        assert found["status"] == "warning" and "damaged in batches, none singly" in found["found"], found
+        soon = [*healthy, "--timeout", str(SHORT_S)]
+        for way in ("up", "down"):
+            checks = examined(faulty(way, "eth0", soon))
+            found = checks["round trips"]
+            assert (checks["HELLO"]["status"], found["status"]) == ("ok", "failed"), checks
+            assert "look for a firewall that stops other UDP to 10.9.0.2:21072" in found["advice"]
+        far.run("ip", "link", "set", "eth0", "mtu", "1000")  # what is longer is dropped there, and no message says so
+        checks = examined(soon)
+        found = checks["full frames"]
+        assert (checks["exact sum"]["status"], found["status"]) == ("ok", "failed"), checks
+        assert "be 1116 B or more (here it is 1500 B)" in found["advice"]
 
 
 class Batches:

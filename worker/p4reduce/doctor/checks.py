@@ -22,7 +22,7 @@ from p4reduce.codecs import Int32
 from p4reduce.communicator import Communicator
 from p4reduce.doctor.ping import ping
 from p4reduce.errors import GeometryMismatchError, JoinError, P4ReduceError
-from p4reduce.gso import VARIABLE
+from p4reduce.gso import DAMAGED_COLLECTIVES, VARIABLE
 from p4reduce.join import join, run_id
 from p4reduce.protocol.deadline import IP_UDP_BYTES
 from p4reduce.protocol.timing import MAX_PTO_S
@@ -438,24 +438,25 @@ def _full_frames(comm: Communicator) -> Check:
 
 def _batches(comm: Communicator) -> Check:
     """Sum what fills all slots, in runs (GSO) as long as the path takes them; runs end when they damage frames."""
-    blocks, wrong, damaged = 4 * comm.lease.slot_count * comm.lease.columns, 0, {True: 0, False: 0}
+    blocks, wrong, damaged = 4 * comm.lease.slot_count * comm.lease.columns, 0, list[int]()
     begun = comm.stats.copy()
     for _ in range(BATCH_SUMS):
-        runs, before = comm.segmentation, comm.stats.copy()
+        before = comm.stats.copy()
         wrong += _wrong_integers(comm, blocks)
         spent = comm.stats - before
-        damaged[runs] += spent.corrupt + spent.malformed
+        damaged += [found] if (found := spent.corrupt + spent.malformed) else []
+    singly = sum(damaged[DAMAGED_COLLECTIVES:])  # after so many the switch, too, is asked for no batches
     spent = comm.stats - begun
     size, how = 4 * BATCH_SUMS * blocks * comm.lease.block_words, "in batches" if comm.segmentation else "singly"
     text = f"{size} B right, {how}; {spent.retransmissions} of {spent.frames_up} frames were repeated"
     if wrong:
         return Check(BATCHES, Status.FAILED, f"{wrong} int32 sums are wrong", f"do not train like this: {_GSO_ADVICE}")
-    if damaged[True] and not damaged[False] and not comm.segmentation:
-        text += f"; {damaged[True]} arrived damaged in batches, none singly"
+    if damaged and not singly and not comm.segmentation:
+        text += f"; {sum(damaged)} arrived damaged in batches, none singly"
         return Check(BATCHES, Status.WARNING, text, _GSO_ADVICE)
-    if any(damaged.values()):
+    if damaged:
         advice = f"look for a faulty host, cable or switch; or {_GSO_ADVICE}"
-        return Check(BATCHES, Status.WARNING, f"{text}; {sum(damaged.values())} arrived damaged", advice)
+        return Check(BATCHES, Status.WARNING, f"{text}; {sum(damaged)} arrived damaged", advice)
     if spent.retransmissions > REPEATS_WARNING * spent.frames_up:
         advice = "look for a link that drops frames when it is full (`ip -s link`, switch counters), or a busy machine"
         return Check(BATCHES, Status.WARNING, text, advice)

@@ -1,0 +1,63 @@
+"""A command beside a network device that damages or drops UDP packets, by an eBPF program (tcx, Linux 6.6).
+
+`python -m rigs.faulty_link FAULT DEVICE COMMAND...`, as root, in the device's namespace: the fault ends with COMMAND.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import platform
+import socket
+import struct
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+from p4reduce_contracts.wire import HELLO_BYTES
+
+_CALL: Final = {"x86_64": 321, "aarch64": 280}.get(platform.machine(), -1)
+_PROG_LOAD, _LINK_CREATE, _SCHED_CLS, _INGRESS, _EGRESS = 5, 28, 3, 46, 47
+_UDP = 17
+_DROP = [(0xB7, 0, 0, 2), (0x95, 0, 0, 0)]
+_DAMAGE = [  # byte 100 of the packet becomes 0x5A: bpf_skb_store_bytes
+    *((0x72, 10, -8, 0x5A), (0xBF, 0x61, 0, 0), (0xB7, 2, 0, 100), (0xBF, 0xA3, 0, 0), (0x07, 3, 0, -8)),
+    *((0xB7, 4, 0, 1), (0xB7, 5, 0, 0), (0x85, 0, 0, 9)),
+]
+FAULTS: Final = {
+    "up": (_EGRESS, 42 + HELLO_BYTES, _DROP),  # a firewall that lets HELLO pass
+    "down": (_INGRESS, 42 + HELLO_BYTES, _DROP),
+    "batches": (_INGRESS, 1514, _DAMAGE),
+}
+"""By name: which packets, those of more bytes than so many, and the instructions for them."""
+
+
+def _bpf(command: int, attributes: bytes) -> int:
+    given = ctypes.create_string_buffer(attributes, 128)
+    descriptor: int = ctypes.CDLL(None).syscall(_CALL, command, given, len(given))
+    if descriptor < 0:
+        sys.exit("this kernel takes no eBPF program")
+    return descriptor
+
+
+def _attach(fault: str, device: str) -> int:
+    way, least, instructions = FAULTS[fault]
+    program = [
+        *((0xBF, 0x16, 0, 0), (0x30, 0, 0, 23), (0x55, 0, len(instructions) + 2, _UDP)),  # the protocol of an IP packet
+        *((0x61, 0x62, 0, 0), (0xB5, 2, len(instructions), least)),  # its length
+        *(*instructions, (0xB7, 0, 0, 0), (0x95, 0, 0, 0)),
+    ]
+    code = ctypes.create_string_buffer(b"".join(struct.pack("<BBhi", *each) for each in program))
+    terms = ctypes.create_string_buffer(b"GPL")
+    loaded = _bpf(_PROG_LOAD, struct.pack("<IIQQ", _SCHED_CLS, len(program), *map(ctypes.addressof, (code, terms))))
+    return _bpf(_LINK_CREATE, struct.pack("<IIII", loaded, socket.if_nametoindex(device), way, 0))
+
+
+def faulty(fault: str, device: str, command: list[str]) -> list[str]:
+    """Return a command that runs another one with a fault."""
+    return ["env", f"PYTHONPATH={Path(__file__).parents[1]}", sys.executable, "-m", __name__, fault, device, *command]
+
+
+if __name__ == "__main__":
+    held = _attach(*sys.argv[1:3])
+    sys.exit(subprocess.run(sys.argv[3:], check=False).returncode)
