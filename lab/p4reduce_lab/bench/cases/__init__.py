@@ -7,6 +7,7 @@ from p4reduce_lab.bench.cases import (
     backend,
     dense,
     density,
+    first_run,
     hosts,
     loss,
     racks_simulated,
@@ -29,6 +30,7 @@ CASES: tuple[Case, ...] = tuple(
         racks_simulated,
         training,
         backend,
+        first_run,
         wire,
         loss,
     )

@@ -1,0 +1,80 @@
+"""The time from `pip install` of the checkout to the first sum of two ranks, with nothing compiled."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import sysconfig
+import time
+import venv
+from pathlib import Path
+
+import numpy as np
+
+from p4reduce_lab.addresses import LOOPBACK, free_address, free_port
+from p4reduce_lab.bench import links
+from p4reduce_lab.bench.case import TRAINING_PACKAGES, Case, Need, Run, Series, Threshold
+
+ON_TWO_CORES = Threshold("45 s / pip install to the first sum, two cores, two ranks", 1.0)
+_LIMIT_S = 300.0
+_CHECKOUT = Path(__file__).resolve().parents[4]
+_SCRIPT = """import torch, torch.distributed as dist
+dist.init_process_group("p4reduce")
+ones = torch.ones(250_000)
+dist.all_reduce(ones)
+assert ones[0] == 2
+print("first sum", flush=True)
+dist.destroy_process_group()"""
+
+
+def measure(run: Run) -> None:
+    """Install it, start everything and sum, again and again in new folders."""
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, sorted(cores)[:2])
+    found = np.array([_first_run(run, number) for number in range(1 if run.quick else run.repetitions)])
+    os.sched_setaffinity(0, cores)
+    for what, seconds in zip(("pip install", "from there to the first sum", "CPU of all"), found.T, strict=True):
+        run.add(Series(what, "p4reduce", str(links.LOOPBACK), "s", seconds.tolist()))
+    run.ratio(ON_TWO_CORES.name, [45.0], (found[:, 0] + found[:, 1]).tolist())
+    run.note("first-run: torch and all else that p4reduce needs is installed already")
+
+
+def _first_run(run: Run, number: int) -> tuple[float, float, float]:
+    """Return the seconds of the installation, of the rest, and of processor time."""
+    home = run.folder / f"home-{number}"
+    venv.create(home, symlinks=True)
+    (site,) = (home / "lib").glob("python*/site-packages")
+    (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n", encoding="utf-8")
+    python, program = str(home / "bin/python"), str(home / "bin/p4reduce")
+    jobs, p4runtime, workers = free_address(), ["--p4runtime", free_address()], free_address(socket.SOCK_DGRAM)
+    launch = {"MASTER_ADDR": LOOPBACK, "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2", "P4REDUCE_CONTROLLER": jobs}
+    launch |= {"P4REDUCE_CACHE_DIR": str(home / "cache"), "XDG_STATE_HOME": str(home / "state")}
+    pip = [sys.executable, "-m", "pip", "--quiet", "--python", python, "install", "--no-deps", "--no-build-isolation"]
+    began, cpu = time.monotonic(), os.times()
+    subprocess.run([*pip, str(_CHECKOUT)], check=True, timeout=_LIMIT_S)
+    installed = time.monotonic()
+    for name, *options in (("switch", "--listen", workers), ("controller", "--switch", workers, "--listen", jobs)):
+        child = run.children.start(f"{name} {number}", [program, name, "run", *p4runtime, *options], launch)
+        child.wait_line("ready:", _LIMIT_S)
+    script = [python, "-c", _SCRIPT]
+    ranks = [run.children.start(f"run {number}, {rank}", script, launch | {"RANK": str(rank)}) for rank in range(2)]
+    ranks[0].wait_line("first sum", _LIMIT_S)
+    ended = time.monotonic()
+    for rank in ranks:
+        rank.wait(_LIMIT_S)
+    run.children.stop()
+    shutil.rmtree(home)
+    return installed - began, ended - installed, sum(os.times()[2:4]) - sum(cpu[2:4])
+
+
+CASE = Case(
+    "first-run",
+    "from pip install to the first sum, with nothing compiled",
+    measure,
+    needs=(Need("a checkout, with pip", (_CHECKOUT / "pyproject.toml").exists), TRAINING_PACKAGES),
+    thresholds=(ON_TWO_CORES,),
+    limit_s=1800.0,
+)
