@@ -8,7 +8,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from msgspec.structs import replace
@@ -51,6 +51,8 @@ class Watch:
     """(offset, value, mask) of bytes of the frame."""
     left: int | None = None
     """How many more frames; None: no limit."""
+    unfinished: set[int] = field(default_factory=set)
+    """Numbers of frames with copies in egress queues."""
     at_end: Callable[[], None] | None = None
     """Called, with the lock held, when there will be no more because the program cannot be traced."""
 
@@ -174,10 +176,10 @@ class Switch:
         """Run this program from the next frame on, with its initial state."""
         untraced = self._trace_if_watched(program)
         with self.lock:
-            if untraced:
-                for watch in self._watches:
-                    if watch.at_end is not None:
-                        watch.at_end()
+            for watch in self._watches:
+                watch.unfinished.clear()
+                if untraced and watch.at_end is not None:
+                    watch.at_end()
             program.on_digest, program.on_log = self._digest, self._on_log
             for profile in program.action_profiles.values():
                 for port in self._ports_down:
@@ -244,14 +246,15 @@ class Switch:
         """Return what takes the trace of a frame, with the lock held: none if it is not traced."""
         if not self._watches or self.program is None or not self.program.traces:
             return ()
-        takers = [watch.take for watch in self._watches if watch.wants(port, frame)]
-        self._watches = [watch for watch in self._watches if watch.left != 0]
+        self._watches = [watch for watch in self._watches if watch.left != 0 or watch.unfinished]
+        watches = [watch for watch in self._watches if watch.wants(port, frame)]
 
         def take(trace: PacketTrace) -> None:
-            for one in takers:
-                one(trace)
+            for watch in watches:
+                (watch.unfinished.add if trace.waiting else watch.unfinished.discard)(trace.number)
+                watch.take(trace)
 
-        return (take,) if takers else ()
+        return (take,) if watches else ()
 
     def _failed(self, port: int | None, error: ExecutionError) -> None:
         self.frames_failed += 1

@@ -85,7 +85,7 @@ def _ended(switch: Switch, watch: Watch, waiting: queue.Queue[PacketTrace | None
     if watch.left != 0 or not waiting.empty():
         return False
     with switch.lock:  # a frame that has been counted has also been run
-        return waiting.empty()
+        return waiting.empty() and not watch.unfinished
 
 
 def _watch(request: pb.WatchRequest, take: Callable[[PacketTrace], None]) -> Watch:

@@ -67,6 +67,6 @@ class Step(StrEnum):
     RESUBMITTED = "resubmitted"
     RECIRCULATED = "recirculated"
     QUEUED = "queued"
-    """(port, priority)"""
+    """(port, priority, whether there was room)"""
     FAILED = "failed"
     """The error."""

@@ -45,6 +45,8 @@ class PacketTrace(msgspec.Struct, omit_defaults=True):
     """The frames traced by this program before it."""
     port: int
     events: list[Event]
+    waiting: int = 0
+    """Its copies in egress queues, which later traces are about."""
 
 
 TraceHandler = Callable[[PacketTrace], None]
@@ -77,7 +79,7 @@ class Log:
 
     @contextmanager
     def handed_over(self) -> Iterator[None]:
-        """Hand over the trace of what runs inside; what follows becomes another of the same number."""
+        """Hand over the trace of what runs inside; another of its number is about a copy that leaves a queue."""
         try:
             yield
         except ExecutionError as error:
@@ -85,7 +87,7 @@ class Log:
             raise
         finally:
             self._on_trace(self.trace)
-            self.trace = PacketTrace(self.trace.number, self.trace.port, [])
+            self.trace = PacketTrace(self.trace.number, self.trace.port, [], self.trace.waiting - 1)
 
     def add(self, copy: int, step: Step, subject: Any, values: tuple[int, ...], frame: bytes = b"") -> None:
         """Take a step, with its subject and values as `Step` says."""
@@ -95,6 +97,7 @@ class Log:
             event.at, event.code = str(source), source.code
         event.name = _printable(subject if isinstance(subject, str) else _name(subject))
         event.values = self._values(copy, step, subject, values)
+        self.trace.waiting += step is Step.QUEUED and "dropped" not in event.values
         self.trace.events.append(event)
 
     def _values(self, copy: int, step: Step, subject: Any, values: tuple[int, ...]) -> dict[str, Any]:
@@ -149,7 +152,8 @@ class Log:
             case Step.CLONED:
                 return {"session": values[0], "in": "egress" if values[1] else "ingress", "replicas": values[2]}
             case Step.QUEUED:
-                return {"port": values[0], "priority": values[1]}
+                found = {"port": values[0], "priority": values[1]}
+                return found if values[2] else found | {"dropped": "its queue is full"}
         return {}
 
     def _lookup(self, table: Table, values: tuple[int, ...]) -> dict[str, Any]:

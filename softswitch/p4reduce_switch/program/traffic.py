@@ -199,8 +199,7 @@ class TrafficManager:
                 fields[meta.enqueue_time] = self._now() & 0xFFFFFFFF
             if meta.enqueue_depth is not None:
                 fields[meta.enqueue_depth] = queues.depth(port, priority)
-            fields.report(Step.QUEUED, port, priority)
-            queues.push(port, priority, fields, time.monotonic_ns())
+            fields.report(Step.QUEUED, port, priority, queues.push(port, priority, fields, time.monotonic_ns()))
         if refused >= 0:
             raise ExecutionError(
                 f"a packet has priority {refused}, and its port {queues.priorities} queues (--priority-queues)"

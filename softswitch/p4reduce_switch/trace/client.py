@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import threading
 from collections.abc import Iterator
 from importlib import metadata
 from typing import Any, Final
@@ -18,6 +19,8 @@ from p4reduce_switch.trace import trace_pb2_grpc
 from p4reduce_switch.trace.formats import FORMATS
 
 IPV4: Final = (pb.Bytes(offset=12, value=b"\x08\x00"), pb.Bytes(offset=14, value=b"\x45"))
+STARTS_WITHIN_S: Final = 120.0
+"""The code that traces the largest of p4c's samples takes half a minute to compile alone on a core."""
 ADDRESSES, PORTS = 26, 34
 """Offsets of the source in IPv4 and in UDP or TCP; the destination follows."""
 
@@ -66,8 +69,11 @@ def _view(*arguments: Any) -> Any:
 
 def _traces(replies: Any, address: str) -> Iterator[PacketTrace]:
     lost = 0
+    late = threading.Timer(STARTS_WITHIN_S, replies.cancel)
+    late.start()
     try:
         next(replies)
+        late.cancel()
         click.echo("trace on", err=True)
         for reply in replies:
             if reply.lost != lost:
@@ -79,8 +85,12 @@ def _traces(replies: Any, address: str) -> Iterator[PacketTrace]:
     except grpc.RpcError as error:
         if error.code() == grpc.StatusCode.UNIMPLEMENTED:
             raise click.ClickException(f"at {address} is no embedded switch, or an older one") from error
+        if error.code() == grpc.StatusCode.CANCELLED:
+            waited = f"did not turn the trace on within {STARTS_WITHIN_S:g} s"
+            raise click.ClickException(f"the switch at {address} {waited}: see its log, and start it again") from error
         raise click.ClickException(f"the switch at {address}: {error.details()}") from error
     finally:
+        late.cancel()
         replies.cancel()
 
 

@@ -41,7 +41,7 @@ TEMPLATES: Final[Templates] = {
     Step.CLONED: ("  cloned in {in}, session {session}: {replicas} copies",),
     Step.RESUBMITTED: ("  resubmitted",),
     Step.RECIRCULATED: ("  recirculated",),
-    Step.QUEUED: ("  in the queue of port {port}, priority {priority}",),
+    Step.QUEUED: ("  in the queue of port {port}, priority {priority}", "dropped?   dropped: {dropped}"),
     Step.FAILED: ("failed: {error}",),
 }
 ENDS: Final = ("mark_to_drop", "drop", "exit")

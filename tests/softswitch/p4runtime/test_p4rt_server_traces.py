@@ -14,10 +14,10 @@ import pytest
 from conformance.case import PROGRAMS
 from p4reduce_contracts.cli import main
 from p4reduce_switch.bmv2 import cli as bmv2_cli
-from p4reduce_switch.p4runtime.trace_service import MAX_WATCHES
-from p4reduce_switch.program import PacketTrace
+from p4reduce_switch.p4runtime.trace_service import MAX_WATCHES, POLL_S
+from p4reduce_switch.program import PacketTrace, QueueSetting
+from p4reduce_switch.trace import client, trace_pb2_grpc
 from p4reduce_switch.trace import trace_pb2 as pb
-from p4reduce_switch.trace import trace_pb2_grpc
 from rigs.limits import LIMIT_S
 from rigs.p4rt import Served, served
 
@@ -128,6 +128,46 @@ def test_a_program_that_is_set_while_a_trace_is_on_is_traced(one: Served) -> Non
         one.switch.install(one.switch.load((PROGRAMS / "l2.json").read_bytes()))
         one.switch.receive(1, UDP)
         assert b"received" in next(call).trace
+
+
+def test_a_trace_of_one_frame_ends_when_its_copies_have_left_their_queue(one: Served) -> None:
+    program = one.switch.load((PROGRAMS / "timed" / "queues.json").read_bytes())
+    one.switch.install(program)
+    one.switch.queues.blocked.add(2)  # as a port without room
+    to_2 = bytes((2, 0)) + bytes(22)
+    with grpc.insecure_channel(one.address) as channel:
+        stub: Any = trace_pb2_grpc.PacketTracesStub(channel)  # type: ignore[no-untyped-call]
+
+        def begin() -> Any:
+            call = stub.Watch(pb.WatchRequest(packets=1), timeout=LIMIT_S)
+            next(call)
+            one.switch.receive(1, to_2)
+            return call
+
+        call = begin()
+        assert b'"queued"' in next(call).trace
+        time.sleep(2 * POLL_S)  # the service has looked whether that was all
+        one.switch.queues.blocked.clear()
+        one.switch._depart(program)
+        assert [b'"sent"' in reply.trace for reply in call] == [True]
+
+        one.switch.queues.blocked.add(2)
+        call = begin()
+        one.switch.install(one.switch.load((PROGRAMS / "timed" / "queues.json").read_bytes()))
+        assert len(list(call)) == 1, "another program's queues are empty"
+
+        one.switch.queues.set_depth(QueueSetting(0), 0)
+        assert [b"its queue is full" in reply.trace for reply in begin()] == [True]
+
+
+def test_a_switch_that_turns_no_trace_on_is_an_error(one: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "STARTS_WITHIN_S", 0.1)
+    with one.switch._compiling_traces:  # as where another trace compiles without end
+        result, thread = run(one)
+        thread.join(LIMIT_S)
+        assert not thread.is_alive()
+    assert result.exit_code == 1
+    assert f"the switch at {one.address} did not turn the trace on within 0.1 s: see its log" in result.output
 
 
 @pytest.mark.parametrize(("levels", "expected"), [("TDE", "DT"), ("DE", "D")])

@@ -21,7 +21,7 @@ from p4reduce_runtime import datagrams, kernels
 from p4reduce_switch.datapath import BATCH_FRAMES
 from p4reduce_switch.ports import Gso, PortError
 from p4reduce_switch.ports.udp import UdpUnderlay
-from p4reduce_switch.program import ExecutionError
+from p4reduce_switch.program import ExecutionError, PacketTrace
 from p4reduce_switch.program.state.replication import Replication
 from p4reduce_switch.switch import Switch, Watch
 from rigs.batch_of_python import PythonBatch, Reflector
@@ -149,7 +149,7 @@ class Traceable(PythonBatch):
     def process(self, port: int, frame: bytes, *handlers: Any) -> Any:
         self.traced += len(handlers)
         for handler in handlers:
-            handler(None)
+            handler(PacketTrace(0, port, []))
         return super().process(port, frame)
 
 
@@ -158,7 +158,7 @@ def test_a_thousand_traces_on_and_off_under_load_lose_no_frame() -> None:
     program = Traceable(Mixture())
     with running(program) as one:
         peer, sent, answered = one.peer(), 0, 0
-        taken: list[None] = []
+        taken: list[PacketTrace] = []
         for _ in range(1000):
             watch = Watch(taken.append)
             one.switch.watch(watch)
