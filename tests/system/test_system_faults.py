@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
 
+import grpc
 import pytest
 
 import p4reduce
 from p4reduce_contracts.jobs import lease
 from p4reduce_contracts.jobs.client import JobClient
+from p4reduce_switch.trace import trace_pb2 as pb
+from p4reduce_switch.trace import trace_pb2_grpc
 from rigs.limits import LIMIT_S
 from rigs.survivors import RANKS, Steps, train
 from rigs.system import System
@@ -66,3 +72,46 @@ def check_killed(system: System, monkeypatch: pytest.MonkeyPatch) -> None:
             waiting.result(LIMIT_S)
         for comm in (first, second):
             comm.close(wait=False)
+
+
+def sums_while_traces_come_and_go(system: System, traces: int) -> int:
+    """Trace the switch's frames `traces` times, each time for one frame at least, while two ranks sum over UDP.
+
+    Each sum is checked, and every frame that was sent has to reach the program. Returns by how many bytes the switch's
+    memory has grown since a third of the traces.
+    """
+    address, steps = system.controller.address("jobs on"), Steps()
+    status = Path(f"/proc/{system.switch.process.pid}/status")
+    resident: list[int] = []
+    with (
+        JobClient(address) as client,
+        grpc.insecure_channel(system.switch.address("P4Runtime")) as channel,
+        ThreadPoolExecutor(RANKS) as pool,
+    ):
+        stub: Any = trace_pb2_grpc.PacketTracesStub(channel)  # type: ignore[no-untyped-call]
+        client.create_job("train", RANKS, slots=8)
+        ranks = [pool.submit(train, address, rank, steps) for rank in range(RANKS)]
+        try:
+            for number in range(traces):
+                call = stub.Watch(pb.WatchRequest(), timeout=LIMIT_S)
+                assert not next(call).trace and b"received" in next(call).trace
+                call.cancel()
+                steps.wait_more(1)
+                if number >= traces // 3:
+                    resident.append(1024 * int(re.findall(r"VmRSS:\s+(\d+)", status.read_text())[0]))
+        finally:
+            steps.stop()
+        assert [rank.result(LIMIT_S) for rank in ranks] == [{1}] * RANKS
+        sent = sum(comm.stats.frames_up for comm in steps.comms)
+        deadline = time.monotonic() + LIMIT_S
+        while (job := client.stats("train").jobs[0]).contributions.packets + job.duplicates.packets != sent:
+            assert time.monotonic() < deadline, f"{sent} frames were sent: {job}"
+            time.sleep(0.01)
+    return resident[-1] - resident[0]
+
+
+def test_traces_that_come_and_go_change_no_sum_and_lose_no_frame(
+    system: System, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("P4REDUCE_SEGMENTATION", "off")  # no frames that try it
+    assert sums_while_traces_come_and_go(system, 30) < 4 << 20
