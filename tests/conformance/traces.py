@@ -2,6 +2,7 @@
 
 python traces.py            record every case of a small program
 python traces.py --check    compare BMv2 with the recording; write nothing
+python traces.py --samples  compare both switches over p4c's samples; needs p4c-bm2-ss and P4C_SAMPLES too
 
 A log is compared in the form of `normal`: by packet and copy, the lines of `KINDS`.
 """
@@ -10,20 +11,24 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import re
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path[:0] = [str(Path(__file__).resolve().parents[2] / folder) for folder in ("tools", "tests")]
 
 from conformance import bmv2  # noqa: E402
-from conformance.case import HERE, Answers, Case  # noqa: E402
+from conformance.case import HERE, Answers, Arrive, Case  # noqa: E402
 from conformance.corpus import small_programs  # noqa: E402
 from conformance.embedded import EmbeddedTarget  # noqa: E402
 from conformance.replay import replay  # noqa: E402
-from p4reduce_switch.program import PacketTrace
+from fidelity import tools  # noqa: E402
+from p4reduce_runtime.p4runtime.errors import P4RuntimeError  # noqa: E402
+from p4reduce_switch.program import PacketTrace  # noqa: E402
 from p4reduce_switch.switch import Watch  # noqa: E402
 from p4reduce_switch.trace.bmv2 import log_lines  # noqa: E402
 
@@ -116,8 +121,49 @@ def recorded() -> dict[str, tuple[dict[str, str], Log]]:
     return {row["case"]: (row["digests"], row["log"]) for row in rows}
 
 
+def compare_sample(source: tools.Source) -> tuple[str, str]:
+    """Return how the logs of one of p4c's samples compare, and the first lines that differ.
+
+    The frames are those of its .stf file. What the few other lines there add to tables is left out.
+    """
+    frames = re.findall(r"^packet\s+(\d+)\s+([\da-fA-F ]+)", source.path.with_suffix(".stf").read_text(), re.MULTILINE)
+    steps = tuple(Arrive(int(port), bytes.fromhex(data)) for port, data in frames)
+    with tempfile.TemporaryDirectory() as folder:
+        case = Case(source.name, Path(folder, "it.json"), Path(folder, "it.p4info.txtpb"), steps)
+        if (done := tools.compile_program(source, case.json, case.p4info)).problem:
+            return "not compiled", done.problem
+        try:
+            theirs = of_bmv2(case)
+        except (bmv2.Bmv2Error, P4RuntimeError) as error:
+            return "not run by BMv2", str(error)
+        try:
+            ours, _ = of_embedded_switch(case)
+        except P4RuntimeError as error:
+            return "refused by the embedded switch", str(error)
+    if ours == theirs:
+        return "equal", ""
+    here, there = ([line for copies in log.values() for lines in copies for line in lines] for log in (ours, theirs))
+    at = next((n for n, pair in enumerate(zip(here, there, strict=False)) if pair[0] != pair[1]), -1)
+    return "different", f"here {here[at : at + 2]}, on BMv2 {there[at : at + 2]}"
+
+
+def compare_samples(names: list[str]) -> int:
+    """Print how p4c's samples compare, all or these; return how many have a log that differs."""
+    found: Counter[str] = Counter()
+    for source in tools.sources(Path(os.environ["P4C_SAMPLES"])):
+        if source.path.with_suffix(".stf").exists() and (not names or source.name in names):
+            outcome, reason = compare_sample(source)
+            found[outcome] += 1
+            if reason:
+                print(f"{source.name}: {outcome}: {reason}", flush=True)
+    print(", ".join(f"{number} {outcome}" for outcome, number in found.items()))
+    return found["different"]
+
+
 def main(arguments: list[str]) -> int:
     """Run the command line; return its exit status."""
+    if "--samples" in arguments:
+        return min(1, compare_samples([name for name in arguments if name != "--samples"]))
     fresh = {name: (case.digests(), of_bmv2(case)) for name, case in small_programs().items()}
     if "--check" in arguments:
         known = recorded()

@@ -62,10 +62,10 @@ def sources(samples: Path) -> list[Source]:
         raise FileNotFoundError(f"{samples} holds no program for v1model: name p4c's testdata/p4_16_samples")
     programs = ROOT / "tests/conformance/programs"
     ours = [Source("p4reduce", path.stem, path) for path in sorted(programs.glob("*.p4")) if path.stem != "construct"]
-    return [*theirs, *ours, Source("p4reduce", "p4reduce", ROOT / "p4src/v1model/main.p4", _macros())]
+    return [*theirs, *ours, Source("p4reduce", "p4reduce", ROOT / "p4src/v1model/main.p4", macros())]
 
 
-def _macros() -> tuple[str, ...]:
+def macros() -> tuple[str, ...]:
     """The small geometry of the project's own program."""
     shape = tomllib.loads((ROOT / "p4src/artifacts/v1model/small/geometry.toml").read_text())
     return tuple(f"-D{name.upper()}={value}" for name, value in shape.items())

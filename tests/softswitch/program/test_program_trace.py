@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 import torch
 
 from conformance.case import PROGRAMS
+from fidelity.tools import Source, compile_program, macros
 from p4reduce.testing.local_group import LocalGroup
 from p4reduce_contracts.wire import SMALL
 from p4reduce_switch.program import ExecutionError, PacketTrace, Program
@@ -28,6 +30,7 @@ from rigs.pipeline import EPOCH
 from rigs.tree_group import tree_job
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "l3_switch" / "l3_switch.json"
+P4SRC = Path(__file__).parents[3] / "p4src"
 EVERY_KIND = Path(__file__).parents[1] / "p4runtime" / "every_kind.json"
 IPV4 = bytes.fromhex("00000000010100000000000108004500001400000000401166cd0a0001010a000207")
 """From 10.0.1.1 to 10.0.2.7, with a wrong checksum."""
@@ -111,6 +114,20 @@ def test_source_lines_are_those_of_the_json() -> None:
     assert {file for _, file in places} == {"every_kind.p4"}
     told = [line for _, line in log_lines(found) if ") Primitive " in line]
     assert told and all(line.startswith("[0.0] [cxt 0] every_kind.p4(") for line in told)
+
+
+@pytest.mark.p4c
+@pytest.mark.skipif(shutil.which("p4c-bm2-ss") is None, reason="p4c-bm2-ss is not on PATH")
+def test_source_lines_of_the_own_program_compiled_now_have_the_code_shown(tmp_path: Path) -> None:
+    """The program that is checked in has no source lines."""
+    own, sources = Source("p4reduce", "p4reduce", P4SRC / "v1model/main.p4", macros()), P4SRC.rglob("*.p4")
+    assert compile_program(own, tmp_path / "it.json", tmp_path / "it.p4info.txtpb").problem == ""
+    lines = {path.name: path.read_text().splitlines() for path in sources}
+    shown = [event for event in traced(traceable(tmp_path / "it.json"), 1, IPV4).events if event.at]
+    assert {event.step for event in shown} >= {Step.CONDITION, Step.TABLE, Step.PRIMITIVE}
+    for event in shown:
+        name, _, number = event.at.rstrip(")").partition("(")
+        assert event.code.split("\n")[0].rstrip(". ") in lines[Path(name).name][int(number) - 1], event
 
 
 def test_copies_are_told_apart() -> None:
