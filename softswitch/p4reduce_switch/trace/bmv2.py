@@ -17,7 +17,7 @@ TEMPLATES: Final[Templates] = {
     Step.RECEIVED: ("D Processing packet received on port {port}",),
     Step.PARSER: ("D Parser 'parser': start",),
     Step.STATE: ("D Parser 'parser' entering state '{name}'",),
-    Step.EXTRACT: ("fixed? D Extracting header '{name}'", "varbit? D Extracting variable-sized header '{name}'"),
+    Step.EXTRACT: ("fixed? D Extracting header '{name}'", "sized? D Extracting variable-sized header '{name}'"),
     Step.SELECT: (
         "key? D Parser state '{name}': key is {key}",
         "key! D Parser state '{name}' has no switch, going to default next state",
@@ -72,11 +72,13 @@ def log_lines(trace: PacketTrace) -> Iterator[tuple[str, str]]:
 
 
 def _more(event: Event) -> dict[str, Any]:
+    of_stack = event.name.endswith(".next")  # BMv2 has no line about these
     more: dict[str, Any] = {
         "place": f"{event.at} " if event.at else "",
         "text": event.code or event.name,
         "truth": str(event.values.get("holds")).lower(),
-        "fixed": not event.name.endswith(".next") and "varbit" not in event.values,
+        "fixed": not of_stack and "varbit" not in event.values,
+        "sized": not of_stack and "varbit" in event.values,
     }
     return more | {"group": CLONE_GROUPS + event.values["session"]} if event.step is Step.CLONED else more
 
