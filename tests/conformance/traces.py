@@ -13,6 +13,7 @@ import gzip
 import json
 import os
 import re
+import shutil
 import sys
 import tempfile
 from collections import Counter
@@ -167,6 +168,10 @@ def compare_samples(names: list[str]) -> int:
 def main(arguments: list[str]) -> int:
     """Run the command line; return its exit status."""
     if "--samples" in arguments:
+        lacks = [name for name in ("p4c-bm2-ss", "simple_switch_grpc") if shutil.which(name) is None]
+        if lacks or "P4C_SAMPLES" not in os.environ:
+            print(f"not compared: not on PATH: {lacks}; P4C_SAMPLES: {os.environ.get('P4C_SAMPLES', 'not set')}")
+            return 2
         return min(1, compare_samples([name for name in arguments if name != "--samples"]))
     fresh = {name: (case.digests(), of_bmv2(case)) for name, case in small_programs().items()}
     if "--check" in arguments:
