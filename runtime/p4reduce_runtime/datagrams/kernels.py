@@ -41,7 +41,7 @@ _EAGAIN, _EIO, _EINVAL = errno.EAGAIN, errno.EIO, errno.EINVAL
 _EMSGSIZE, _EOPNOTSUPP = errno.EMSGSIZE, errno.EOPNOTSUPP
 _CLOCK_MONOTONIC = 1
 _POLLS = 20
-"""System calls of `wait` before it sleeps; each takes about a microsecond."""
+"""How often `wait` polls before it sleeps; each takes about a microsecond."""
 
 types: Any = numba.types
 signed: Any = np.int64
@@ -134,20 +134,27 @@ def _swapped32(number: int) -> int:
 
 
 @kernel("int64(PollFd[::1], int64)")
-def wait(polled: Table[PollFd], timeout_us: int) -> int:
-    """Wait until one of some descriptors is ready; return how many are, or -errno after a signal.
+def sleep(polled: Table[PollFd], timeout_us: int) -> int:
+    """Sleep until one of some descriptors is ready; return how many are, or -errno after a signal.
 
-    Sets `revents` of each. Before it sleeps it polls some times, and yields the processor between: waking up takes
-    tens of microseconds on a virtual machine, and frames arrive sooner.
+    Sets `revents` of each.
     """
-    address = address_of(polled)
-    for _ in range(_POLLS):
-        ready: int = _ppoll(address, len(polled), 0)
-        if ready != 0:
-            return ready if ready >= 0 else -errno_now()
-        _sched_yield()
-    ready = _ppoll(address, len(polled), timeout_us)
+    ready: int = _ppoll(address_of(polled), len(polled), timeout_us)
     return ready if ready >= 0 else -errno_now()
+
+
+@kernel("int64(PollFd[::1], int64)")
+def wait(polled: Table[PollFd], timeout_us: int) -> int:
+    """Do as `sleep`, but before poll some times, and yield the processor between.
+
+    Waking up takes tens of microseconds on a virtual machine, and frames arrive sooner.
+    """
+    for _ in range(_POLLS):
+        ready = sleep(polled, 0)
+        if ready != 0:
+            return ready
+        _sched_yield()
+    return sleep(polled, timeout_us)
 
 
 @kernel("int64(SocketState[::1], uint8[::1], int64)")
@@ -230,18 +237,22 @@ def send(
     alone_until, refused = 0, 0  # datagrams before this one go by themselves, because their run failed for that reason
     while first < end:
         segment = lengths[first]
-        count, total, last = 0, 0, 0
+        count, total, last, pieces = 0, 0, 0, 0
         while first + count < end and count < MAX_SEGMENTS:
             length = lengths[first + count]
             on_wire = total + length + (count + 1) * ENCAP_BYTES
             if length > segment or count > 0 and (length == 0 or last < segment or on_wire > to.run_bytes):
                 break
-            state.iovec[2 * count] = addresses[first + count]
-            state.iovec[2 * count + 1] = length
+            if count > 0 and addresses[first + count] == addresses[first + count - 1] + last:
+                state.iovec[2 * pieces - 1] += length  # it lies behind the one before
+            else:
+                state.iovec[2 * pieces] = addresses[first + count]
+                state.iovec[2 * pieces + 1] = length
+                pieces += 1
             last, total, count = length, total + length, count + 1
             if to.plain != 0 or first < alone_until:
                 break
-        state.msg_iovlen = count
+        state.msg_iovlen = pieces
         state.msg_control = pointer + _CONTROL if count > 1 else 0
         state.msg_controllen = 24 if count > 1 else 0
         state.cmsg_data[0] = segment

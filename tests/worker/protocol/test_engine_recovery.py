@@ -202,7 +202,7 @@ def slots_lost_ambiguously(count: int) -> Slots:
 def test_after_an_ambiguous_answer_only_the_last_frame_is_probed() -> None:
     """The answer to the repeated one may be to what was sent first: then the others are on their way."""
     slots = slots_lost_ambiguously(10)
-    slots.round_trip.table[0] = ROUND_S, ROUND_S / 5, ROUND_S, 0.0
+    slots.round_trip.table[0] = ROUND_S, ROUND_S / 5, ROUND_S, 0.0, 0.0
     assert slots.round_trip.timeout_s == pytest.approx(1.8 * ROUND_S)
     assert slots.timer == pytest.approx(1.8 * ROUND_S, rel=0.01)
     assert slots.due(1.7 * ROUND_S) == []

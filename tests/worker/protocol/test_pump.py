@@ -94,7 +94,7 @@ def test_a_burst_keeps_its_order_at_first_and_where_rounds_take_long(path: tuple
     switch.add_job(1, 7, 1, 0, SLOTS)
     lease = Lease(1, "test", 7, 0, 1, SLOTS, COLUMNS, BLOCK_WORDS)
     round_trip = RoundTrip()
-    round_trip.table[0] = 100.0, 0.0, 100.0, 1.0
+    round_trip.table[0] = 100.0, 0.0, 100.0, 1.0, 0.0
     call = Call(0, Kind.ALL_REDUCE, CodecId.INT32, 0, len(tensor))
     source = Int32(tensor).bind(1, BLOCK_WORDS, False)
     collective: Any = Collective(lease, [0] * SLOTS, source, call, 10.0, round_trip=round_trip)

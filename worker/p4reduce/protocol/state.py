@@ -114,6 +114,8 @@ class Path(Record):
     min_rtt: float
     result_interval: float
     """How long after one RESULT the next one comes, smoothed."""
+    last_wait: float
+    """How long the last wait for a datagram took."""
 
 
 class Loss(Record):
