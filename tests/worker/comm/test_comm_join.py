@@ -21,7 +21,7 @@ from p4reduce.heartbeat import Heartbeat
 from p4reduce.rejoin import Rejoin
 from p4reduce.stats import CollectiveStats
 from p4reduce_contracts.jobs import client as jobs
-from p4reduce_contracts.jobs import lease
+from p4reduce_contracts.jobs import errors, lease
 from p4reduce_contracts.jobs.answers import JobInfo, MemberInfo, Usage, WaitingSlot
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.wire import unpack_hello
@@ -185,10 +185,10 @@ def test_a_wrong_setting_of_kernels_is_an_error_before_joining(
 @pytest.mark.parametrize(
     ("step", "error"),
     [
-        ("join", jobs.UnknownJobError("no job 'a'; there is 'b'")),
-        ("join", jobs.InvalidRequestError("job 'a' has 4 ranks, not 1")),
-        ("wait_lease", jobs.LeaseTimeoutError("rank 1 never joined")),
-        ("wait_lease", jobs.MemberResetError("rank 0 joined again")),
+        ("join", errors.UnknownJobError("no job 'a'; there is 'b'")),
+        ("join", errors.InvalidRequestError("job 'a' has 4 ranks, not 1")),
+        ("wait_lease", errors.LeaseTimeoutError("rank 1 never joined")),
+        ("wait_lease", errors.MemberResetError("rank 0 joined again")),
     ],
 )
 def test_the_controllers_refusals_become_join_errors(fake: type[FakeClient], step: str, error: Exception) -> None:
@@ -203,14 +203,14 @@ def test_the_controllers_refusals_become_join_errors(fake: type[FakeClient], ste
 
 def test_join_waits_for_a_switch_that_is_reconnecting(fake: type[FakeClient]) -> None:
     ticket = jobs.JoinTicket(NONCE, "a", 5, 0, 1, "127.0.0.1", fake.switch_port, 8, 32, 0.01)
-    answers = [refuse(jobs.SwitchAwayError("reconnecting")), lambda: ticket]
+    answers = [refuse(errors.SwitchAwayError("reconnecting")), lambda: ticket]
 
     def answer() -> Any:
         return answers.pop(0)()
 
     fake.answers["join"] = answer
     p4reduce.join("a", rank=0, world_size=1).close(wait=False)
-    fake.answers["join"] = refuse(jobs.SwitchAwayError("reconnecting"))
+    fake.answers["join"] = refuse(errors.SwitchAwayError("reconnecting"))
     with pytest.raises(JoinError, match=r"could not join job 'a' in 0\.1 s: reconnecting"):
         p4reduce.join("a", rank=0, world_size=1, timeout_s=0.1)
 
@@ -225,7 +225,7 @@ def test_an_absent_controller_is_waited_for_until_the_deadline_and_logged(
         now[0] += seconds
 
     monkeypatch.setattr(join_module, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=sleep))
-    fake.answers["join"] = refuse(jobs.ControllerUnreachableError("no controller at 127.0.0.1:9600: start one"))
+    fake.answers["join"] = refuse(errors.ControllerUnreachableError("no controller at 127.0.0.1:9600: start one"))
     with pytest.raises(JoinError) as caught:
         p4reduce.join("a", rank=3, world_size=4, timeout_s=20.0)
     assert now[0] >= 20.0
@@ -258,7 +258,7 @@ def test_join_waits_for_a_controller_that_starts_late(fake: type[FakeClient], mo
         def answer() -> Any:
             left[0] -= 1
             if left[0] > 0:
-                raise jobs.ControllerUnreachableError("no answer")
+                raise errors.ControllerUnreachableError("no answer")
             del fake.answers[step]
             return getattr(fake.instances[-1], step)(*{"join": ("a", 0, 1), "wait_lease": (NONCE, 1.0)}[step])
 
@@ -277,11 +277,11 @@ def test_a_member_unknown_to_a_restarted_controller_joins_again(
     fake: type[FakeClient], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(join_module, "_RETRY_S", 0.01)
-    errors = [jobs.ControllerUnreachableError("no answer"), jobs.MemberResetError("unknown; join again")]
+    refused = [errors.ControllerUnreachableError("no answer"), errors.MemberResetError("unknown; join again")]
 
     def answer() -> Any:
-        if errors:
-            raise errors.pop(0)
+        if refused:
+            raise refused.pop(0)
         return jobs.Lease(5, "a", 9, 0, 1, 16, 8, 32, 0.01, "127.0.0.1", fake.switch_port)
 
     fake.answers["wait_lease"] = answer
@@ -316,7 +316,7 @@ def test_the_timeout_of_a_call_is_at_most_the_time_left_for_joining(fake: type[F
 
     def unreachable() -> Any:
         seen.append(fake.instances[-1].timeout_s)
-        raise jobs.ControllerUnreachableError("no answer")
+        raise errors.ControllerUnreachableError("no answer")
 
     fake.answers["join"] = unreachable
     with pytest.raises(JoinError):
@@ -379,7 +379,7 @@ def beating(fake: type[FakeClient]) -> Heartbeat:
     return heartbeat
 
 
-@pytest.mark.parametrize("answer", [lambda: "rank 2 left", refuse(jobs.MemberResetError("rank 2 left"))])
+@pytest.mark.parametrize("answer", [lambda: "rank 2 left", refuse(errors.MemberResetError("rank 2 left"))])
 def test_a_reset_is_detected(fake: type[FakeClient], answer: Callable[[], Any]) -> None:
     fake.answers["heartbeat"] = answer
     failure = beating(fake).failure()
@@ -406,7 +406,7 @@ def test_a_controller_that_does_not_answer_is_tolerated_for_the_dead_time(
 
     def unreachable() -> Any:
         beats.append(1)
-        raise jobs.ControllerUnreachableError("no answer")
+        raise errors.ControllerUnreachableError("no answer")
 
     fake.answers["heartbeat"] = unreachable
     assert isinstance(beating(fake).failure(), ControllerLostError)
