@@ -85,7 +85,7 @@ def test_a_controller_sets_the_program_of_a_switch_that_began_without_also_when_
 
 
 def check_closed_stdout() -> None:
-    """A switch whose stdout nobody reads any more runs on: closed before it is ready, and while it runs."""
+    """The switch goes on when the reading end of its stdout is closed, before it is ready or while it runs."""
     for ready in (False, True):
         address = own_address()
         command = [sys.executable, "-m", "p4reduce_switch.bmv2", "--no-p4", "--log-console"]

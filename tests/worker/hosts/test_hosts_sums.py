@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -336,13 +335,13 @@ def test_the_search_keeps_the_time_limit_of_the_call(monkeypatch: pytest.MonkeyP
     def run(comm: Communicator) -> str:
         if comm.rank == 1:
             return "missing"
+        monkeypatch.setattr(comm, "_clock", lambda: 0.0)  # the error names what the search has left of the time limit
         with pytest.raises(CollectiveTimeoutError) as caught:
             comm.all_reduce(gradient(comm.rank), timeout_s=0.5)
         return str(caught.value)
 
     with HostGroup(monkeypatch, [0, 0], timeout_s=600.0) as group:
-        limit = re.search(r"did not finish in (\S+) s", group.run(run)[0])
-        assert limit and 0 < float(limit[1]) <= 0.5, "the search's own time counts"
+        assert " in 0.5 s" in group.run(run)[0]
         for comm in group.comms:
             comm.close(wait=False)
 

@@ -36,7 +36,7 @@ _LONGEST_PAUSE_S: Final = 500e-6
 _LOOK_S: Final = 0.02
 """How often a rank that waits for a shard looks whether other ranks are alive."""
 _NOTICE_S: Final = 0.2
-"""How long the controller may take to say that a rank whose process has ended had left: nobody is to wait for it."""
+"""After the process of a rank has ended: how long to wait for the controller's notice that the rank left the job."""
 
 Words = NDArray[np.uint32]
 

@@ -383,7 +383,8 @@ def encode_held(
     words = spare[np.uint64(MOST_LANES) * size :].view(np.uint32)
     weighed = np.uint32(0)
     at, stride = np.uint64(first_word(part, block, size)), np.uint64(part.input_words)
-    if part.lanes == 1 and part.form == FLOAT32 and at + size <= np.uint64(part.end):  # in a third of the time
+    if part.lanes == 1 and part.form == FLOAT32 and at + size <= np.uint64(part.end):
+        # A full block of float32 in 32 bits, without a frame for each rank: a third of the time of the loop below.
         numbers = elements.view(np.float32)
         for j in range(size):
             words[j] = 0

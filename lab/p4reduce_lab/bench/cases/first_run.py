@@ -34,8 +34,10 @@ def measure(run: Run) -> None:
     """Install it, start everything and sum, again and again in new folders."""
     cores = os.sched_getaffinity(0)
     os.sched_setaffinity(0, sorted(cores)[:2])
-    found = np.array([_first_run(run, number) for number in range(1 if run.quick else run.repetitions)])
-    os.sched_setaffinity(0, cores)
+    try:
+        found = np.array([_first_run(run, number) for number in range(1 if run.quick else run.repetitions)])
+    finally:
+        os.sched_setaffinity(0, cores)
     for what, seconds in zip(("pip install", "from there to the first sum", "CPU of all"), found.T, strict=True):
         run.add(Series(what, "p4reduce", str(links.LOOPBACK), "s", seconds.tolist()))
     run.ratio(ON_TWO_CORES.name, [45.0], (found[:, 0] + found[:, 1]).tolist())

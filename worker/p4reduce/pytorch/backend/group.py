@@ -589,9 +589,7 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
         def make() -> None:
             kind = _c10d.ProcessGroupGloo
             self._gloo = kind(_c10d.PrefixStore("gloo/", self._store), self.rank(), self.size(), timeout)
-            options = (
-                kind._Options()
-            )  # the same sockets' thread, and one of its own, as the queue makes one call at a time
+            options = kind._Options()  # the first group's device, and one thread: the queue makes one call at a time
             options._devices, options._timeout, options._threads = self._gloo.options._devices, timeout, 1
             self._second_gloo = kind(_c10d.PrefixStore("second/", self._store), self.rank(), self.size(), options)
 
