@@ -18,6 +18,7 @@ import pytest
 from conformance.case import PROGRAMS
 from p4reduce_controller.p4runtime.client import Client
 from p4reduce_lab.addresses import answers
+from p4reduce_runtime import kernels
 from rigs.limits import LIMIT_S
 from rigs.p4rt import DEVICE_CONFIG, P4INFO
 from rigs.ports import own_address
@@ -49,6 +50,12 @@ class Started:
         out, err = self.process.communicate(timeout=LIMIT_S)
         assert self.process.returncode == 0, err
         return out, err
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled() -> None:
+    """Compile all kernels first: a process that waits for another's compilation says so on stderr."""
+    list(kernels.warm())
 
 
 @pytest.fixture
