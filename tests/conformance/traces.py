@@ -2,14 +2,17 @@
 
 python traces.py            record every case of a small program
 python traces.py --check    compare BMv2 with the recording; write nothing
-python traces.py --samples  compare both switches over p4c's samples; needs p4c-bm2-ss and P4C_SAMPLES too
+python traces.py --samples  record and compare p4c's samples, or those named; needs p4c-bm2-ss and P4C_SAMPLES too
 
-A log is compared in the form of `normal`: by packet and copy, the lines of `KINDS`.
+A log is compared in the form of `normal`: by packet and copy, the lines of `KINDS`. Of p4c's samples, which are not
+checked in, digests are recorded.
 """
 
 from __future__ import annotations
 
+import functools
 import gzip
+import hashlib
 import json
 import os
 import re
@@ -22,18 +25,20 @@ from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[2] / folder) for folder in ("tools", "tests")]
 
-from conformance import bmv2  # noqa: E402
-from conformance.case import HERE, Answers, Arrive, Case  # noqa: E402
+from conformance import bmv2, stf  # noqa: E402
+from conformance.case import HERE, Answers, Case  # noqa: E402
 from conformance.corpus import small_programs  # noqa: E402
 from conformance.embedded import EmbeddedTarget  # noqa: E402
 from conformance.replay import replay  # noqa: E402
 from fidelity import tools  # noqa: E402
 from p4reduce_runtime.p4runtime.errors import P4RuntimeError  # noqa: E402
+from p4reduce_runtime.p4runtime.schema import Schema  # noqa: E402
 from p4reduce_switch.program import PacketTrace  # noqa: E402
 from p4reduce_switch.switch import Watch  # noqa: E402
 from p4reduce_switch.trace.bmv2 import log_lines  # noqa: E402
 
 FILE = HERE / "traces.jsonl.gz"
+SAMPLES = HERE / "traces_samples.jsonl.gz"
 KINDS = (
     *("Processing packet", "Parser '", "Parser state", "Extracting header '", "Extracting variable", "Exception"),
     *(
@@ -124,25 +129,37 @@ def recorded() -> dict[str, tuple[dict[str, str], Log]]:
     return {row["case"]: (row["digests"], row["log"]) for row in rows}
 
 
-def compare_sample(source: tools.Source) -> tuple[str, str]:
-    """Return how the logs of one of p4c's samples compare, and the first lines that differ.
+def recorded_samples() -> dict[str, tuple[str, str]]:
+    """Return of each recorded sample of p4c's the digests of its case and of BMv2's log."""
+    with gzip.open(SAMPLES, "rt", encoding="utf-8") as lines:
+        return {name: (case, log) for name, case, log in map(json.loads, lines)}
 
-    The frames are those of its .stf file. What the few other lines there add to tables is left out.
-    """
-    frames = re.findall(r"^packet\s+(\d+)\s+([\da-fA-F ]+)", source.path.with_suffix(".stf").read_text(), re.MULTILINE)
-    steps = tuple(Arrive(int(port), bytes.fromhex(data)) for port, data in frames)
+
+def log_digest(log: Log) -> str:
+    return hashlib.sha256(json.dumps(log, sort_keys=True).encode()).hexdigest()
+
+
+def sample(source: tools.Source, folder: Path) -> tuple[Case, str]:
+    """Compile a sample in a folder; return its case, and SHA-256 of JSON and .stf file. ValueError if refused."""
+    json_file, p4info = folder / "it.json", folder / "it.p4info.txtpb"
+    if (done := tools.compile_program(source, json_file, p4info)).problem:
+        raise ValueError(done.problem)
+    json_file.write_text(json_file.read_text().replace(f"{source.path.parent}/", ""))
+    text = source.path.with_suffix(".stf").read_text()
+    case = Case(source.name, json_file, p4info, tuple(stf.steps(text, Schema.from_p4info(p4info.read_text()))))
+    return case, hashlib.sha256(json_file.read_bytes() + text.encode()).hexdigest()
+
+
+def compare_sample(source: tools.Source, recordings: dict[str, tuple[str, str]]) -> tuple[str, str]:
+    """Put BMv2's log of a sample among the recordings; return how the logs compare, and the first lines that differ."""
     with tempfile.TemporaryDirectory() as folder:
-        case = Case(source.name, Path(folder, "it.json"), Path(folder, "it.p4info.txtpb"), steps)
-        if (done := tools.compile_program(source, case.json, case.p4info)).problem:
-            return "not compiled", done.problem
         try:
+            case, digest = sample(source, Path(folder))
             theirs = of_bmv2(case)
-        except (bmv2.Bmv2Error, P4RuntimeError) as error:
-            return "not run by BMv2", str(error)
-        try:
             ours, _ = of_embedded_switch(case)
-        except P4RuntimeError as error:
-            return "refused by the embedded switch", str(error)
+        except (ValueError, bmv2.Bmv2Error, P4RuntimeError) as error:
+            return "not compared", str(error)
+    recordings[source.name] = digest, log_digest(theirs)
     if ours == theirs:
         return "equal", ""
     if source.name in SAMPLES_OTHERWISE:
@@ -152,15 +169,25 @@ def compare_sample(source: tools.Source) -> tuple[str, str]:
     return "different", f"here {here[at : at + 2]}, on BMv2 {there[at : at + 2]}"
 
 
+@functools.cache
+def samples() -> dict[str, tools.Source]:
+    """Return p4c's samples that have an .stf file, by name."""
+    known = tools.sources(Path(os.environ["P4C_SAMPLES"]))
+    return {source.name: source for source in known if source.path.with_suffix(".stf").exists()}
+
+
 def compare_samples(names: list[str]) -> int:
-    """Print how p4c's samples compare, all or these; return how many have a log that differs."""
+    """Record p4c's samples, all or these, and print how they compare; return how many have a log that differs."""
     found: Counter[str] = Counter()
-    for source in tools.sources(Path(os.environ["P4C_SAMPLES"])):
-        if source.path.with_suffix(".stf").exists() and (not names or source.name in names):
-            outcome, reason = compare_sample(source)
+    recordings = recorded_samples() if names else {}
+    for name, source in samples().items():
+        if not names or name in names:
+            outcome, reason = compare_sample(source, recordings)
             found[outcome] += 1
             if reason:
-                print(f"{source.name}: {outcome}: {reason}", flush=True)
+                print(f"{name}: {outcome}: {reason}", flush=True)
+    rows = [json.dumps([name, *recordings[name]]) for name in sorted(recordings)]
+    SAMPLES.write_bytes(gzip.compress("\n".join(rows).encode(), mtime=0))
     print(", ".join(f"{number} {outcome}" for outcome, number in found.items()))
     return found["different"]
 

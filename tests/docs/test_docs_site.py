@@ -1,9 +1,10 @@
-"""The documentation builds without a warning, and no page outside the site links to what is not there."""
+"""The documentation builds without a warning, lists every environment variable, and no link leads nowhere."""
 
 from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -61,3 +62,12 @@ def test_links_of_pages_outside_the_site(page: Path) -> None:
         target = (page.parent / path).resolve() if path else page
         assert target.is_relative_to(ROOT) and target.exists(), f"{link}: there is no {path}"
         assert not anchor or anchor in anchors(target), f"{link}: no heading of that page"
+
+
+def test_every_environment_variable_is_listed() -> None:
+    folders = ("contracts", "controller", "lab", "mininet", "runtime", "softswitch", "worker")
+    text = "".join(file.read_text(encoding="utf-8") for folder in folders for file in (ROOT / folder).rglob("*.py"))
+    read = set(re.findall(r'"(P4REDUCE_[A-Z_]*[A-Z])"', text))
+    page = (ROOT / "docs/configuration.md").read_text(encoding="utf-8").partition("\n## Environment variables\n")[2]
+    for_children = ["P4REDUCE_MARK", "P4REDUCE_TESTBED"]  # which programs set for the processes that they start
+    assert sorted([*re.findall(r"`(P4REDUCE_\w+)`", page), *for_children]) == sorted(read)
