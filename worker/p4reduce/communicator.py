@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Final, Protocol, TypeVar
+
+import numpy as np
 
 from p4reduce import collectives
 from p4reduce.codecs import Segment
@@ -32,7 +35,7 @@ from p4reduce.errors import (
 from p4reduce.hosts.find import Hosts
 from p4reduce.hosts.sums import HostCollective, HostSums
 from p4reduce.membership import EpochMembership, Membership
-from p4reduce.protocol.blocks import Blocks
+from p4reduce.protocol.blocks import Array, Blocks
 from p4reduce.protocol.call import Call, CodecId, Kind
 from p4reduce.protocol.collective import Collective, load_kernels
 from p4reduce.protocol.refusal import reason_of
@@ -201,6 +204,20 @@ class Communicator:
         return self._connection.waiting()
 
     # ---- collectives
+
+    def empty(self, shape: int | Sequence[int], dtype: Any = np.float32, *, timeout_s: Timeout | None = None) -> Array:
+        """Return an array, not initialized, of memory that the ranks of this host share, else of ordinary memory.
+
+        A sum of such an array is not copied there first, and with it as `out` on one host not copied back; all ranks
+        then give arrays of calls of `empty` alike. All ranks call it, with equal arguments. The memory is kept until
+        the communicators are closed. A child that the process forks cannot use it. A job with `rejoin` has none.
+        """
+        kind = np.dtype(dtype)
+        sizes = (shape,) if isinstance(shape, int) else tuple(shape)
+        self.compare("empty", len(sizes), math.prod(sizes), f"{kind.str}{sizes}", timeout_s=timeout_s)
+        hosts = self.find_hosts(None if timeout_s is None else timeout_seconds(timeout_s))
+        found = None if hosts is None else hosts.empty(math.prod(sizes) * kind.itemsize)
+        return np.empty(sizes, kind) if found is None else found.view(kind).reshape(sizes)
 
     def all_reduce(
         self,
@@ -377,6 +394,8 @@ class Communicator:
                     return compared
             layout = None if self.hosts.sums is None else self.hosts.sums.layout(contribution.blocks)
             hosts = None if layout is None else self.hosts.sums
+        if layout is not None and layout.at:
+            contribution = replace(contribution, agreement=f"{contribution.agreement}|{layout.at}, {layout.copies}")
         alike = contribution.alike if number is None and hosts is None else None
         if number is None:
             self.operations += 1
@@ -388,9 +407,9 @@ class Communicator:
         # Over hosts the ranks only compare their calls here: afterwards every rank has published its data.
         blocks = contribution.blocks if hosts is None else Blocks()
         try:
-            if hosts is not None:
+            if hosts is not None and layout is not None:
                 self._over_hosts = True
-                hosts.publish(contribution.blocks)
+                hosts.publish(contribution.blocks, layout)
             collective = connection.run(
                 call,
                 blocks,

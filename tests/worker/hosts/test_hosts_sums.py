@@ -55,6 +55,13 @@ def collectives(comm: Communicator) -> dict[str, Any]:
     found["out"] = comm.all_reduce(mine.copy(), out=np.full_like(mine, 7))
     in_place = mine.copy()
     found["in place"] = comm.all_reduce(in_place, out=in_place)
+    signed = np.where(mine == 0, np.float32(-0.0 if comm.rank % 2 else 0), mine)
+    given = {"float32": signed, "float16": found["float16"], "int32": integers}
+    for name, numbers in given.items():
+        shared = comm.empty(SIZE + 1, numbers.dtype)[2:]  # which begins where no block does
+        shared[:] = numbers[:-1]
+        found[f"shared {name}"] = comm.all_reduce(shared)
+        found[f"shared {name} in place"] = comm.all_reduce(shared, out=shared).copy()
     segments = [Floats(mine, 16, mean=True), Floats(mine[:1001]), Floats(mine[:0]), Floats(mine[:99], 8)]
     for number, total in enumerate(comm.all_reduce_segments(segments)):
         found[f"segment {number}"] = total
@@ -104,6 +111,49 @@ def test_hosts_of_many_ranks_and_in_racks(
         assert len(hosts.shards.groups) == placement.count(0)
         shared = {comm.metrics()["p4reduce_worker_shared_memory_bytes"] for comm in hosts.comms}
         assert min(shared) > 4 * SIZE
+
+
+def test_shared_arrays_are_neither_copied_in_nor_out_on_one_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    with HostGroup(monkeypatch, [0, 0, 0]) as group:
+
+        def work(comm: Communicator) -> tuple[bytes, int]:
+            shared = comm.empty((2, SIZE))
+            shared[:] = gradient(comm.rank, 2 * SIZE).reshape(2, SIZE)
+            total = comm.all_reduce(shared, out=shared)
+            assert total is shared
+            return total.tobytes(), group.hosts_of(comm).shared_bytes
+
+        expected = LocalGroup(3)
+        with expected:
+            sums = expected.run(lambda comm: comm.all_reduce(gradient(comm.rank, 2 * SIZE)).tobytes())
+        for (found, used), total in zip(group.run(work), sums, strict=True):
+            assert found == total
+            assert used < 4 * 2 * SIZE * 3 + (1 << 20)  # of the arrays, and of tables
+
+
+def test_shared_arrays_on_some_ranks_only_are_another_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    def work(comm: Communicator) -> None:
+        shared = comm.empty(SIZE)
+        shared[:] = 1
+        with pytest.raises(CollectiveMismatchError):
+            comm.all_reduce(shared if comm.rank else shared.copy())
+
+    with HostGroup(monkeypatch, [0, 0, 1, 1]) as group:
+        group.run(work)
+
+
+def test_after_an_error_what_a_rank_writes_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    with HostGroup(monkeypatch, [0, 0, 1]) as group:
+        arrays = group.run(lambda comm: comm.empty(SIZE))
+        sums = [group.hosts_of(comm).sums for comm in group.comms]
+        assert sums[0] is not None and sums[1] is not None
+        arrays[0][:] = 1
+        begin = sums[1]._memory.most_words
+        seen = sums[1]._memory.data[begin : begin + SIZE].view(np.float32)
+        assert (seen == 1).all()
+        group.comms[0].fail_of(KeyboardInterrupt(), "a sum", sums[0])
+        arrays[0][:] = 2
+        assert (seen == 1).all() and (arrays[0] == 2).all()
 
 
 def test_each_block_of_a_host_is_sent_once(monkeypatch: pytest.MonkeyPatch) -> None:

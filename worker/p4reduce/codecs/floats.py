@@ -97,6 +97,7 @@ class Floats:
             make_room=partial(self._make_room, room, found, block_words * lanes)
             if room is not None and _fills_words(room)
             else None,
+            in_place=self._output is not None and self._output.in_place,
             span=self._span,
             largest_sum=largest_sum(bits, world_size),
         )

@@ -7,6 +7,7 @@ kernel gives memory only to pages that were written, and keeps them until the co
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import mmap
 import os
 import secrets
@@ -18,6 +19,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from p4reduce.codecs.arrays import address
 from p4reduce.errors import CollectiveError, CollectiveTimeoutError, HostLostError, P4ReduceError
 from p4reduce_contracts.wire import MAX_BLOCKS
 
@@ -30,6 +32,8 @@ _AREA_BYTES: Final = 2 * _TABLE_BYTES + _DATA_BYTES
 _DONE_AT, _FAILED_AT = 1024, 2048
 """Where in the control page, in numbers of 8 bytes, the shards' counts begin: of sums that are done, and the last one
 that failed."""
+
+_MAP_FIXED: Final = 16
 
 _SPIN_S: Final = 100e-6
 _LONGEST_PAUSE_S: Final = 500e-6
@@ -114,11 +118,47 @@ class HostMemory:
         """The same, read-only."""
         self.elements.flags.writeable = False
         self.sums: Words = words[data[count] : data[count] + _DATA_BYTES // 4]
+        self._allocated = 0
+        """Bytes at the end of each rank's area that tensors have: equal on all ranks."""
         self._watched = _watch([pid for pid in processes if pid != os.getpid()])
 
     input_words: Final = _AREA_BYTES // 4
-    most_words: Final = _DATA_BYTES // 4
-    """Words of one rank's data, and of the sums, at most."""
+
+    @property
+    def most_words(self) -> int:
+        """Words of data that one rank writes here for a sum, and of the sums, at most."""
+        return (_DATA_BYTES - self._allocated) // 4
+
+    def allocate(self, place: int, size: int) -> NDArray[np.uint8] | None:
+        """Return so many bytes of this rank's area, kept to the end; None without room. All ranks allocate alike."""
+        taken = self._allocated + -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
+        if taken > _DATA_BYTES // 2:
+            return None
+        self._allocated = taken
+        begin = place * self.input_words + self.most_words
+        return self.data[begin : begin + taken // 4].view(np.uint8)[:size]
+
+    def offset_of(self, place: int, words: NDArray[Any]) -> int:
+        """Return where in this rank's area allocated words begin; 0 of other memory."""
+        begin = (address(words) - address(self.data)) // 4 - place * self.input_words
+        return begin if self.most_words <= begin < _DATA_BYTES // 4 else 0
+
+    def detach(self, place: int) -> None:
+        """Let what this rank writes from now on to the memory that it allocated not be seen by the others.
+
+        After an error the caller may, while another rank still reads it.
+        """
+        begin = address(self.data) + 4 * (place * self.input_words + self.most_words)
+        if self._allocated:
+            at = _CONTROL_BYTES + place * _AREA_BYTES + 2 * _TABLE_BYTES + 4 * self.most_words
+            private = (mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | _MAP_FIXED)
+            ctypes.CDLL(None).mmap(
+                ctypes.c_void_p(begin),
+                ctypes.c_size_t(self._allocated),
+                *private,
+                self._file.descriptor,
+                ctypes.c_long(at),
+            )
 
     @property
     def bytes_used(self) -> int:

@@ -105,16 +105,20 @@ class HostSums:
 
     def layout(self, blocks: Blocks) -> HostLayout | None:
         """Return where the data of a collective lies; None where there is no room for it, equal on all ranks."""
-        layout = HostLayout(blocks, self._memory, keep_words=self._keep_words)
+        layout = HostLayout(blocks, self._memory, self.place, self.plan, keep_words=self._keep_words)
         return layout if layout.words <= self._memory.most_words else None
 
-    def publish(self, blocks: Blocks) -> None:
-        """Write this rank's data where the others find it, before the ranks compare their calls."""
+    def empty(self, size: int) -> NDArray[np.uint8] | None:
+        """Return so many bytes of the host's memory for tensors of this rank; None without room. All ranks call it."""
+        return None if self._keep_words else self._memory.allocate(self.place, size)
+
+    def publish(self, blocks: Blocks, layout: HostLayout) -> None:
+        """Write this rank's data where the others find it, if it is not there, before the ranks compare their calls."""
         memory, place, count = self._memory, self.place, blocks.n_blocks
         memory.exponents(place)[:count] = blocks.exponents
         memory.nonzero(place)[:count] = blocks.nonzero
         data, begin = memory.data[place * memory.input_words :], 0
-        for part in blocks.parts:
+        for part in () if layout.at else blocks.parts:
             values, words = part.values, _words_per_block(part)
             room = data[begin : begin + _capacity(part)]
             held = part.nonzero if part.step == 1 else np.ones(-(-len(values) // words), np.bool_)
@@ -151,6 +155,7 @@ class HostSums:
         """Tell the other ranks of the host that this rank will not finish its part of the last sum, if it has not."""
         if self.shard is not None:
             self._memory.set_failed(self.shard, self._number)
+        self._memory.detach(self.place)
 
     def share(self, work: Callable[[int], T], timeout_s: float, lost: Lost, what: object) -> T | None:
         """Have the ranks of this host each do the work of its shard; return this rank's result when all have.
@@ -263,30 +268,44 @@ class HostSums:
 class HostLayout:
     """Where the data of the ranks of a host lies, and where the sums belong; equal on all of them."""
 
-    def __init__(self, blocks: Blocks, memory: HostMemory, *, keep_words: bool) -> None:
+    def __init__(self, blocks: Blocks, memory: HostMemory, place: int, plan: HostPlan, *, keep_words: bool) -> None:
         own = blocks.layout(keep_words=keep_words)
         self.n_blocks, self.parts, self.starts = blocks.n_blocks, blocks.parts, blocks.starts
         self.scales, self.units = own.scales, own.units
         self.elements, self.sums = memory.elements, memory.sums
         self._own = own
         self.table = own.table.copy()
+        one = blocks.parts[0] if len(blocks.parts) == 1 else None
+        self.at = 0 if one is None else memory.offset_of(place, one.values)
+        """Where in each rank's area the data is, not to be copied there; 0: it is copied to the beginning."""
+        self.copies = 1
+        """How many ranks' data the sums replace; 1: they are written to memory for sums, from which ranks copy."""
+        if self.at and one is not None and one.in_place and own.table["decodes"][0] and not plan.uses_switch:
+            self.copies, self.sums = len(memory.ranks), memory.data
         self.words_per_block = own.words_per_block
-        begin = sums_begin = 0
+        begin, sums_begin = self.at, 0 if self.copies == 1 else self.at
         for row, part in enumerate(self.parts):
             numbers = 1 if part.form == FLOAT32 else 2
             end = begin + _capacity(part)
             entry = self.table[row]
             entry["begin"], entry["end"], entry["input_words"] = numbers * begin, numbers * end, memory.input_words
+            if self.at:  # other data may follow
+                entry["end"] = own.table[row]["end"] + entry["begin"]
             entry["sums_begin"], entry["kept_begin"], entry["kept_end"] = sums_begin, 0, len(part.nonzero)
             begin, sums_begin = end, sums_begin + len(part.nonzero) * self.words_per_block[row]
         self.sums_words = sums_begin
-        self.words = max(begin, sums_begin)
+        self.words = max(begin, sums_begin) if not self.at else 0 if self.copies > 1 else sums_begin
         """Of the data, or of the sums, whichever are more."""
 
     def results(self, exponents: NDArray[np.uint8]) -> list[Any]:
         """Return the results of the parts, copied from the sums; blocks that no rank held are zeros."""
         own, begin = self._own, 0
         touched = exponents != UNTOUCHED
+        if self.copies > 1:
+            found = self.parts[0].values
+            if not touched.all():  # where there may be negative zeros
+                found[np.repeat(~touched, self.words_per_block[0])[: len(found)]] = 0
+            return own.finish(found, exponents)
         found = own.make_room(dense=bool(touched.all()))
         for row, end in enumerate(own.sums_ends):
             words, room = self.words_per_block[row], found[begin:end]
@@ -335,6 +354,7 @@ class _ShardBlocks(Blocks):
             words,
             spare,
             self._host.sums,
+            self._host.copies,
         )
 
 

@@ -66,6 +66,8 @@ class Part:
     """Where there are units: returns the memory that the result belongs in, flat and as long as `values`, with zeros in
     all blocks that this rank does not hold. It may be that of `values`: a block is encoded before its sum comes back.
     None: any new memory."""
+    in_place: bool = False
+    """Whether the result belongs in the memory of `values`."""
     span: tuple[int, int] | None = None
     """Where there are units: the begin and end of the numbers whose sums are kept; None: all."""
     largest_sum: int = ANY_SUM

@@ -519,7 +519,7 @@ def decode_blocks(
 
 @kernel(
     "void(PartLayout[::1], Array(uint32, 1, 'C', True), uint64[::1], float64[:, ::1], float64[:, ::1], uint8[::1], "
-    "uint64, uint32[:, ::1], float32[::1], uint32[::1])"
+    "uint64, uint32[:, ::1], float32[::1], uint32[::1], int64)"
 )
 def sum_held_blocks(
     parts: Table[PartLayout],
@@ -532,12 +532,18 @@ def sum_held_blocks(
     words: NDArray[np.uint32],
     spare: NDArray[np.float32],
     sums: NDArray[np.uint32],
+    copies: int,
 ) -> None:
-    """Write the sums of the blocks of one host's ranks, which are all ranks. `words` [2, block_words] is memory."""
+    """Write the sums of the blocks of one host's ranks, which are all ranks. `words` [2, block_words] is memory.
+
+    `copies`: how often, as far apart as the ranks' data.
+    """
     weights, frame, start = words[0], words[1], np.uint64(0)
     for block in range(len(holders)):
         if holders[block]:
             number, exponent, held = part_of(parts, block), exponents[block], holders[block]
             part = parts[number]
             encode_held(part, elements, held, block, scales[number, exponent], size, weights, spare, frame, start)
-            decode(part, frame, start, size, units[number, exponent], block, spare, sums)
+            for copy in range(copies):
+                to = sums[copy * part.input_words :]
+                decode(part, frame, start, size, units[number, exponent], block, spare, to)
