@@ -34,6 +34,7 @@ _DONE_AT, _FAILED_AT = 1024, 2048
 that failed."""
 
 _MAP_FIXED: Final = 16
+"""Of Linux: what is mapped takes the place of what was at the address."""
 
 _SPIN_S: Final = 100e-6
 _LONGEST_PAUSE_S: Final = 500e-6
@@ -148,17 +149,12 @@ class HostMemory:
 
         After an error the caller may, while another rank still reads it.
         """
-        begin = address(self.data) + 4 * (place * self.input_words + self.most_words)
         if self._allocated:
-            at = _CONTROL_BYTES + place * _AREA_BYTES + 2 * _TABLE_BYTES + 4 * self.most_words
-            private = (mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | _MAP_FIXED)
-            ctypes.CDLL(None).mmap(
-                ctypes.c_void_p(begin),
-                ctypes.c_size_t(self._allocated),
-                *private,
-                self._file.descriptor,
-                ctypes.c_long(at),
-            )
+            size, offset = self._allocated, (place + 1) * _AREA_BYTES - self._allocated
+            begin = ctypes.c_void_p(address(self._exponents[0]) + offset)
+            how = mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | _MAP_FIXED
+            file, at = self._file.descriptor, ctypes.c_long(_CONTROL_BYTES + offset)
+            ctypes.CDLL(None).mmap(begin, ctypes.c_size_t(size), *how, file, at)
 
     @property
     def bytes_used(self) -> int:

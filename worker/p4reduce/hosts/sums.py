@@ -152,7 +152,10 @@ class HostSums:
         return HostCollective(call, blocks.decode(sums, exponents), exponents, sums, slots or 0)
 
     def set_failed(self) -> None:
-        """Tell the other ranks of the host that this rank will not finish its part of the last sum, if it has not."""
+        """Tell the other ranks of the host that this rank will not finish its part of the last sum, if it has not.
+
+        They do not see what the caller writes to arrays of `empty` afterwards.
+        """
         if self.shard is not None:
             self._memory.set_failed(self.shard, self._number)
         self._memory.detach(self.place)
