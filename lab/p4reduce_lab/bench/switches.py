@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -98,22 +98,22 @@ class Loaded:
         return 1e9 / median(self.a_core)
 
 
-def load_in_turn(run: Run, loaded: Mapping[tuple[str, str], Loaded], seconds: float) -> None:
+def load_in_turn(run: Run, processes: Iterable[Loaded], seconds: float) -> None:
     """Load each process in turn, after a warm-up."""
-    for process in loaded.values():
+    for process in (processes := list(processes)):
         process.load(_WARM_UP_S)
         process.frames_per_s.clear()
         process.a_core.clear()
-    run.in_turn({str(key): partial(process.load, seconds) for key, process in loaded.items()})
+    run.in_turn({str(number): partial(process.load, seconds) for number, process in enumerate(processes)})
 
 
-def load_over_udp(run: Run, loaded: Mapping[tuple[str, str], Loaded], slots: int) -> None:
-    """Load processes of UDP peers in turn, each given by its name and variant, and add their series."""
-    load_in_turn(run, loaded, _QUICK_SECONDS if run.quick else _SECONDS)
-    for (name, variant), process in loaded.items():
+def load_over_udp(run: Run, loaded: Mapping[str, Loaded], slots: int) -> None:
+    """Load embedded switches of UDP peers in turn, each given by its variant, and add their series."""
+    load_in_turn(run, loaded.values(), _QUICK_SECONDS if run.quick else _SECONDS)
+    for variant, process in loaded.items():
         counted = {"CPU ns a frame": process.cpu_ns, "frames/s by the clock": median(process.frames_per_s)}
         what = f"{RANKS} ranks, {slots} slots, 1,114-byte frames, {variant}"
-        run.add(Series(what, name, str(LOOPBACK_LINK), "frames/s a core", process.a_core, {}, counted))
+        run.add(Series(what, EMBEDDED, str(LOOPBACK_LINK), "frames/s a core", process.a_core, {}, counted))
 
 
 def over_udp(run: Run, stack: ExitStack, name: str, slots: int, *, runs: bool) -> tuple[SwitchProcess, UdpPeers]:

@@ -67,11 +67,6 @@ class UdpPeers:
                 raise switch.failure(f"did not answer all frames of a round ({error})") from None
         return done, spent
 
-    def discard_hellos(self) -> None:
-        """Receive the HELLOs that a reflector has sent back."""
-        for opened in self._sockets:
-            opened.recv_into(self._buffer)
-
     def close(self) -> None:
         """Close the sockets."""
         for opened in self._sockets:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 
 from p4reduce_lab.bench.case import Case, Run
-from p4reduce_lab.bench.switches import EMBEDDED, Loaded, load_over_udp, over_udp
+from p4reduce_lab.bench.switches import Loaded, load_over_udp, over_udp
 from p4reduce_lab.processes import P4REDUCE
 
 SLOTS = 16
@@ -17,7 +17,7 @@ TRACES = {"no trace": None, "a trace of another port": ["--port", "511"], "a tra
 def measure(run: Run) -> None:
     """Start a switch for each, and load each in turn."""
     with ExitStack() as stack:
-        load_over_udp(run, {(EMBEDDED, name): _switch(run, stack, name) for name in TRACES}, SLOTS)
+        load_over_udp(run, {name: _switch(run, stack, name) for name in TRACES}, SLOTS)
 
 
 def _switch(run: Run, stack: ExitStack, name: str) -> Loaded:

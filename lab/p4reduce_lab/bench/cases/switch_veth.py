@@ -40,7 +40,7 @@ def measure(run: Run) -> None:
             stack.callback(switch.close)
             switch.install(prepare(peers, ethernet_addresses(RANKS), SLOTS))
             loaded[name, variant] = Loaded(switch.child, peers)
-        load_in_turn(run, loaded, seconds)
+        load_in_turn(run, loaded.values(), seconds)
     for (name, variant), process in loaded.items():
         what = f"{RANKS} ranks, {SLOTS} slots, 1,114-byte frames {variant}"
         counted = {"CPU ns a frame": process.cpu_ns}
