@@ -31,7 +31,6 @@ from p4reduce import waits
 from p4reduce.communicator import Communicator
 from p4reduce.errors import (
     CollectiveError,
-    CollectiveMismatchError,
     CollectiveTimeoutError,
     JobResetError,
     JoinError,
@@ -39,8 +38,7 @@ from p4reduce.errors import (
 )
 from p4reduce.membership import EpochMembership
 from p4reduce.protocol.blocks import Blocks, Words
-from p4reduce.protocol.call import Call, Kind, agreed_part, describe, kind_of
-from p4reduce.protocol.refusal import reason_in
+from p4reduce.protocol.call import Call, Kind, compare_calls
 from p4reduce.rejoin import CLOSE_PATIENCE_S, Joiner, Rejoin, check_same_job, outcome_of
 from p4reduce.resync import (
     CollectiveOutcome,
@@ -242,12 +240,7 @@ class Fallback:
             self._return_to_switch(communicator, back)
             return None
         self.collectives += 1
-        calls = [words for _, *words in called]
-        refusals = {rank: reason_in(words) for rank, words in enumerate(calls) if kind_of(words) == Kind.REFUSED}
-        willing = [words for rank, words in enumerate(calls) if rank not in refusals]
-        closing = bool(refusals) and any(kind_of(words) == Kind.CLOSE for words in willing)
-        if len({agreed_part(words) for words in willing}) > 1 or closing:
-            raise CollectiveMismatchError({rank: describe(words) for rank, words in enumerate(calls)})
+        refusals, _ = compare_calls([words for _, *words in called])
         if refusals:
             return CollectiveOutcome(communicator.operations, refusals, np.zeros(0, np.uint8), np.zeros((0, 0), ">i4"))
         return CollectiveOutcome(communicator.operations, {}, *sum_blocks(self._group, blocks, lease.block_words))
