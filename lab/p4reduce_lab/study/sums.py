@@ -7,9 +7,8 @@ hosts (Ring).
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from types import TracebackType
 from typing import Any, Final, TypeVar
 
 import numpy as np
@@ -38,26 +37,10 @@ _UPPER_HALF: Final = np.uint32(0xFFFF0000)
 
 
 class OnSwitch:
-    """All ranks of a job of its own, a communicator and a thread each, for as long as the `with` block lasts."""
+    """All ranks of a job, a communicator and a thread each."""
 
-    def __init__(self, controller: str, job: str, world_size: int) -> None:
-        self._controller, self._job, self._world_size = controller, job, world_size
-
-    def __enter__(self) -> OnSwitch:
-        with JobClient(self._controller) as client, contextlib.ExitStack() as undo:
-            client.create_job(self._job, self._world_size)
-            undo.callback(client.remove_job, self._job)
-            self._pool = ThreadPoolExecutor(self._world_size)
-            undo.callback(self._pool.shutdown)
-            self._comms = list(self._pool.map(self._join, range(self._world_size)))
-            undo.pop_all()
-        return self
-
-    def _join(self, rank: int) -> p4reduce.Communicator:
-        at = {"rank": rank, "world_size": self._world_size, "controller": self._controller}
-        comm = p4reduce.join(self._job, **at, collective_timeout_s=_DEADLINE_S)  # type: ignore[arg-type]
-        comm.hosts = None  # each rank is to send for itself
-        return comm
+    def __init__(self, pool: ThreadPoolExecutor, comms: Sequence[p4reduce.Communicator]) -> None:
+        self._pool, self._comms = pool, comms
 
     def run(self, call: Callable[[p4reduce.Communicator], Result]) -> tuple[list[Result], dict[str, float]]:
         """Call it on all ranks at once. Return the results by rank, and what it cost a worker on the wire."""
@@ -68,13 +51,28 @@ class OnSwitch:
         again = sum(own.retransmissions for own in spent)
         return found, {"bytes_up": up, "bytes_down": down, "frames_again": again}
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        list(self._pool.map(lambda comm: comm.close(wait=kind is None), self._comms))
-        self._pool.shutdown()
-        with JobClient(self._controller) as client:
-            client.remove_job(self._job)
+
+@contextlib.contextmanager
+def on_switch(controller: str, job: str, world_size: int) -> Iterator[OnSwitch]:
+    """Join all ranks to a job of its own, which ends with the `with` block."""
+
+    def join(rank: int) -> p4reduce.Communicator:
+        comm = p4reduce.join(
+            job, rank=rank, world_size=world_size, controller=controller, collective_timeout_s=_DEADLINE_S
+        )
+        comm.hosts = None  # each rank is to send for itself
+        return comm
+
+    with JobClient(controller) as client, ThreadPoolExecutor(world_size) as pool:
+        client.create_job(job, world_size)
+        comms: list[p4reduce.Communicator] = []
+        try:
+            comms += pool.map(join, range(world_size))
+            yield OnSwitch(pool, comms)
+            list(pool.map(p4reduce.Communicator.close, comms))
+        finally:
+            list(pool.map(lambda comm: comm.close(wait=False), comms))
+            client.remove_job(job)
 
 
 class Compressed:

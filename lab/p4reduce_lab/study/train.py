@@ -18,8 +18,7 @@ from p4reduce.compressors import Compressor
 from p4reduce_lab import datasets
 from p4reduce_lab.study import models
 from p4reduce_lab.study.grid import GROUPS, TASKS, VARIANTS, Run, Task
-from p4reduce_lab.study.optimizers import make_optimizer, make_schedule
-from p4reduce_lab.study.sums import Gradients, OnSwitch, Ring, make_sums
+from p4reduce_lab.study.sums import Gradients, Ring, make_sums, on_switch
 
 OTHER_SWITCH_STEPS: Final = 40
 SWITCH_STEPS: Final = dict.fromkeys(("dense", *GROUPS["rounded"]), 6)
@@ -48,8 +47,8 @@ def train(run: Run, cache: Path, controller: str | None) -> dict[str, Any]:
     model = models.make(task, alphabet)
     parameters = dict(model.named_parameters())
     sums = make_sums(variant, task, model, run.workers)
-    optimizer = make_optimizer(run, task, variant, model)
-    schedule = make_schedule(optimizer, task)
+    optimizer = models.make_optimizer(run, task, variant, model)
+    schedule = models.make_schedule(optimizer, task)
     if isinstance(sums, Ring) or run.variant in GROUPS["baselines"]:  # whose bytes on a switch would be plain floats'
         controller = None
     usual = TRANSFORMER_SWITCH_STEPS if task.context else SWITCH_STEPS.get(run.variant, OTHER_SWITCH_STEPS)
@@ -60,7 +59,7 @@ def train(run: Run, cache: Path, controller: str | None) -> dict[str, Any]:
     found |= {"test_loss": []} if task.context else {}
     diverged_at: int | None = None
     with contextlib.ExitStack() as stack:
-        switch = stack.enter_context(OnSwitch(controller, run.id, run.workers)) if controller else None
+        switch = stack.enter_context(on_switch(controller, run.id, run.workers)) if controller else None
         for step in range(task.steps):
             gradients, loss = gradients_of(model, parameters, next(batches))
             if not math.isfinite(loss):
