@@ -157,13 +157,7 @@ def page(records: Records) -> str:
 
 def tables(records: Records) -> dict[str, Table]:
     """Return all tables by title, in order."""
-    made = {
-        "Ring of hosts": _ring(records),
-        "AdaComp: effective rate by kind of layer": _rates(records),
-        "Transformer: loss against steps": progress_table(records),
-        "Transformer: what was tried for AdaComp": tried_table(records),
-    }
-    return {of["title"]: made.get(of["title"]) or _table(records, **of) for of in TABLES}
+    return {of["title"]: _table(records, **of) for of in TABLES}
 
 
 def _show(value: float | None, form: str) -> str:
@@ -186,6 +180,20 @@ def _residues(group: Group, form: str) -> str:
     return " / ".join(_show(group.residue(part), form) for part in (0.1, 0.5, 1))
 
 
+def _test_loss(number: int) -> Callable[[Group, Group], str]:
+    """Return what shows a test loss during the training, of the first seed's run."""
+    return lambda group, dense: f"{tests[number][1]:.3f}" if (tests := group.records[0].get("test_loss")) else ""
+
+
+def _rate_of(kind: str) -> Callable[[Group, Group], str]:
+    return lambda group, dense: _show(group.rate(kind), "{:.0f}x")
+
+
+def _of_ring(group: Group, name: str) -> float:
+    """Return the mean over the seeds of what a ring has counted."""
+    return float(mean(record["ring"][name] for record in group.records))
+
+
 _COLUMNS: Final[dict[str, Callable[[Group, Group], str]]] = {
     "result": lambda group, dense: group.text(),
     "against": _against,
@@ -197,6 +205,16 @@ _COLUMNS: Final[dict[str, Callable[[Group, Group], str]]] = {
     "down-all": lambda group, dense: _show(group.bytes_down_with_warmup(), "{:,.0f}"),
     "ratio-all": lambda group, dense: _ratio(dense.bytes_down_with_warmup(), group.bytes_down_with_warmup()),
     "residues": lambda group, dense: _residues(group, "{:.1f}"),
+    "residue-end": lambda group, dense: _show(group.residue(1.0), "{:.1f}"),
+    "beside": lambda group, dense: "" if group.records == dense.records else str(dense.records[0]["variant"]),
+    "first-loss": lambda group, dense: _show(group.records[0]["loss"], "{:.3f}"),
+    **{f"test-{number}": _test_loss(number) for number in range(4)},
+    **{f"rate-{kind}": _rate_of(kind) for kind in ("conv", "linear", "recurrent", "embedding")},
+    "ring-bytes": lambda group, dense: f"{_of_ring(group, 'bytes_a_step'):,.0f}",
+    "ring-ratio": lambda group, dense: (
+        f"{_of_ring(group, 'dense_bytes_a_step') / _of_ring(group, 'bytes_a_step'):.2f}x"
+    ),
+    "ring-zeros": lambda group, dense: f"{_of_ring(group, 'zeros'):.2%}",
     "feedback": lambda group, dense: _residues(group, "{:.4f}") if group.variant.compressor == "quantize" else "",
     "state": lambda group, dense: _show(group.records[0].get("state_per_parameter"), "{:.2f}"),
     "alike": lambda group, dense: _show(group.similarity(with_residues=False), "{:.2f}"),
@@ -227,45 +245,18 @@ def _table(
     """Return a table of grid.toml, of what was run."""
     shown: list[list[str]] = []
     for row in rows:
-        lead, at = row.get("lead", []), {name: value for name, value in row.items() if name != "lead"}
-        dense = _group(records, variant="dense", **at)
+        at = {name: value for name, value in row.items() if name not in ("lead", "beside", "variants")}
+        lead, own_variants = row.get("lead", []), row.get("variants", variants)
+        dense = _group(records, **{"variant": "dense", **at, **row.get("beside", {})})
         if dense and cells:
             groups = ((_group(records, variant=variant, **at), own) for variant, own in cells)
             shown.append([*lead, *(cell for group, own in groups for cell in _cells(own, group, dense))])
         elif dense:
-            names = [variant for name in variants for variant in GROUPS.get(name, [name])]
+            names = [variant for name in own_variants for variant in GROUPS.get(name, [name])]
             ran = [(name, group) for name in names if (group := _group(records, variant=name, **at))]
-            shown += [[*lead, name, *_cells(columns, group, dense)] for name, group in ran if len(ran) > 1]
+            if any(group.records != dense.records for _, group in ran):
+                shown += [[*lead, name, *_cells(columns, group, dense)] for name, group in ran]
     return Table(heads, shown)
-
-
-def _rates(records: Records) -> Table:
-    lengths = {"conv": "50", "linear": "500", "recurrent": "500", "embedding": "500"}
-    rows = [
-        [title, kind, length, f"{rate:.0f}x"]
-        for model, title in MODELS.items()
-        for kind, length in lengths.items()
-        if (rate := _group(records, model, "adacomp-gather").rate(kind)) is not None
-    ]
-    return Table(["model", "layers", "L_T", "effective rate"], rows)
-
-
-def _ring(records: Records) -> Table:
-    """The ring's variants, each beside the dense ring of one pass."""
-    rows = []
-    dense = _group(records, "mnist-hdc-1", "ring-dense")
-    for passes, variant in ((passes, variant) for passes in "12" for variant in GROUPS["rings"]):
-        if (group := _group(records, f"mnist-hdc-{passes}", variant)) and dense:
-            names = ("bytes_a_step", "dense_bytes_a_step", "zeros")
-            sent, whole, zeros = (mean(record["ring"][name] for record in group.records) for name in names)
-            counted = [f"{sent:,.0f}", f"{whole / sent:.2f}x", f"{zeros:.2%}"]
-            rows.append([variant, passes, *_cells("result against", group, dense), *counted])
-    heads = ["variant", "passes", "accuracy %", "against dense, 1 pass", "B a worker and step", "float32 / this"]
-    return Table([*heads, "zeros in the mean"], rows)
-
-
-def _transformer(records: Records, variant: str, optimizer: str = "adamw") -> Group:
-    return _group(records, TRANSFORMER, variant, optimizer=optimizer)
 
 
 def more_than(group: Group, counterpart: Group) -> str:
@@ -273,43 +264,6 @@ def more_than(group: Group, counterpart: Group) -> str:
     seeds = {record["seed"] for record in group.records} & {record["seed"] for record in counterpart.records}
     own, other = (Group([record for record in one.records if record["seed"] in seeds]) for one in (group, counterpart))
     return f"{own.mean() / other.mean() - 1:+.1%}" if seeds else ""
-
-
-def progress_table(records: Records) -> Table:
-    """Return the table of test losses during the training, of the first seed's runs."""
-    points: list[int] = []
-    rows = []
-    for variant in (*GROUPS["transformer"], *GROUPS["tried"]):
-        for record in _transformer(records, variant).records[:1]:
-            if tests := record.get("test_loss"):
-                points = [step + 1 for step, _ in tests]
-                rows.append([variant, *(f"{loss:.3f}" for _, loss in tests), f"{record['loss']:.3f}"])
-    return Table(["variant", *(f"step {step}" for step in [*points, TASKS[TRANSFORMER].steps])], rows)
-
-
-def tried_table(records: Records) -> Table:
-    """Return the table of what was tried for AdaComp, each beside its dense counterpart or, without one, dense."""
-    dense = _transformer(records, "dense")
-    rows = []
-    tried = [("adamw", variant) for variant in ("dense", "adacomp-gather", *GROUPS["tried"])]
-    for optimizer, variant in (*tried, ("sgd", "dense"), ("sgd", "adacomp-gather")):
-        group, beside = _transformer(records, variant, optimizer), counterpart_of(variant)
-        if not (counterpart := _transformer(records, beside, optimizer)):
-            beside, counterpart = "dense", _transformer(records, "dense", optimizer)
-        if group:
-            against = variant != beside and counterpart
-            down = _ratio(dense.bytes_down_with_warmup() if dense else None, group.bytes_down_with_warmup())
-            compared = [more_than(group, counterpart), beside] if against else ["", ""]
-            sizes = [_show(group.rate(), "{:.0f}x"), down, _show(group.residue(1.0), "{:.1f}")]
-            rows.append([optimizer, variant, group.text(), *compared, *sizes])
-    heads = ["optimizer", "variant", "loss, nats", "against", "what", "effective rate"]
-    return Table([*heads, "down, dense / this", "residue at the end"], rows)
-
-
-def counterpart_of(variant: str) -> str:
-    """Return the dense variant with the same changes to the optimizer."""
-    second_moment = VARIANTS[variant].second_moment
-    return "dense" if second_moment == "element" or variant.startswith("dense") else f"dense-{second_moment}"
 
 
 def _draw_bytes(records: Records, path: Path) -> None:
@@ -346,7 +300,7 @@ def _draw_transformer(records: Records, path: Path) -> None:
     """Draw the training loss over steps, and over bytes down; the first seed's runs."""
     with picture(path, 2) as panels:
         for variant in PICTURED:
-            if group := _transformer(records, variant):
+            if group := _group(records, TRANSFORMER, variant, optimizer="adamw"):
                 steps, losses = zip(*group.records[0]["train_loss"], strict=True)
                 panels[0].plot(steps, losses, label=variant)
                 if (down := group.bytes_down_with_warmup()) is not None:

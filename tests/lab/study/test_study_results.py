@@ -81,7 +81,7 @@ def test_a_method_is_compared_with_the_dense_runs_of_its_seeds() -> None:
     records += [record(of("adacomp-frozen", **at), 2.1, switch=sent), record(of("dense-frozen", **at), 2.0)]
     fp16 = rows(report.tables(records)["Transformer with AdamW"])["gloo-fp16"]
     assert fp16[1:] == ["+0.0%", "", "500", "2.0x"], "there is no dense of its other seed"
-    tried = {row[1]: row for row in report.tried_table(records).rows}
+    tried = {row[1]: row for row in report.tables(records)["Transformer: what was tried for AdaComp"].rows}
     assert tried["adacomp-frozen"][3:7] == ["+5.0%", "dense-frozen", "", "3.6x"], "80 of 400 steps were dense"
 
 
