@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
 
 from p4reduce_runtime.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_runtime.p4runtime.errors import SchemaError
-from p4reduce_runtime.p4runtime.schema import ActionInfo, Directory, FieldInfo, Schema, TableInfo
+from p4reduce_runtime.p4runtime.schema import ActionInfo, Directory, FieldInfo, ObjectInfo, Schema, TableInfo
 from p4reduce_switch.p4runtime.action_profiles import BoundProfile
 from p4reduce_switch.p4runtime.encoding import PacketHeader
 from p4reduce_switch.p4runtime.idle_timeouts import IdleTimeouts
@@ -20,17 +20,8 @@ from p4reduce_switch.p4runtime.status import Code, RequestError, invalid_argumen
 from p4reduce_switch.p4runtime.tables import BoundTable
 from p4reduce_switch.program import Config, Program, ProgramError, UnsupportedConstructError
 
-
-class _Info(Protocol):
-    @property
-    def id(self) -> int: ...
-
-    @property
-    def name(self) -> str: ...
-
-
 BoundT = TypeVar("BoundT")
-InfoT = TypeVar("InfoT", bound=_Info)
+InfoT = TypeVar("InfoT", bound=ObjectInfo)
 StateT = TypeVar("StateT")
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import grpc
 from google.protobuf.descriptor import ServiceDescriptor
@@ -55,12 +55,6 @@ KEEPALIVE_TIME_MS, KEEPALIVE_TIMEOUT_MS = 10_000, 5_000
 """The stream of a controller whose host has failed ends after both, and with it its mastership."""
 PIPELINE_WAIT_S = 60.0
 """How long a SetForwardingPipelineConfig waits at most while the program of another one is compiled."""
-
-
-class _Addressed(Protocol):
-    """A request that names the device it is for."""
-
-    device_id: int
 
 
 @dataclass(frozen=True)
@@ -207,7 +201,7 @@ class Server:
     def Read(self, request: p4r.ReadRequest, context: Context) -> Iterator[p4r.ReadResponse]:
         """Return the entities that the request selects, in one consistent state."""
         with self._refusing("Read", context), self._lock:
-            self._check_device(request)
+            self._check_device(request.device_id)
             entities = self._entities()
             found = [entity for query in request.entities for entity in entities.read(query)]
         for start in range(0, max(1, len(found)), READ_CHUNK):
@@ -232,7 +226,7 @@ class Server:
     ) -> p4r.GetForwardingPipelineConfigResponse:
         """Return the program that reads and writes refer to."""
         with self._refusing("GetForwardingPipelineConfig", context), self._lock:
-            self._check_device(request)
+            self._check_device(request.device_id)
             config = self._entities().pipeline.config
         response = p4r.GetForwardingPipelineConfigResponse()
         if request.response_type in (request.ALL, request.P4INFO_AND_COOKIE):
@@ -368,14 +362,12 @@ class Server:
             raise RequestError(Code.FAILED_PRECONDITION, NO_PIPELINE)
         return entities
 
-    def _check_device(self, request: _Addressed) -> None:
-        if request.device_id != self.switch.device_id:
-            raise RequestError(
-                Code.NOT_FOUND, f"no device {request.device_id} here; there is device {self.switch.device_id}"
-            )
+    def _check_device(self, id: int) -> None:
+        if id != self.switch.device_id:
+            raise RequestError(Code.NOT_FOUND, f"no device {id} here; there is device {self.switch.device_id}")
 
     def _check_target(self, request: p4r.WriteRequest | p4r.SetForwardingPipelineConfigRequest) -> None:
-        self._check_device(request)
+        self._check_device(request.device_id)
         if request.role or request.role_id:
             raise RequestError(Code.NOT_FOUND, "this switch supports only the default role")
 
