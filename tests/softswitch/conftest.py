@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,15 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from rigs.limits import LIMIT_S
+from rigs.limits import wait_until
 
 
 def wait_for_link(interface: str) -> None:
     """Return when the kernel has noticed that both ends are up: what is sent before is dropped."""
-    deadline = time.monotonic() + LIMIT_S
-    while Path(f"/sys/class/net/{interface}/operstate").read_text().strip() != "up":
-        assert time.monotonic() < deadline, f"{interface} does not come up"
-        time.sleep(0.01)
+    wait_until(
+        lambda: Path(f"/sys/class/net/{interface}/operstate").read_text().strip() == "up",
+        f"{interface} does not come up",
+    )
 
 
 @contextmanager

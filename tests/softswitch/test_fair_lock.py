@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import threading
-import time
 from typing import Any
 
 import pytest
 
 from p4reduce_switch.fair_lock import FairLock
-from rigs.limits import LIMIT_S
+from rigs.limits import LIMIT_S, wait_until
 
 
 def until(lock: FairLock, waiting: int) -> None:
-    deadline = time.monotonic() + LIMIT_S
-    while lock.shared["waiters"][0] != waiting:
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
+    wait_until(lambda: lock.shared["waiters"][0] == waiting)
 
 
 def test_waiting_threads_get_the_lock_before_its_last_holder() -> None:

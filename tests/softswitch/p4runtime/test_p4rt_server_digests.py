@@ -55,12 +55,6 @@ def macs(bench: Bench) -> list[list[int]]:
     return [[row[0] for row in rows] for _, rows in bench.lists]
 
 
-def test_an_unconfigured_digest_sends_no_list(bench: Bench) -> None:
-    bench.see(1)
-    assert bench.tick() is None
-    assert bench.lists == []
-
-
 def test_without_max_timeout_each_message_is_sent_at_once(bench: Bench) -> None:
     bench.configure(max_list_size=10, ack_timeout_ns=10**9)
     bench.see(1, 2)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from p4reduce_switch.p4runtime import Server, request_guard
 from p4reduce_switch.switch import Switch
 from rigs.certificates import Bench
 from rigs.idle_calls import idle_calls, idle_connections
-from rigs.limits import LIMIT_S
+from rigs.limits import LIMIT_S, wait_until
 from rigs.p4rt import P4INFO, Raw, Served, code_of, config
 
 METHODS = [f"/p4.v1.P4Runtime/{method.name}" for method in request_guard.P4RUNTIME.methods]
@@ -35,14 +34,7 @@ def primary(switch: Served) -> Iterator[Raw]:
 
 def refused(switch: Served, code: str, count: int) -> None:
     """Return when so many calls have been refused with this code."""
-    until(lambda: switch.server.counters().refusals.get(code, 0) == count)
-
-
-def until(reached: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + LIMIT_S
-    while not reached():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_until(lambda: switch.server.counters().refusals.get(code, 0) == count)
 
 
 def all_goes_on(switch: Served, primary: Raw) -> None:

@@ -79,12 +79,6 @@ def test_a_device_config_in_the_legacy_message_is_accepted_and_returned_unchange
     assert raw.read(entry("prefix_table")) == [DROP[1]]
 
 
-def test_commit_clears_the_state(raw: Raw) -> None:
-    raw.write(DROP)
-    raw.set_config("VERIFY_AND_COMMIT", config())
-    assert raw.read(entry("prefix_table")) == []
-
-
 def test_writes_refer_to_the_saved_program_and_frames_to_the_committed_one(raw: Raw, switch: Served) -> None:
     forward = entry("ternary_table", "", "forward", 1, port=b"\x03")
     raw.write(("INSERT", forward))
@@ -133,49 +127,6 @@ def test_while_a_program_is_compiled_other_calls_are_answered_and_frames_go_on(
 @pytest.mark.fault(
     "pipelines set by concurrent calls: compiled one after the other; ABORTED after a minute or the call's deadline"
 )
-def test_concurrent_programs_are_compiled_one_after_the_other(
-    raw: Raw, switch: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lock, begun, may_end = threading.Lock(), threading.Semaphore(0), threading.Event()
-    compiling, most = 0, 0
-
-    def held(program: bytes) -> Program:
-        nonlocal compiling, most
-        with lock:
-            compiling += 1
-            most = max(most, compiling)
-        begun.release()
-        try:
-            assert may_end.wait(LIMIT_S)
-            return Program(program)
-        finally:
-            with lock:
-                compiling -= 1
-
-    waiting = threading.Event()
-    turn = switch.server._compile_turn
-
-    def observed_turn(time_remaining_s: float | None) -> Any:
-        if switch.server._compiling.locked():
-            waiting.set()
-        return turn(time_remaining_s)
-
-    monkeypatch.setattr(switch.server, "_load_program", held)
-    monkeypatch.setattr(switch.server, "_compile_turn", observed_turn)
-    with ThreadPoolExecutor(2) as pool:
-        try:
-            first = pool.submit(raw.set_config, "VERIFY_AND_COMMIT", config(cookie=7))
-            assert begun.acquire(timeout=LIMIT_S)
-            second = pool.submit(raw.set_config, "VERIFY_AND_COMMIT", config(cookie=8))
-            assert waiting.wait(LIMIT_S)
-        finally:
-            may_end.set()
-        first.result(LIMIT_S)
-        second.result(LIMIT_S)
-    assert most == 1
-    assert raw.get_config("COOKIE_ONLY").cookie.cookie == 8, "the later call is applied later"
-
-
 def test_a_program_that_cannot_be_compiled_in_time_is_refused(
     raw: Raw, switch: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:

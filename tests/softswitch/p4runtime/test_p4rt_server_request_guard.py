@@ -11,7 +11,6 @@ import pytest
 
 from p4reduce_controller.p4runtime.client import Client
 from p4reduce_runtime.p4.v1 import p4runtime_pb2 as p4r
-from p4reduce_runtime.p4.v1 import p4runtime_pb2_grpc
 from p4reduce_runtime.p4runtime.errors import (
     NotPrimaryError,
     P4RuntimeError,
@@ -74,18 +73,6 @@ def test_other_certificates_are_refused(bench: Bench, locked: str, tmp_path: Pat
 def test_a_switch_without_tls_is_named(bench: Bench, switch: Served) -> None:
     with pytest.raises(SwitchWithoutTlsError, match=rf"{switch.address} answers without TLS: start it with --tls-ca"):
         Client(switch.address, security=bench.of("controller")).connect()
-
-
-def test_a_worker_certificate_is_refused_for_reads(bench: Bench, locked: str) -> None:
-    files = bench.of("worker")
-    channel = grpc.secure_channel(
-        locked, files.client_credentials(), options=[("grpc.ssl_target_name_override", "switch.p4reduce")]
-    )
-    with channel:
-        rpc = p4runtime_pb2_grpc.P4RuntimeStub(channel)
-        request = p4r.GetForwardingPipelineConfigRequest(device_id=1)
-        assert code_of(rpc.GetForwardingPipelineConfig, request, timeout=LIMIT_S) == "PERMISSION_DENIED"
-        assert code_of(next, rpc.StreamChannel(iter(()), timeout=LIMIT_S)) == "PERMISSION_DENIED"
 
 
 @pytest.mark.fault("a false switch: the controller refuses the connection")

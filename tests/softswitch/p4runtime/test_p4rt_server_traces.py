@@ -18,7 +18,7 @@ from p4reduce_switch.p4runtime.trace_service import MAX_WATCHES, POLL_S
 from p4reduce_switch.program import PacketTrace, QueueSetting
 from p4reduce_switch.trace import client, trace_pb2_grpc
 from p4reduce_switch.trace import trace_pb2 as pb
-from rigs.limits import LIMIT_S
+from rigs.limits import LIMIT_S, wait_until
 from rigs.p4rt import Served, served
 
 UDP = bytes(12) + b"\x08\0\x45" + bytes(11) + bytes((10, 0, 0, 1, 10, 0, 0, 2)) + b"\x13\x88\x13\x89" + bytes(8)
@@ -36,13 +36,6 @@ def watched(one: Served) -> int:
     return len(one.switch._watches)
 
 
-def until(condition: Any) -> None:
-    deadline = time.monotonic() + LIMIT_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
-
-
 def run(one: Served, *words: str) -> tuple[click.testing.Result, threading.Thread]:
     """Start `p4reduce switch trace` in a thread; its result is complete when the thread has ended."""
     found: Any = click.testing.Result.__new__(click.testing.Result)
@@ -58,7 +51,7 @@ def run(one: Served, *words: str) -> tuple[click.testing.Result, threading.Threa
 
 def test_the_command_shows_the_frames_of_a_flow_until_their_number(one: Served) -> None:
     result, thread = run(one, "--src", "10.0.0.1:5000", "--dst", "10.0.0.2", "--port", "4", "--count", "2")
-    until(lambda: watched(one) == 1)
+    wait_until(lambda: watched(one) == 1)
     other = UDP[:29] + b"\x07" + UDP[30:]
     for port, frame in ((4, other), (3, UDP), (4, UDP), (4, b"short"), (4, UDP), (4, UDP)):
         one.switch.receive(port, frame)
@@ -68,12 +61,12 @@ def test_the_command_shows_the_frames_of_a_flow_until_their_number(one: Served) 
     assert [line for line in lines if "received" in line] == [
         f"{number}.0  received at port 4: {len(UDP)} bytes {UDP.hex()}" for number in (0, 1)
     ]
-    until(lambda: watched(one) == 0)
+    wait_until(lambda: watched(one) == 0)
 
 
 def test_bytes_with_a_mask_choose_frames(one: Served) -> None:
     result, thread = run(one, "--bytes", "0=f0/f0", "--count", "1", "--format", "bmv2")
-    until(lambda: watched(one) == 1)
+    wait_until(lambda: watched(one) == 1)
     one.switch.receive(1, b"\x0f" + bytes(20))
     one.switch.receive(2, b"\xf7" + bytes(20))
     thread.join(LIMIT_S)
@@ -104,7 +97,7 @@ def test_a_client_that_leaves_ends_its_trace_at_once(one: Served) -> None:
             assert next(call) == pb.WatchReply()
             assert watched(one) == 1
             call.cancel()
-            until(lambda: watched(one) == 0)
+            wait_until(lambda: watched(one) == 0)
 
 
 def test_a_program_that_was_compiled_before_a_trace_is_traced_too_and_few_trace_at_once(one: Served) -> None:
@@ -118,16 +111,6 @@ def test_a_program_that_was_compiled_before_a_trace_is_traced_too_and_few_trace_
         one.switch.install(program)
         one.switch.receive(1, UDP)
         assert all(b"received" in next(call).trace for call in calls)
-
-
-def test_a_program_that_is_set_while_a_trace_is_on_is_traced(one: Served) -> None:
-    with grpc.insecure_channel(one.address) as channel:
-        stub: Any = trace_pb2_grpc.PacketTracesStub(channel)  # type: ignore[no-untyped-call]
-        call = stub.Watch(pb.WatchRequest(packets=1), timeout=LIMIT_S)
-        next(call)
-        one.switch.install(one.switch.load((PROGRAMS / "l2.json").read_bytes()))
-        one.switch.receive(1, UDP)
-        assert b"received" in next(call).trace
 
 
 def test_a_trace_of_one_frame_ends_when_its_copies_have_left_their_queue(one: Served) -> None:
