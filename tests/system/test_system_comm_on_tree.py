@@ -44,7 +44,6 @@ CASES: list[tuple[ModuleType, Callable[..., None], dict[str, Any]]] = [
     (refusals, refusals.test_when_all_refuse_each_has_its_own_error, {}),
     (refusals, refusals.test_slots_opened_by_a_refused_collective_are_empty_in_the_next, {}),
     (refusals, refusals.test_a_refusal_at_another_operation_is_a_mismatch_on_every_rank, {}),
-    (refusals, refusals.test_a_refusal_while_another_rank_leaves_is_a_mismatch, {}),
     *[
         (
             ranks,

@@ -15,9 +15,7 @@ from p4reduce.codecs import Floats, Int32, Lanes
 from p4reduce.errors import (
     CollectiveError,
     CollectiveMismatchError,
-    CommunicatorClosedError,
     InvalidTensorError,
-    JobResetError,
     PeerRefusedError,
 )
 from p4reduce.testing.local_group import LocalGroup
@@ -86,26 +84,6 @@ def test_small_and_empty_shapes(shape: tuple[int, ...]) -> None:
             assert (result == 6).all()
         assert all(r.shape == (2, *shape) for r in group.run(lambda comm: comm.all_gather(tensor)))
         assert all(r.shape == shape for r in group.run(lambda comm: comm.broadcast(tensor)))
-
-
-def test_barrier_waits_for_the_last() -> None:
-    arrived, passed = threading.Event(), []
-
-    def watch(rank: int, payload: bytes) -> bool:
-        if rank == 0:
-            arrived.set()  # rank 0 is in the barrier
-        return False
-
-    with LocalGroup(2, lose=watch) as group:
-
-        def step(comm: Communicator) -> bool:
-            if comm.rank == 1:
-                assert arrived.wait(LIMIT_S)
-                passed.append(1)
-            comm.barrier()
-            return passed == [1]
-
-        assert group.run(step) == [True, True]
 
 
 def test_windows_adapt_and_are_equal_on_all_ranks() -> None:
@@ -184,61 +162,6 @@ def test_calls_of_several_threads_take_turns() -> None:
 
         for totals in group.run(step):
             assert totals == [[3] * 100] * 20
-
-
-class Dismissed:
-    """A membership that ends when told to."""
-
-    def __init__(self) -> None:
-        self.reason: JobResetError | None = None
-        self.left = 0
-
-    def failure(self) -> CollectiveError | None:
-        return self.reason
-
-    def leave(self, *, finished: bool = False) -> None:
-        self.left += 1
-
-
-def test_a_reset_stops_the_running_collective_and_every_later_one() -> None:
-    membership = Dismissed()
-
-    def reset(rank: int, payload: bytes) -> bool:
-        membership.reason = JobResetError("rank 1 left")  # once rank 0 is in its collective
-        return False
-
-    with LocalGroup(2, lose=reset) as group:
-        comm = group.comms[0]
-        comm.membership = membership
-        for _ in range(2):
-            with pytest.raises(JobResetError, match="the job was reset: rank 1 left; close this communicator"):
-                comm.barrier(timeout_s=LIMIT_S)
-        assert comm.stats.frames_up == 1
-        comm.close()
-        comm.close()
-        assert membership.left == 1
-        group.comms[1].close(wait=False)
-
-
-def test_a_closed_communicator_refuses_calls() -> None:
-    with LocalGroup(2) as group:
-        group.run(Communicator.close)
-        with pytest.raises(CommunicatorClosedError):
-            group.comms[0].barrier()
-
-
-def test_leaving_while_the_others_go_on_is_an_error_on_them() -> None:
-    with LocalGroup(2) as group:
-
-        def step(comm: Communicator) -> str:
-            if comm.rank == 1:
-                comm.close()
-                return ""
-            with pytest.raises(CollectiveMismatchError) as caught:
-                comm.all_reduce(np.ones(3, np.int32))
-            return caught.value.calls[1]
-
-        assert group.run(step)[0].startswith("close")
 
 
 @pytest.mark.fault("Ctrl-C in a collective: that communicator is closed; the others get an error")

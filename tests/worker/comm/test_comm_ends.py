@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import queue
 import threading
-import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -16,7 +15,7 @@ from p4reduce import Communicator, communicator
 from p4reduce.errors import CollectiveError, CollectiveTimeoutError, CommunicatorClosedError, JobResetError
 from p4reduce.membership import EpochMembership
 from p4reduce.testing.local_group import LocalGroup
-from rigs.limits import LIMIT_S
+from rigs.limits import LIMIT_S, wait_until
 
 
 class Busy:
@@ -129,10 +128,9 @@ def test_a_sum_that_has_arrived_is_handed_out_despite_a_reset() -> None:
 
 def test_the_slot_waited_for_can_be_read_from_another_thread(busy: Busy) -> None:
     running = busy.comm
-    deadline = time.monotonic() + LIMIT_S
-    while (wait := running.waiting()) is None or not wait.missing:  # the switch answers a repeat with PENDING
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_until(lambda: (wait := running.waiting()) is not None and wait.missing)  # after the PENDING of a repeat
+    wait = running.waiting()
+    assert wait is not None
     assert (wait.slot, wait.missing_children, wait.in_flight) == (0, (1,), 1)
     assert wait.round == busy.comm._connection.slot_rounds[0]
     assert wait.waited_s > 0

@@ -167,19 +167,6 @@ def test_a_refusal_at_another_operation_is_a_mismatch_on_every_rank() -> None:
         assert "rank 0: a refusal for a NaN or an infinity (operation 0)" in messages.pop()
 
 
-def test_a_refusal_while_another_rank_leaves_is_a_mismatch() -> None:
-    with LocalGroup(2) as group:
-
-        def step(comm: Communicator) -> None:
-            if comm.rank == 1:
-                comm.close()
-                return
-            with pytest.raises(CollectiveMismatchError, match="rank 1: close"):
-                comm.all_reduce(with_nan())
-
-        group.run(step)
-
-
 def test_a_refusal_that_no_rank_receives_names_both_errors() -> None:
     with LocalGroup(2) as group:
         with pytest.raises(CollectiveTimeoutError, match="the switch still waits for rank 1") as caught:

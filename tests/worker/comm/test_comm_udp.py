@@ -39,18 +39,6 @@ def test_a_closed_port_of_the_switch_is_named_in_the_timeout() -> None:
     assert f"127.0.0.1:{port} answered nothing" in str(caught.value)
 
 
-def test_receive_returns_a_burst() -> None:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as peer:
-        peer.bind(("127.0.0.1", 0))
-        transport = UdpTransport(*peer.getsockname())
-        assert transport.receive(0) == []
-        transport.send([b"a"])
-        for number in range(5):
-            peer.sendto(bytes([number]), peer.recvfrom(16)[1] if number == 0 else transport.address)
-        assert transport.receive(1.0) == [bytes([number]) for number in range(5)]
-        transport.close()
-
-
 def test_the_largest_legal_frame_is_received_whole() -> None:
     largest = Geometry(MAX_COLUMNS, 64).max_frame_bytes  # geometry.p4 allows blocks of up to 64 words
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as peer:
