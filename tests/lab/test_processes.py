@@ -14,7 +14,7 @@ import pytest
 from p4reduce_lab import processes as children_module
 from p4reduce_lab import reaper
 from p4reduce_lab.processes import Children, ProcessError, follow, terminable
-from rigs.limits import LIMIT_S
+from rigs.limits import LIMIT_S, wait_until
 
 SLEEPER = [sys.executable, "-u", "-c", "print('here'); import time; time.sleep(600)"]
 IGNORES_SIGTERM = [
@@ -138,10 +138,7 @@ def test_no_child_remains_after_a_killed_program(tmp_path: Path) -> None:
             assert program.stdout is not None
             mark, *pids = program.stdout.readline().split()
             assert len(pids) == 4
-            deadline = time.monotonic() + LIMIT_S
-            while not set(map(int, pids)) <= set(reaper.processes(mark)):
-                assert time.monotonic() < deadline
-                time.sleep(0.01)
+            wait_until(lambda: set(map(int, pids)) <= set(reaper.processes(mark)))
         finally:
             program.kill()
     assert all_ended(*map(int, pids)) and not reaper.processes(mark)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import sys
 import threading
-import time
 
 import numpy as np
 
 import p4reduce
 from p4reduce.pytorch.fallback import Fallback
 from p4reduce.rejoin import Rejoin
-from rigs.limits import LIMIT_S
+from rigs.limits import LIMIT_S, wait_until
 from rigs.memory_group import MemoryGroups
 
 RANKS = 2
@@ -45,16 +44,13 @@ class Steps:
 
     def wait_stuck(self) -> None:
         """Wait until a rank's frame has had no answer for a while."""
-        deadline = time.monotonic() + LIMIT_S
-        while not any((waits := comm.waiting()) is not None and waits.waited_s > STUCK_S for comm in self.comms):
-            assert time.monotonic() < deadline, "no rank waits"
-            time.sleep(0.01)
+        wait_until(
+            lambda: any((wait := comm.waiting()) and wait.waited_s > STUCK_S for comm in self.comms), "none waits"
+        )
 
     def wait_more(self, count: int) -> None:
-        target, deadline = max(self.done) + count, time.monotonic() + LIMIT_S
-        while min(self.done) < target:
-            assert time.monotonic() < deadline, f"stuck at steps {self.done}"
-            time.sleep(0.01)
+        target = max(self.done) + count
+        wait_until(lambda: min(self.done) >= target, f"no rank comes to step {target}")
 
 
 def train(address: str, rank: int, steps: Steps, peers: MemoryGroups | None = None, switch: str = "") -> set[int]:

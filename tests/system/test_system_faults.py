@@ -17,7 +17,7 @@ from p4reduce_contracts.jobs import lease
 from p4reduce_contracts.jobs.client import JobClient
 from p4reduce_switch.trace import trace_pb2 as pb
 from p4reduce_switch.trace import trace_pb2_grpc
-from rigs.limits import LIMIT_S
+from rigs.limits import LIMIT_S, wait_until
 from rigs.survivors import RANKS, Steps, train
 from rigs.system import System
 
@@ -61,10 +61,7 @@ def check_killed(system: System, monkeypatch: pytest.MonkeyPatch) -> None:
             lambda rank: p4reduce.join("job0", rank=rank, world_size=2, controller=address, timeout_s=LIMIT_S), range(2)
         )
         waiting = pool.submit(first.barrier)
-        deadline = time.monotonic() + LIMIT_S
-        while first.waiting() is None:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        wait_until(lambda: first.waiting() is not None)
         for process in (system.controller, system.switch):
             process.end(signal.SIGKILL)
         monkeypatch.setattr(lease, "DEAD_AFTER_S", 1.0)

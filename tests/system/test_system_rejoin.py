@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import time
 from collections.abc import Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from pathlib import Path
@@ -19,7 +18,7 @@ from p4reduce_contracts.jobs.client import JobClient
 from p4reduce_lab.training import find_script
 from rigs.elastic_runs import begun
 from rigs.fork_server import ForkServer
-from rigs.limits import LIMIT_S
+from rigs.limits import LIMIT_S, wait_until
 from rigs.memory_group import MemoryGroups
 from rigs.networks import KILLED
 from rigs.survivors import RANKS, Steps, train
@@ -74,10 +73,10 @@ def test_sums_are_right_after_switch_and_controller_are_killed(
             caplog.clear()
             system.controller.end(signal.SIGKILL)
             monkeypatch.setattr(lease, "DEAD_AFTER_S", 1.0)
-            deadline = time.monotonic() + LIMIT_S
-            while not all(f"rank {rank} waits to join job 'train'" in caplog.text for rank in range(len(ranks))):
-                assert time.monotonic() < deadline, "no rank goes on alone"
-                time.sleep(0.05)
+            wait_until(
+                lambda: all(f"rank {rank} waits to join job 'train'" in caplog.text for rank in range(len(ranks))),
+                "no rank goes on alone",
+            )
             monkeypatch.undo()
             system.start_controller()
             steps.wait_more(5)
@@ -102,14 +101,9 @@ def test_the_ranks_continue_without_the_switch_and_return_to_it(system: System, 
                 system.kill_switch(killed)
                 steps.wait_more(50)
                 system.start_switch(killed)
-                deadline = time.monotonic() + LIMIT_S
-                while client.get_job("train").state != "ACTIVE":
-                    assert time.monotonic() < deadline
-                    time.sleep(0.05)
+                wait_until(lambda: client.get_job("train").state == "ACTIVE")
                 before = client.stats("train").jobs[0].results.packets
-                while client.stats("train").jobs[0].results.packets < before + 20:
-                    assert time.monotonic() < deadline, "they are back on the switch"
-                    time.sleep(0.05)
+                wait_until(lambda before=before: client.stats("train").jobs[0].results.packets >= before + 20)  # type: ignore[misc]
         finally:
             steps.stop()
         found = [rank.result(LIMIT_S) for rank in ranks]
@@ -153,10 +147,7 @@ def test_training_continues_in_the_same_processes(
         expected = weights(elastic(torch_server, undisturbed / "undisturbed", one_switch))
 
     def wait_begun(step: int) -> None:
-        deadline = time.monotonic() + LIMIT_S
-        while begun(folder) < step and not training.done():
-            assert time.monotonic() < deadline
-            time.sleep(0.05)  # between two looks at a file
+        wait_until(lambda: begun(folder) >= step or training.done())
 
     with ThreadPoolExecutor(1) as pool:
         training = pool.submit(elastic, torch_server, folder, system, "--fallback=gloo")

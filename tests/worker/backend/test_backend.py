@@ -6,7 +6,6 @@ import json
 import math
 import os
 import signal
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ import pytest
 
 from p4reduce_contracts.jobs.client import JobClient
 from rigs.fork_server import ForkServer
-from rigs.limits import LIMIT_S
+from rigs.limits import LIMIT_S, wait_until
 from rigs.networks import RACKS, racks_of
 from rigs.script_runs import environment
 from rigs.system import System, running_system
@@ -173,7 +172,4 @@ def test_the_job_of_ranks_that_were_killed_ends_with_them(
         status=-signal.SIGKILL,
         switch_of=impatient_system.switch_of,
     )
-    deadline = time.monotonic() + LIMIT_S
-    while jobs(impatient_system):
-        assert time.monotonic() < deadline, "the job of the killed ranks is still there"
-        time.sleep(0.1)
+    wait_until(lambda: not jobs(impatient_system), "the job of the killed ranks is still there")
