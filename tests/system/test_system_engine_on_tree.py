@@ -17,10 +17,10 @@ from p4reduce.testing.world import NetworkConditions, World
 from rigs.pipeline import JOB, SLOT_COUNT
 from rigs.scenarios import Scenario, build
 from rigs.terrible_conditions import FIRST_ROUNDS, network_conditions
-from rigs.tree import TREES, TreeRig, racks
+from rigs.tree import TREES, Shape, TreeRig, racks
 
-NETWORKS = {"1": [0], "8": list(range(8))} | TREES
-"""One switch with a rank, one with eight, and trees."""
+NETWORKS: dict[str, Shape] = {"1": [0], "8": list(range(8)), "mixed": [0, [1, 4], [2, [3, 5]]]} | TREES
+"""One switch with a rank, one with eight, a tree with ranks beside switches, and trees of racks."""
 CALM = NetworkConditions(delay_s=0.0005, jitter=0.1)
 
 
