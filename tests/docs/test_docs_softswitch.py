@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
 import re
 import shlex
 import subprocess
 import textwrap
-import threading
-import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -20,10 +19,8 @@ from conformance import recording
 from conformance.case import PROGRAMS
 from p4reduce_contracts.cli import main
 from p4reduce_runtime.p4runtime.schema import parse_p4info
-from p4reduce_switch.p4runtime import Server
-from p4reduce_switch.ports.udp import UdpUnderlay
-from p4reduce_switch.switch import Switch
-from rigs.limits import LIMIT_S
+from rigs.limits import LIMIT_S, wait_until
+from rigs.local_system import LocalSwitch
 from rigs.p4rt import served
 
 ROOT = Path(__file__).parents[2]
@@ -73,28 +70,14 @@ def test_the_exercise_finds_a_table_miss() -> None:
     commands, shown = re.findall(r"```sh\n(.*?)```\n\n(.*?)\n\n", PAGE.partition("## Trace packets")[2], re.S)[0]
     run, trace, send = map(shlex.split, commands.splitlines())
     pipeline = ROOT / run[run.index("--pipeline") + 1]
-    switch, underlay = Switch(), UdpUnderlay(("127.0.0.1", 0))
-    switch.add_ports(underlay)
-    server = Server(switch, "127.0.0.1:0")
-    server.set_pipeline(parse_p4info(pipeline.with_suffix(".p4info.txtpb").read_text()), pipeline.read_bytes())
-    server.start()
-    loop = threading.Thread(target=switch.run)
-    loop.start()
-    try:
-        with ThreadPoolExecutor(1) as pool:
-            words = [*trace[1:], "--p4runtime", f"127.0.0.1:{server.port}"]
-            traced = pool.submit(click.testing.CliRunner().invoke, main, words)
-            deadline = time.monotonic() + LIMIT_S
-            while not switch._watches:
-                assert time.monotonic() < deadline and not traced.done(), traced
-                time.sleep(0.001)
-            assert send[:2] == ["python", "-c"]
-            exec(send[2].replace("21072", str(underlay.address[1])), {})
-            result = traced.result(LIMIT_S)
-    finally:
-        switch.stop()
-        loop.join(LIMIT_S)
-        server.stop()
-        switch.close()
+    with contextlib.closing(LocalSwitch()) as switch, ThreadPoolExecutor(1) as pool:
+        p4info = parse_p4info(pipeline.with_suffix(".p4info.txtpb").read_text())
+        switch.server.set_pipeline(p4info, pipeline.read_bytes())
+        words = [*trace[1:], "--p4runtime", switch.address("P4Runtime")]
+        traced = pool.submit(click.testing.CliRunner().invoke, main, words)
+        wait_until(lambda: switch.switch._watches or traced.done())
+        assert send[:2] == ["python", "-c"]
+        exec(send[2].replace("21072", switch.address("UDP").rpartition(":")[2]), {})
+        result = traced.result(LIMIT_S)
     assert result.exit_code == 0, result.output
     assert textwrap.dedent(shown).splitlines()[1:] == result.output.splitlines()[-6:]

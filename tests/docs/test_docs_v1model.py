@@ -10,17 +10,15 @@ import struct
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from p4reduce_runtime.p4runtime.schema import parse_p4info
 from p4reduce_switch.bmv2 import cli
-from p4reduce_switch.p4runtime import Server
 from p4reduce_switch.switch import Switch
 from rigs.limits import LIMIT_S
-from rigs.p4rt import MemoryPorts, served
+from rigs.p4rt import Served, served
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "v1model.md").read_text()
@@ -61,18 +59,6 @@ def packet(source: str, destination: str, ttl: int, *, damaged: bool = False) ->
     return bytes(12) + b"\x08\0" + header[:10] + checksum.to_bytes(2, "big") + header[12:] + b"UDP datagram"
 
 
-@pytest.fixture
-def switch() -> Iterator[tuple[Switch, MemoryPorts, str]]:
-    """A switch as `p4reduce-simple-switch --no-p4` is one, with ports that remember; and its address."""
-    switch, ports = Switch(0, None), MemoryPorts()
-    switch.add_ports(ports)
-    server = Server(switch, "127.0.0.1:0")
-    server.start()
-    yield switch, ports, f"127.0.0.1:{server.port}"
-    server.stop()
-    switch.close()
-
-
 def test_the_page_has_each_option_and_no_other() -> None:
     options = {name for command in (cli.general, cli.target) for option in command.params for name in option.opts}
     named = set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]+", PAGE.partition("## Options")[2].partition("\n## ")[0]))
@@ -89,12 +75,17 @@ def test_the_page_names_files_that_are_there() -> None:
 @needs_shell
 @pytest.mark.skipif(not FINSY.exists(), reason="finsy is not installed: run `make test`")
 @pytest.mark.processes
-def test_finsy_and_p4runtime_shell_write_the_routes_and_take_the_commands_of_the_page(
-    switch: tuple[Switch, MemoryPorts, str],
-) -> None:
-    running, ports, address = switch
+def test_finsy_and_p4runtime_shell_write_the_routes_and_take_the_commands_of_the_page() -> None:
+    with served(Switch(0, None)) as switch:  # as `p4reduce-simple-switch --no-p4`
+        check_routes(switch)
+    with served() as switch:
+        check_registers(switch)
+
+
+def check_routes(switch: Served) -> None:
+    """They are written, used and read back as on the page."""
     done = subprocess.run(
-        [SHELL, EXAMPLE / "routes.py", address], capture_output=True, text=True, timeout=LIMIT_S, check=False
+        [SHELL, EXAMPLE / "routes.py", switch.address], capture_output=True, text=True, timeout=LIMIT_S, check=False
     )
     assert done.returncode == 0, done.stderr
     assert re.findall(r"^route .*", done.stdout, re.M) == [
@@ -108,8 +99,8 @@ def test_finsy_and_p4runtime_shell_write_the_routes_and_take_the_commands_of_the
         packet("10.0.1.10", "10.0.2.10", 64, damaged=True),
         packet("10.0.2.10", "10.0.1.10", 9),
     ):
-        running.receive(1, frame)
-    left = [ports.sent.get_nowait() for _ in range(ports.sent.qsize())]
+        switch.switch.receive(1, frame)
+    left = [switch.ports.sent.get_nowait() for _ in range(switch.ports.sent.qsize())]
     assert [(port, frame[:12].hex(), frame[22]) for port, frame in left] == [
         (2, "000000000210000000000201", 63),
         (1, "000000000110000000000101", 8),
@@ -117,7 +108,7 @@ def test_finsy_and_p4runtime_shell_write_the_routes_and_take_the_commands_of_the
     assert all(ones_complement_sum(frame[14:34]) == 0xFFFF for _, frame in left)
     (commands,) = re.findall(r"```python\n(te = .*?)```", PAGE, re.S)
     pipeline = f"{EXAMPLE}/l3_switch.p4info.txtpb,{EXAMPLE}/l3_switch.json"
-    arguments = ["--device-id", "0", "--grpc-addr", address, "--election-id", "0,2", "--config", pipeline]
+    arguments = ["--device-id", "0", "--grpc-addr", switch.address, "--election-id", "0,2", "--config", pipeline]
     done = subprocess.run(
         [SHELL, "-m", "p4runtime_sh", *arguments],
         input=commands + "print('the' + ' end')\n",
@@ -129,32 +120,26 @@ def test_finsy_and_p4runtime_shell_write_the_routes_and_take_the_commands_of_the
     assert "the end" in done.stdout
     assert not re.search("Error|Exception|Traceback", done.stdout + done.stderr), done.stdout + done.stderr
     assert r"\\x0a\\x00\\x03\\x00" in done.stdout, "table_dump shows the entry"
-    check_registers()
 
 
-def check_registers() -> None:
+def check_registers(switch: Served) -> None:
     """Registers are written and read as on the page."""
     finsy, shell = re.findall(r"```python\n(.*?)```", PAGE.partition("## Registers")[2].partition("\n## ")[0], re.S)
     config = tuple(str(EVERY_ENTITY.with_suffix(ending)) for ending in (".p4info.txtpb", ".json"))
-    with served() as one:
-        p4info = parse_p4info(Path(config[0]).read_text())
-        one.server.set_pipeline(p4info, Path(config[1]).read_bytes())
-        head = f"import asyncio, finsy\nfrom pathlib import Path\naddress = {one.address!r}\n"
-        head += f"p4info, p4blob = map(Path, {config})\nasync def main():\n"
-        said = ""
-        for python, script in (
-            (FINSY, head + textwrap.indent(finsy, "    ") + "asyncio.run(main())\n"),
-            (
-                SHELL,
-                PROMPT.format(address=one.address) + shell + "teardown()\n",
-            ),
-        ):
-            command = [python, "-c", script]
-            done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
-            assert done.returncode == 0, done.stderr
-            said += done.stdout
-        cells = one.switch.program
-        assert cells is not None and cells.registers["MainIngress.memory"].read(2) == 8
+    switch.server.set_pipeline(parse_p4info(Path(config[0]).read_text()), Path(config[1]).read_bytes())
+    head = f"import asyncio, finsy\nfrom pathlib import Path\naddress = {switch.address!r}\n"
+    head += f"p4info, p4blob = map(Path, {config})\nasync def main():\n"
+    said = ""
+    for python, script in (
+        (FINSY, head + textwrap.indent(finsy, "    ") + "asyncio.run(main())\n"),
+        (SHELL, PROMPT.format(address=switch.address) + shell + "teardown()\n"),
+    ):
+        command = [python, "-c", script]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+        assert done.returncode == 0, done.stderr
+        said += done.stdout
+    cells = switch.switch.program
+    assert cells is not None and cells.registers["MainIngress.memory"].read(2) == 8
     assert "finsy: 7" in said and r"shell: b'\x08'" in said
 
 

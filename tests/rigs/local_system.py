@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from p4reduce_controller import config
 from p4reduce_controller.service.process import Controller
@@ -20,33 +21,33 @@ from rigs.system import configuration, leaves_of, switch_of
 
 
 class LocalSwitch:
-    """A switch at free addresses of the loopback interface."""
+    """A switch at free addresses of the loopback interface; its P4Runtime server takes `options`."""
 
-    def __init__(self, uplink: str = "", security: Security | None = None) -> None:
+    def __init__(self, uplink: str = "", switch: Switch | None = None, **options: Any) -> None:
         host, _, port = uplink.rpartition(":")
-        self._switch = Switch()
+        self.switch = switch or Switch()
         self._ports = UdpUnderlay(
             ("127.0.0.1", 0),
             uplink=(host, int(port)) if uplink else None,
-            cpu_port=self._switch.cpu_port,
-            in_use=self._switch.ports_in_use,
+            cpu_port=self.switch.cpu_port,
+            in_use=self.switch.ports_in_use,
         )
-        self._switch.add_ports(self._ports)
-        self._server = Server(self._switch, "127.0.0.1:0", security=security)
-        self._server.start()
-        self._thread = threading.Thread(target=self._switch.run)
+        self.switch.add_ports(self._ports)
+        self.server = Server(self.switch, "127.0.0.1:0", **options)
+        self.server.start()
+        self._thread = threading.Thread(target=self.switch.run)
         self._thread.start()
         self._closing = contextlib.ExitStack()
-        for close in (self._switch.close, self.stop_frames, self._server.stop):
+        for close in (self.switch.close, self.stop_frames, self.server.stop):
             self._closing.callback(close)
 
     def address(self, before: str) -> str:
         """Return that of "UDP" or "P4Runtime"."""
-        return f"127.0.0.1:{self._ports.address[1] if before == 'UDP' else self._server.port}"
+        return f"127.0.0.1:{self._ports.address[1] if before == 'UDP' else self.server.port}"
 
     def stop_frames(self) -> None:
         """Take no frame any more; P4Runtime goes on."""
-        self._switch.stop()
+        self.switch.stop()
         self._thread.join(LIMIT_S)
         assert not self._thread.is_alive()
 
@@ -88,9 +89,7 @@ def local_system(
     with contextlib.ExitStack() as stack:
 
         def start(uplink: str = "") -> LocalSwitch:
-            switch = LocalSwitch(uplink, switch_security)
-            stack.callback(switch.close)
-            return switch
+            return stack.enter_context(contextlib.closing(LocalSwitch(uplink, security=switch_security)))
 
         root = start()
         leaves = {name: start(root.address("UDP")) for name in leaves_of(racks)}

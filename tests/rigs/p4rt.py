@@ -60,13 +60,14 @@ class MemoryPorts:
 
 
 class Served:
-    """A software switch with its P4Runtime server on a free port."""
+    """A switch, with ports in memory if it has none, and its P4Runtime server with `options` on a free port."""
 
-    def __init__(self) -> None:
-        self.switch = Switch()
+    def __init__(self, switch: Switch | None = None, **options: Any) -> None:
+        self.switch = switch or Switch()
         self.ports = MemoryPorts()
-        self.switch.add_ports(self.ports)
-        self.server = Server(self.switch, "127.0.0.1:0")
+        if self.switch.ports is None:
+            self.switch.add_ports(self.ports)
+        self.server = Server(self.switch, "127.0.0.1:0", **options)
         self.server.start()
         self.address = f"127.0.0.1:{self.server.port}"
 
@@ -76,8 +77,8 @@ class Served:
 
 
 @contextlib.contextmanager
-def served() -> Iterator[Served]:
-    one = Served()
+def served(switch: Switch | None = None, **options: Any) -> Iterator[Served]:
+    one = Served(switch, **options)
     try:
         yield one
     finally:

@@ -10,18 +10,15 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
-import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
 from p4reduce_controller.p4runtime.stratum import BfPipelineConfig
 from p4reduce_runtime.p4runtime.schema import Schema, TableInfo
 from p4reduce_runtime.pipeline_folders import GEOMETRY, P4INFO, TOFINO_BINARY, TOFINO_CONTEXT, TOFINO_SCHEMA
-from p4reduce_switch.p4runtime import Server
-from p4reduce_switch.ports.udp import UdpUnderlay
 from p4reduce_switch.program import ProgramError
 from p4reduce_switch.program.ir import program as ir
 from p4reduce_switch.program.ir.build import constant
@@ -32,7 +29,7 @@ from p4reduce_switch.program.state.stateful import GREEN, RED, YELLOW, Meter
 from p4reduce_switch.program.state.tables import Table
 from p4reduce_switch.program.traffic import DigestHandler
 from p4reduce_switch.switch import Switch
-from rigs.limits import LIMIT_S
+from rigs.local_system import LocalSwitch
 from rigs.tna import TnaProgram
 
 ARTIFACTS = Path(__file__).resolve().parents[2] / "p4src/artifacts"
@@ -164,41 +161,9 @@ def pipeline_folder(folder: Path, chip: str) -> Path:
     return folder
 
 
-class TnaSwitch:
-    """One that serves; ranks reach it at `udp_port` of loopback."""
-
-    def __init__(self, chip: str) -> None:
-        cpu_port = CPU_PORTS[chip]
-        self._switch = Switch(cpu_port=cpu_port)
-        underlay = UdpUnderlay(("127.0.0.1", 0), cpu_port=cpu_port, in_use=self._switch.ports_in_use)
-        self._switch.add_ports(underlay)
-        self._server = Server(self._switch, "127.0.0.1:0", cast(Any, TnaPipeline))
-        self._server.start()
-        self._frames = threading.Thread(target=self._switch.run)
-        self._frames.start()
-        self.p4runtime = f"127.0.0.1:{self._server.port}"
-        self.udp_port = underlay.address[1]
-
-    @property
-    def program(self) -> Any:
-        """The TnaPipeline that a controller has brought."""
-        return self._switch.program
-
-    def receive(self, port: int, frame: bytes) -> None:
-        """A frame comes in at a port that is no rank's."""
-        self._switch.receive(port, frame)
-
-    def close(self) -> None:
-        self._switch.stop()
-        self._frames.join(LIMIT_S)
-        self._server.stop()
-        self._switch.close()
-
-
 @contextlib.contextmanager
-def tna_switch(chip: str) -> Iterator[TnaSwitch]:
-    switch = TnaSwitch(chip)
-    try:
+def tna_switch(chip: str) -> Iterator[LocalSwitch]:
+    """Serve until the block ends; the switch's program is the TnaPipeline that a controller has brought."""
+    switch = LocalSwitch(switch=Switch(cpu_port=CPU_PORTS[chip]), load_program=TnaPipeline)
+    with contextlib.closing(switch):
         yield switch
-    finally:
-        switch.close()

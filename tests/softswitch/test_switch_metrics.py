@@ -12,7 +12,6 @@ from p4reduce_runtime.metrics import Sample
 from p4reduce_runtime.records import zeros
 from p4reduce_switch.datapath.ethernet import Interface
 from p4reduce_switch.metrics import samples
-from p4reduce_switch.p4runtime import Server
 from p4reduce_switch.ports.ethernet import EthernetPorts, InterfaceCounters
 from p4reduce_switch.ports.udp import UdpUnderlay, UnderlayCounters
 from p4reduce_switch.program import Program, QueueSetting
@@ -47,7 +46,6 @@ def test_every_internal_counter_is_a_metric(kind: Any) -> None:
         ports = EthernetPorts({})
         native = ports._native[3] = zeros(Interface)[0]
     switch.add_ports(ports)
-    server = Server(switch, "127.0.0.1:0")
     for field in dataclasses.fields(kind):
         given.add(number := next(numbers))
         if field.name in native.dtype.names:
@@ -57,8 +55,6 @@ def test_every_internal_counter_is_a_metric(kind: Any) -> None:
     for name in ("frames_failed", "frames_to_no_port", "frames_without_program", "packet_ins", "packet_outs"):
         given.add(number := next(numbers))
         setattr(switch, name, number)
-    given.add(number := next(numbers))
-    server.packet_in_dropped = number
     queued = Program((PROGRAMS / "timed" / "queues.json").read_bytes())
     switch.install(queued)
     assert queued.queues is not None
@@ -66,9 +62,10 @@ def test_every_internal_counter_is_a_metric(kind: Any) -> None:
     queued.queues.set_depth(QueueSetting(0), now_ns=0)
     for _ in range(number):
         queued.queues.push(3, 0, None, now_ns=0)
-    found = samples(switch, server)
-    server.stop()
-    switch.close()
+    with served(switch) as running:
+        given.add(number := next(numbers))
+        running.server.packet_in_dropped = number
+        found = samples(switch, running.server)
     assert given - {sample.value for sample in found} == set()
     names = [(sample.metric.name, sample.labels) for sample in found if sample.metric.name != "p4reduce_switch_ports"]
     assert len(names) == len(set(names))

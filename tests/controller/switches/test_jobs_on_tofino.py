@@ -5,8 +5,7 @@ The switch is rigs/tna_switch.py: P4Runtime as the embedded switch serves it, th
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,8 +32,9 @@ from p4reduce_controller.switches.mac_table import MacTable
 from p4reduce_controller.switches.program_names import TOFINO
 from p4reduce_runtime.p4.v1 import p4runtime_pb2 as p4r
 from rigs.fake_switch_client import Running, serving
-from rigs.limits import LIMIT_S
-from rigs.tna_switch import CHIPS, TnaSwitch, pipeline_folder, tna_switch
+from rigs.limits import LIMIT_S, wait_until
+from rigs.local_system import LocalSwitch
+from rigs.tna_switch import CHIPS, pipeline_folder, tna_switch
 from rigs.udp_workers import close, form, sum_one_round
 
 GEOMETRIES = {"tofino1-4x8": Geometry(4, 8), "tofino2-4x16": Geometry(4, 16)}
@@ -45,7 +45,7 @@ class Tofino:
     """A switch with the TNA program, and a controller of it."""
 
     geometry: Geometry
-    switch: TnaSwitch
+    switch: LocalSwitch
     controller: Running
 
     @property
@@ -54,26 +54,25 @@ class Tofino:
 
     def entries(self, table: str) -> int:
         """How many the switch holds."""
-        return len(list(self.switch.program.tables[table].entries()))
+        return len(list(self.program.tables[table].entries()))
+
+    @property
+    def program(self) -> Any:
+        """The TnaPipeline."""
+        return self.switch.switch.program
 
 
 @pytest.fixture(params=CHIPS)
 def running(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Tofino]:
     with tna_switch(request.param) as switch:
+        address, udp_port = switch.address("P4Runtime"), switch.address("UDP").rpartition(":")[2]
         text = (
             f"[switch]\npipeline = '{pipeline_folder(tmp_path / 'pipeline', request.param)}'\n"
-            f"p4runtime = '{switch.p4runtime}'\nudp_port = {switch.udp_port}\nhellos_a_second = 1\nhello_burst = 20\n"
+            f"p4runtime = '{address}'\nudp_port = {udp_port}\nhellos_a_second = 1\nhello_burst = 20\n"
             f"[controller]\nlisten = '127.0.0.1:0'\nstate_dir = '{tmp_path / 'state'}'\n"
         )
-        with serving(config.parse(text), cast(Any, Client(switch.p4runtime, timeout_s=LIMIT_S))) as controller:
+        with serving(config.parse(text), cast(Any, Client(address, timeout_s=LIMIT_S))) as controller:
             yield Tofino(GEOMETRIES[request.param], switch, controller)
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + LIMIT_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def drops(client: JobClient) -> dict[str, int]:
@@ -114,22 +113,22 @@ def test_a_job_is_admitted_sums_and_is_refused_after_its_removal(running: Tofino
         assert sum(drops(client).values()) == 0
 
         client.remove_job("train")
-        until(lambda: running.entries(TOFINO.admit) == 0)
+        wait_until(lambda: running.entries(TOFINO.admit) == 0)
         workers[0].contribute(4, [1] * running.geometry.block_words)
-        until(lambda: drops(client)["NOT_ADMITTED"] == 1)
+        wait_until(lambda: drops(client)["NOT_ADMITTED"] == 1)
         assert running.entries(TOFINO.job_member) == 1, "the number of epochs"
-        assert list(running.switch.program.replication.multicast_groups) == []
+        assert list(running.program.replication.multicast_groups) == []
         close(workers)
 
 
 def test_addresses_are_learned_from_the_digest(running: Tofino) -> None:
     source, destination = 0x02000000AA01, 0x02000000AA02
     for _ in range(2):
-        running.switch.receive(
+        running.switch.switch.receive(
             300, destination.to_bytes(6, "big") + source.to_bytes(6, "big") + b"\x08\x01" + bytes(46)
         )
-    until(lambda: running.entries(TOFINO.learned) == running.entries(TOFINO.mac_table) == 1)
-    (entry,) = running.switch.program.tables[TOFINO.mac_table].entries()
+    wait_until(lambda: running.entries(TOFINO.learned) == running.entries(TOFINO.mac_table) == 1)
+    (entry,) = running.program.tables[TOFINO.mac_table].entries()
     assert (entry.match[0].value, entry.call[1]) == (source, (300,))
 
 
@@ -140,7 +139,7 @@ def test_a_switchs_entries_are_kept_or_its_pipeline_is_set_anew(tmp_path: Path) 
     with tna_switch("tofino1-4x8") as switch:
 
         def entry_writer() -> EntryWriter:
-            settings, client = config.Config(), Client(switch.p4runtime, timeout_s=LIMIT_S)
+            settings, client = config.Config(), Client(switch.address("P4Runtime"), timeout_s=LIMIT_S)
             client.connect()
             return EntryWriter(
                 client, settings.switches[0], pipeline, MacTable(settings, settings.switches[0], pipeline.names)

@@ -12,12 +12,11 @@ import pytest
 from p4reduce_controller.p4runtime.client import Client
 from p4reduce_runtime.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_runtime.waiting_calls import WaitingCalls
-from p4reduce_switch.p4runtime import Server, request_guard
-from p4reduce_switch.switch import Switch
+from p4reduce_switch.p4runtime import request_guard
 from rigs.certificates import Bench
 from rigs.idle_calls import idle_calls, idle_connections
 from rigs.limits import LIMIT_S, wait_until
-from rigs.p4rt import P4INFO, Raw, Served, code_of, config
+from rigs.p4rt import P4INFO, Raw, Served, code_of, config, served
 
 METHODS = [f"/p4.v1.P4Runtime/{method.name}" for method in request_guard.P4RUNTIME.methods]
 HALF_A_HANDSHAKE = bytes.fromhex("1603010200")
@@ -91,12 +90,9 @@ def test_replies_that_are_not_received_keep_nobody_away(switch: Served, primary:
 @pytest.fixture
 def locked(tmp_path: Path) -> Iterator[tuple[str, Bench]]:
     """The address of a switch that takes orders over TLS only."""
-    bench, switch = Bench(tmp_path), Switch()
-    server = Server(switch, "127.0.0.1:0", security=bench.of("switch"))
-    server.start()
-    yield f"127.0.0.1:{server.port}", bench
-    server.stop()
-    switch.close()
+    bench = Bench(tmp_path)
+    with served(security=bench.of("switch")) as switch:
+        yield switch.address, bench
 
 
 @pytest.mark.fault("P4Runtime calls with a worker's certificate that send headers alone: they are refused at once")

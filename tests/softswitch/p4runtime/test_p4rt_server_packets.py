@@ -6,11 +6,10 @@ import pytest
 
 from p4reduce_runtime.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_runtime.p4runtime.schema import FieldInfo
-from p4reduce_switch.p4runtime import Server
 from p4reduce_switch.p4runtime.encoding import PacketHeader
 from p4reduce_switch.switch import Switch
 from rigs.limits import LIMIT_S
-from rigs.p4rt import Raw, Served, config, entry
+from rigs.p4rt import Raw, Served, config, entry, served
 
 SAMPLE = (5).to_bytes(6, "big") + bytes(9)
 
@@ -31,16 +30,11 @@ def test_packet_ins_without_a_primary_are_counted(switch: Served) -> None:
 
 
 def test_a_packet_out_without_a_cpu_port_is_refused_by_name() -> None:
-    switch = Switch(cpu_port=None)
-    server = Server(switch, "127.0.0.1:0")
-    server.start()
-    with Raw(f"127.0.0.1:{server.port}") as raw:
+    with served(Switch(cpu_port=None)) as switch, Raw(switch.address) as raw:
         raw.arbitrate()
         raw.set_config(config=config())
         raw.send(packet=p4r.PacketOut(payload=bytes(14)))
         assert "--cpu-port" in raw.next().error.message
-    server.stop()
-    switch.close()
 
 
 def packet_out(*metadata: tuple[int, bytes]) -> p4r.PacketOut:

@@ -12,7 +12,6 @@ import pytest
 
 from conformance.case import PROGRAMS
 from p4reduce_switch.bmv2 import runtime_cli
-from p4reduce_switch.p4runtime import Server
 from p4reduce_switch.ports.ethernet import EthernetPorts
 from p4reduce_switch.program import QueueSettings
 from p4reduce_switch.queues import queues_pb2 as q
@@ -20,6 +19,7 @@ from p4reduce_switch.queues import queues_pb2_grpc
 from p4reduce_switch.switch import Switch
 from rigs.certificates import Bench
 from rigs.limits import LIMIT_S
+from rigs.p4rt import served
 from rigs.ports import own_address
 
 QUEUES = (PROGRAMS / "timed" / "queues.json").read_bytes()
@@ -41,27 +41,24 @@ Cli = Callable[..., click.testing.Result]
 
 
 @pytest.fixture
-def switch() -> Iterator[Switch]:
-    """With two queues for each port, and the program that looks at them."""
+def switch() -> Switch:
+    """With two queues for each port, and the program that looks at them; `served` closes it."""
     one = Switch(cpu_port=255, queues=QueueSettings(priorities=2))
     one.add_ports(Interfaces())
     one.install(one.load(QUEUES))
-    yield one
-    one.close()
+    return one
 
 
 @pytest.fixture
 def cli(switch: Switch) -> Iterator[Cli]:
     """The command, with the switch's address; `lines` are its stdin."""
-    server = Server(switch, "127.0.0.1:0", queue_service=True)
-    server.start()
 
     def run(*words: str, lines: str = "") -> click.testing.Result:
-        arguments = ["--grpc-addr", f"127.0.0.1:{server.port}", *words]
+        arguments = ["--grpc-addr", one.address, *words]
         return click.testing.CliRunner().invoke(runtime_cli.main, arguments, input=lines)
 
-    yield run
-    server.stop()
+    with served(switch, queue_service=True) as one:
+        yield run
 
 
 def taken(switch: Switch, port: int, priority: int, packets: int = 100) -> int:
@@ -119,15 +116,12 @@ def test_a_wrong_line_changes_nothing_and_is_explained(switch: Switch, cli: Cli,
 
 
 def test_a_priority_without_a_port_is_refused(switch: Switch) -> None:
-    server = Server(switch, "127.0.0.1:0", queue_service=True)
-    server.start()
-    with grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel:
+    with served(switch, queue_service=True) as one, grpc.insecure_channel(one.address) as channel:
         stub = queues_pb2_grpc.EgressQueuesStub(channel)
         with pytest.raises(grpc.RpcError) as error:
             stub.SetDepth(q.SetDepthRequest(queues=q.Queues(priority=1), packets=3), timeout=LIMIT_S)
     assert error.value.code() == grpc.StatusCode.INVALID_ARGUMENT  # type: ignore[attr-defined]
-    assert server.counters().refusals == {"INVALID_ARGUMENT": 1}
-    server.stop()
+    assert one.server.counters().refusals == {"INVALID_ARGUMENT": 1}
 
 
 def test_a_program_without_queues_is_named_with_what_to_do(switch: Switch, cli: Cli) -> None:
@@ -152,32 +146,27 @@ def test_an_empty_command_is_an_error(cli: Cli, words: tuple[str, ...]) -> None:
 
 def test_a_switch_without_the_service_is_named(switch: Switch) -> None:
     """`p4reduce switch run`, whose own program would become slow, does not serve it."""
-    server = Server(switch, "127.0.0.1:0")
-    server.start()
-    address = f"127.0.0.1:{server.port}"
-    done = click.testing.CliRunner().invoke(runtime_cli.main, ["--grpc-addr", address, "set_queue_depth", "3"])
-    server.stop()
-    assert (done.exit_code, done.stderr) == (1, f"Error: at {address} is no p4reduce-simple-switch, or an older one\n")
+    with served(switch) as one:
+        done = click.testing.CliRunner().invoke(runtime_cli.main, ["--grpc-addr", one.address, "set_queue_depth", "3"])
+    message = f"Error: at {one.address} is no p4reduce-simple-switch, or an older one\n"
+    assert (done.exit_code, done.stderr) == (1, message)
     assert taken(switch, 1, 0) == 64
 
 
 def test_over_tls_only_controllers_set_queues(tmp_path: Path) -> None:
-    bench, switch = Bench(tmp_path), Switch()
-    server = Server(switch, "127.0.0.1:0", security=bench.of("switch"), queue_service=True)
-    server.start()
+    bench = Bench(tmp_path)
 
     def run(role: str) -> click.testing.Result:
         files = bench.of(role)
         tls = ["--ssl", "--cacert", files.ca, "--cert", files.certificate, "--private-key", files.key]
-        line = f"set_queue_depth 3 --grpc-addr 127.0.0.1:{server.port} --server-name switch.p4reduce".split()
+        line = f"set_queue_depth 3 --grpc-addr {switch.address} --server-name switch.p4reduce".split()
         return click.testing.CliRunner().invoke(runtime_cli.main, [*line, *map(str, tls)])
 
-    refused, done = run("worker"), run("controller")
-    server.stop()
-    switch.close()
+    with served(security=bench.of("switch"), queue_service=True) as switch:
+        refused, done = run("worker"), run("controller")
     assert (refused.exit_code, done.exit_code) == (1, 0), done.output
     assert "controller role" in refused.stderr
-    assert taken(switch, 1, 0) == 3
+    assert taken(switch.switch, 1, 0) == 3
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from p4reduce_switch.run import SwitchError, SwitchOptions, run_switch
 from p4reduce_switch.switch import Switch
 from rigs.certificates import Bench
 from rigs.limits import LIMIT_S
-from rigs.p4rt import Raw, Served, code_of, config
+from rigs.p4rt import Raw, Served, code_of, config, served
 
 
 @pytest.fixture(scope="module")
@@ -35,12 +35,8 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
 @pytest.fixture
 def locked(bench: Bench) -> Iterator[str]:
     """The address of a switch that takes orders over TLS only."""
-    switch = Switch()
-    server = Server(switch, "127.0.0.1:0", security=bench.of("switch"))
-    server.start()
-    yield f"127.0.0.1:{server.port}"
-    server.stop()
-    switch.close()
+    with served(security=bench.of("switch")) as switch:
+        yield switch.address
 
 
 def test_a_controller_certificate_is_accepted(bench: Bench, locked: str) -> None:
@@ -78,13 +74,8 @@ def test_a_switch_without_tls_is_named(bench: Bench, switch: Served) -> None:
 @pytest.mark.fault("a false switch: the controller refuses the connection")
 def test_a_controller_refuses_a_server_without_the_role_switch(bench: Bench) -> None:
     """A worker's certificate, at the switch's address, does not pass for a switch."""
-    switch = Switch()
-    server = Server(switch, "127.0.0.1:0", security=bench.of("worker"))
-    server.start()
-    with pytest.raises(SwitchUnreachableError):
-        Client(f"127.0.0.1:{server.port}", timeout_s=2.0, security=bench.of("controller")).connect()
-    server.stop()
-    switch.close()
+    with served(security=bench.of("worker")) as switch, pytest.raises(SwitchUnreachableError):
+        Client(switch.address, timeout_s=2.0, security=bench.of("controller")).connect()
 
 
 def test_listening_beyond_loopback_needs_tls_or_insecure_options(bench: Bench) -> None:
