@@ -103,13 +103,6 @@ def test_datagrams_arrive_as_they_were_sent(
     assert found == ([(payload, *sender) for payload in payloads] if runs_accepted else payloads)
 
 
-def test_a_gso_run_is_received_as_one(compiled: Any, ends: Any) -> None:
-    here, there = ends
-    datagrams.accept_runs(there)
-    send(compiled, here, datagrams.destination(LOOPBACK, there.getsockname()[1]), payloads_of([1000] * 20 + [7]))
-    assert len(there.recv(70000)) == 20007
-
-
 def test_a_connected_socket_needs_no_destination(compiled: Any, ends: Any) -> None:
     here, there = ends
     here.connect(there.getsockname())

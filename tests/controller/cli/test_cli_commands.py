@@ -105,16 +105,6 @@ def test_what_a_job_was_is_shown_after_it_has_ended(running: Running) -> None:
     assert run_checks(at, RankSpec("train", 0, 2))[2].found == "train was removed"
 
 
-def test_a_job_in_json(running: Running) -> None:
-    at = running.address
-    made = as_json("job", "create", "train", "--world-size", "1", controller=at)
-    assert (made["name"], made["slots"], made["state"]) == ("train", 16, "FORMING")
-    form(running, "train", 1)
-    assert as_json("job", "show", "train", controller=at)["members"][0]["host"] == "10.0.0.10"
-    listed = as_json("job", "list", controller=at)
-    assert (listed["jobs"][0]["epoch"], listed["slots"], listed["free_slots"]) == (1, 16, 0)
-
-
 def test_the_lanes_of_a_job(running: Running) -> None:
     at = running.address
     options = ["--slots", "4", "--lane-bits", "8", "--lane-bound", "63"]
@@ -171,26 +161,6 @@ def test_the_controllers_address_by_options_and_environment(running: Running, co
     assert f"no controller at {NOBODY}" in elsewhere.stderr
     done = p4reduce(*command, "--controller", at, controller=NOBODY, P4REDUCE_CONTROLLER="nonsense")
     assert (done.exit_code, done.stderr) == (0, "")
-
-
-@pytest.mark.parametrize(
-    "command",
-    [
-        ["job", "create", "new", "--world-size", "1"],
-        ["job", "show", "train"],
-        ["job", "list"],
-        ["job", "remove", "train", "--token", "a token"],
-        ["stats"],
-        ["top", "--once"],
-    ],
-    ids=" ".join,
-)
-def test_no_command_connects_beyond_loopback_without_tls(command: list[str]) -> None:
-    refused = p4reduce(*command, controller="10.9.8.7:9600")
-    assert refused.exit_code == 1
-    assert "the controller at 10.9.8.7:9600 is beyond loopback" in refused.stderr
-    for variable in ("P4REDUCE_CA", "P4REDUCE_CERT", "P4REDUCE_KEY", "P4REDUCE_INSECURE=1"):
-        assert variable in refused.stderr
 
 
 def test_an_invalid_variable_is_an_error_of_the_commands_that_read_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -352,13 +322,6 @@ def test_switch_run_errors_are_one_line(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr("p4reduce_switch.run.run_switch", refuse)
     result = p4reduce("switch", "run")
     assert (result.exit_code, result.stderr) == (1, "Error: the port is taken\n")
-
-
-def test_demo_passes_its_options(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    calls: list[dict[str, object]] = []
-    monkeypatch.setattr("p4reduce_lab.demo.run_demo", lambda **options: calls.append(options))
-    assert p4reduce("demo", "--out", str(tmp_path), "--seeds", "3").exit_code == 0
-    assert calls == [{"out": tmp_path, "seeds": 3, "epochs": None, "pipeline": "default", "racks": 1}]
 
 
 def test_the_switch_address_for_workers_must_be_ipv4(monkeypatch: pytest.MonkeyPatch) -> None:

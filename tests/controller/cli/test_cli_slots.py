@@ -9,7 +9,6 @@ from click.testing import CliRunner
 from p4reduce_contracts.cli import main
 from p4reduce_contracts.jobs.answers import WaitingSlot
 from p4reduce_contracts.jobs.client import JobClient
-from p4reduce_controller.service import saved
 from rigs.fake_switch_client import Running, form
 
 STUCK = WaitingSlot(slot=5, round=1234, missing=0b10, waited_s=7.5, in_flight=3)
@@ -67,13 +66,3 @@ def test_a_private_job_shows_its_rounds_to_its_token_alone(running: Running) -> 
     assert "hidden without a token" in hidden
     assert "1234" not in hidden + show(running, "mine", "--json")
     assert row(show(running, "mine", "--slots", "--token", made.owner_token), 0)[3] == "1234"
-
-
-def test_slot_waits_are_not_saved(running: Running) -> None:
-    with JobClient(running.address) as client:
-        client.create_job("train", 1)
-        tickets, _ = form(running, client, "train", 1)
-        client.heartbeat(tickets[0].nonce, STUCK)
-    text = saved.to_text(running.controller.registry.get("train"))
-    assert "slot_wait" not in text
-    assert saved.from_text(text).members[0].slot_wait is None

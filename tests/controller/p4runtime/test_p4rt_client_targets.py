@@ -12,13 +12,9 @@ import pytest
 
 from p4reduce_controller.p4runtime.client import Client
 from p4reduce_controller.p4runtime.entries import (
-    CounterEntry,
-    DigestConfig,
-    MulticastGroup,
     TableEntry,
 )
 from p4reduce_controller.p4runtime.stream import LARGEST_ID
-from p4reduce_runtime.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_runtime.p4runtime.errors import (
     NotPrimaryError,
     P4RuntimeError,
@@ -75,69 +71,12 @@ def test_a_bad_program_is_a_pipeline_error(address: str) -> None:
         one.set_pipeline(P4INFO, b"no program")
 
 
-def test_entries_of_every_kind(client: Client) -> None:
-    entries = [
-        FORWARD,
-        TableEntry(I + "prefix_table", {"h.sample.address": (0x0A000000, 8)}, I + "drop"),
-        TableEntry(I + "prefix_table", {}, I + "forward", {"port": 0}),
-        TableEntry(
-            I + "ternary_table",
-            {"h.sample.kind": (0x10, 0xF0), "h.sample.level": (1, 2), "h.sample.vlan": 0},
-            I + "drop",
-            priority=2,
-        ),
-        TableEntry(I + "ternary_table", {}, I + "drop", priority=1),
-    ]
-    client.insert(*entries)
-    tables = ["exact_table", "prefix_table", "ternary_table"]
-    found = [entry for table in tables for entry in client.read_table(table)]
-    assert sorted(found, key=str) == sorted(entries, key=str)
-    changed = TableEntry(FORWARD.table, FORWARD.match, I + "drop")
-    client.modify(changed)
-    assert client.read_table("exact_table") == [changed]
-    client.delete(*entries)
-    assert [client.read_table(table) for table in tables] == [[], [], []]
-
-
-def test_a_batch_reports_each_refused_update(client: Client) -> None:
-    missing = TableEntry(I + "exact_table", {"h.sample.id": 9, "s.ingress_port": 2}, I + "drop")
-    client.insert(FORWARD)
-    with pytest.raises(WriteError) as caught:
-        client.write([("insert", FORWARD), ("insert", missing), ("delete", FORWARD), ("delete", FORWARD)])
-    assert [(f.index, f.operation, f.entry, f.code) for f in caught.value.failures] == [
-        (0, "insert", FORWARD, "ALREADY_EXISTS"),
-        (3, "delete", FORWARD, "NOT_FOUND"),
-    ]
-    assert client.read_table("exact_table") == [missing], "the others are applied"
-
-
 def test_a_large_batch_keeps_its_errors(client: Client) -> None:
     missing = [TableEntry("prefix_table", {"h.sample.address": (i << 8, 24)}) for i in range(500)]
     with pytest.raises(WriteError) as caught:
         client.delete(*missing)
     assert len(caught.value.failures) == 500
     assert caught.value.only("NOT_FOUND")
-
-
-def test_counters(client: Client) -> None:
-    client.modify(CounterEntry("seen", 3, 7, 8))
-    assert client.read_counter("seen", 3) == [CounterEntry(I + "seen", 3, 7, 8)]
-    assert [entry.packets for entry in client.read_counter("seen")] == [0, 0, 0, 7, 0, 0, 0, 0]
-
-
-def test_groups_and_digests(client: Client) -> None:
-    group = MulticastGroup(300, ((1, 0), (2, 7), (3, 7)))
-    config = DigestConfig("sighting_t", 10**6, 5, 10**9)
-    digest = p4r.Entity(digest_entry={"digest_id": SCHEMA.digests["sighting_t"].id})
-    client.insert(group, config)
-    assert client.read_groups() == [group]
-    assert client.read(digest) == [config]
-    client.modify(MulticastGroup(300, ((9, 9),)))
-    assert client.read_groups() == [MulticastGroup(300, ((9, 9),))]
-    client.delete(group, config)
-    assert client.read_groups() == []
-    with pytest.raises(ReadError, match="NOT_FOUND"):
-        client.read(digest)
 
 
 def test_entities_are_written_as_they_are_and_other_kinds_are_not_read(client: Client) -> None:

@@ -57,20 +57,6 @@ def registry() -> Registry:
     return make_registry()
 
 
-def test_a_job_becomes_active_when_the_switch_has_its_entries(registry: Registry) -> None:
-    job = registry.create("train", 2)
-    a, b = (registry.join("train", rank, 2, 0.0) for rank in range(2))
-    registry.hello(Hello(job.id, b.nonce, place(2)), 0.1)
-    assert registry.grants() == {}
-    registry.hello(Hello(job.id, a.nonce, place(1)), 0.2)
-    grant = registry.grants()[job.id]
-    assert tuple(child.address for child in grant.children) == (place(1), place(2))
-    assert registry.lease(a.nonce) is None, "the switch does not hold the entries yet"
-    registry.installed(grant, 0.3)
-    assert registry.lease(a.nonce) == (job, a)
-    assert (job.state, job.epoch) == ("ACTIVE", grant.epoch)
-
-
 def test_a_job_counts_what_its_ranks_say_and_why_it_was_reset(registry: Registry) -> None:
     job = registry.create("train", 2)
     first, second = form(registry, "train", 2)

@@ -14,14 +14,12 @@ from p4reduce_contracts.jobs.client import JobClient
 from p4reduce_controller.config import Config, SecurityConfig
 from p4reduce_controller.service import process
 from p4reduce_runtime.waiting_calls import WaitingCalls
-from p4reduce_switch.p4runtime.request_guard import P4RUNTIME
 from rigs.certificates import Bench
 from rigs.fake_switch_client import form, serving
 from rigs.idle_calls import idle_calls, idle_connections
 from rigs.p4rt import code_of
 
 JOBS = jobs_pb2.DESCRIPTOR.services_by_name["Jobs"]
-P4RUNTIME_METHODS = [f"/p4.v1.P4Runtime/{method.name}" for method in P4RUNTIME.methods]
 METHODS = [f"/{JOBS.full_name}/{method.name}" for method in JOBS.methods]
 
 

@@ -8,7 +8,6 @@ import os
 import queue
 import signal
 import tempfile
-import time
 import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,7 +20,7 @@ from p4reduce_contracts.jobs.errors import PlaceTakenError
 from p4reduce_controller.registry.registry import RECONNECT_S
 from rigs.fake_switch_client import Running, form
 from rigs.fork_server import Forked, program_server
-from rigs.limits import LIMIT_S
+from rigs.limits import LIMIT_S, wait_until
 from rigs.system import System
 
 Reasons = queue.SimpleQueue  # of the resets that a watch told
@@ -30,10 +29,7 @@ Reasons = queue.SimpleQueue  # of the resets that a watch told
 def watched(running: Running, count: int) -> None:
     """Return when `count` watches of job "train" are open."""
     members = running.controller.registry.get("train").members
-    deadline = time.monotonic() + LIMIT_S
-    while sum(member.watching for member in members.values()) != count:
-        assert time.monotonic() < deadline
-        running.call(lambda: None)
+    wait_until(lambda: running.call(lambda: sum(member.watching for member in members.values())) == count)
 
 
 @pytest.fixture
@@ -41,17 +37,6 @@ def second(running: Running) -> Iterator[JobClient]:
     """The client of another process: a connection of its own."""
     with JobClient(f"localhost:{running.address.rpartition(':')[2]}") as one:
         yield one
-
-
-def test_a_reset_is_sent_at_once(running: Running, client: JobClient) -> None:
-    client.create_job("train", 2)
-    tickets, _ = form(running, client, "train", 2)
-    reasons: Reasons[str] = queue.SimpleQueue()
-    watch = client.watch(tickets[0].nonce, reasons.put)
-    watched(running, 1)
-    client.leave(tickets[1].nonce)
-    assert reasons.get(timeout=LIMIT_S) == "rank 1 left"
-    watch.close()
 
 
 def test_a_watch_of_a_void_lease_is_a_reset(client: JobClient) -> None:

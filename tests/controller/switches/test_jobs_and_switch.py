@@ -321,23 +321,6 @@ def test_the_registers_are_cleared_while_no_job_runs_long_before_epochs_repeat(
         assert leases[0].epoch == 4, "old numbers come last all the same"
 
 
-def test_few_epochs_left_while_jobs_run_is_a_warning(
-    config: Config, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(reconciler, "_ENOUGH_EPOCHS", 3)
-    with serving(config) as running, JobClient(running.address) as client:
-        client.create_job("always", 1, 4)
-        client.create_job("train", 1, 4)
-        form(running, client, "always", 1)
-        for _ in range(3):
-            tickets, _ = form(running, client, "train", 1)
-            client.leave(tickets[0].nonce)
-        running.call(lambda: None)
-        assert running.client.commits == 1
-    told = [record for record in caplog.records if record.getMessage() == "epochs run short"]
-    assert [record.__dict__["p4reduce_fields"]["used"] for record in told] == [3]
-
-
 def test_a_port_in_use_is_an_error_before_the_switch_is_written(config: Config, running: Running) -> None:
     second = structs.replace(config, controller=structs.replace(config.controller, listen=running.address))
     switch = FakeSwitchClient()
