@@ -28,12 +28,12 @@ if __name__ == "__main__":
 
 from p4reduce.codecs import Floats, Gathered, Int32, Lanes, Segment
 from p4reduce.errors import CollectiveError, CollectiveTimeoutError, CorruptSumError
-from p4reduce.protocol.blocks import Blocks
 from p4reduce.protocol.call import Call, Kind
 from p4reduce.protocol.collective import Collective
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.wire import BASE_BYTES, GUARD_BYTES
 from p4reduce_runtime.datagrams import ENCAP_BYTES
+from rigs.float_sums import summed_words
 from rigs.pipeline import JOB, SLOT_COUNT, is_for
 from rigs.secret import rank_secret
 from rigs.tree import TREES, Place, Shape, TreeRig
@@ -147,7 +147,8 @@ class BitFlips:
             return CORRUPT_SUM
         except CollectiveError:
             return OTHER_ERROR
-        expected = right_results(sources, geometry.block_words)
+        words, exponents = summed_words(sources, geometry.block_words)
+        expected = [source.decode(words, exponents)[0] for source in sources]
         got = [engine.result()[0] for engine in engines]
         return RIGHT if all(np.array_equal(*pair) for pair in zip(got, expected, strict=True)) else WRONG
 
@@ -209,17 +210,6 @@ class BitFlips:
             return self._random.sample(range(8 * size), self._bits)
         byte, bit = divmod(self._same_bit, 8)
         return [8 * (4 * word + 3 - byte) + bit for word in self._random.sample(range(size // 4), 2)]
-
-
-def right_results(sources: Sequence[Blocks], block_words: int) -> list[np.ndarray]:
-    """Return what every rank has to get, from the words that the ranks' sources encode."""
-    held = np.array([source.nonzero for source in sources])
-    exponents = np.where(held, [source.exponents for source in sources], 0).max(axis=0).astype(np.uint8)
-    sums = np.zeros((sources[0].n_blocks, block_words), np.uint32)
-    for source in sources:
-        blocks = np.flatnonzero(source.nonzero)
-        sums[blocks] += source.encode(blocks, exponents[blocks]).view(">u4").astype(np.uint32)
-    return [source.decode(sums, exponents)[0] for source in sources]
 
 
 def main() -> int:

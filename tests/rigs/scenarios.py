@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 
 from p4reduce.codecs import Floats, Int32
 from p4reduce.codecs.raw import block_count, raw_blocks
@@ -16,6 +17,7 @@ from p4reduce.protocol.call import Call, CodecId, Kind
 from p4reduce.testing.world import Member
 from p4reduce_contracts.jobs.lease import Lease, Level
 from p4reduce_contracts.wire import Geometry
+from rigs.float_sums import by_numpy
 from rigs.secret import rank_secret
 
 JOB, EPOCH = 3, 9
@@ -44,19 +46,8 @@ class Scenario:
 
 
 def sum_of_float32(tensors: Sequence[np.ndarray], block_words: int) -> np.ndarray:
-    """The sum as the codec promises it, computed one block at a time with Python integers."""
-    world_size, size = len(tensors), tensors[0].size
-    spare = int(np.ceil(np.log2(world_size)))
-    out = np.zeros(size, np.float32)
-    for start in range(0, size, block_words):
-        parts = [t.reshape(-1)[start : start + block_words] for t in tensors]
-        largest = max(float(np.abs(p).max()) for p in parts)
-        if largest:
-            exponent = max(int(np.frexp(np.float32(largest))[1]), -126)
-            scale = 2.0 ** (30 - spare - exponent)
-            total = sum(np.rint(p.astype(np.float64) * scale).astype(np.int64) for p in parts)
-            out[start : start + block_words] = (total / scale).astype(np.float32)
-    return out.reshape(tensors[0].shape)
+    """The sum as docs/protocol.md defines it."""
+    return by_numpy([torch.from_numpy(tensor.reshape(-1)) for tensor in tensors], 32, block_words).numpy()
 
 
 def random_tensors(  # noqa: PLR0917

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from p4reduce.codecs.coordinates import STREAM_HEADER_BYTES, Coordinates, decode, encode
-from p4reduce.errors import InvalidTensorError
 
 
 def chosen(indices: list[int] | np.ndarray, signs: list[int] | np.ndarray, scale: float = 0.5) -> Coordinates:
@@ -45,27 +44,3 @@ def test_what_an_element_takes(one_in: int, most: float) -> None:
     indices = np.flatnonzero(rng.random(400_000) < 1 / one_in)
     data = encode(chosen(indices, rng.choice([-1, 1], len(indices))))
     assert 1 <= (len(data) - STREAM_HEADER_BYTES) / len(indices) < most
-
-
-def test_bytes_of_another_tensor_are_refused() -> None:
-    data = encode(chosen([5, 507], [1, -1]))
-    with pytest.raises(InvalidTensorError, match="element 507 of 507: the ranks encode"):
-        decode(data, 507)
-    many = data.copy()
-    many[4:8] = 255
-    with pytest.raises(InvalidTensorError, match="4294967295 bytes of entries for a tensor of 1000 elements"):
-        decode(many, 1000)
-    for scale in (np.nan, np.inf):
-        for indices in ([5], []):
-            bad = encode(chosen(indices, [1] * len(indices), scale))
-            with pytest.raises(InvalidTensorError, match="the ranks encode differently"):
-                decode(bad, 1000)
-
-
-@pytest.mark.parametrize("entry", [255, 240])
-def test_invalid_entries_are_refused(entry: int) -> None:
-    """The one that is not in use, and the first of two bytes without the second."""
-    data = encode(chosen([1], [1]))
-    data[-1] = entry
-    with pytest.raises(InvalidTensorError, match="bytes that are no entry: the ranks encode differently"):
-        decode(data, 10_000)

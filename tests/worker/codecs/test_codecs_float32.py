@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from p4reduce.codecs import Floats
-from p4reduce.codecs.formats import headroom_bits, scales
+from p4reduce.codecs.formats import headroom_bits
 from p4reduce.errors import InvalidTensorError
 from rigs.float_sums import summed_words
 
@@ -46,23 +46,10 @@ def test_sums_of_many_ranks_are_within_the_bound_and_below_the_largest(world_siz
     assert error.max() > 2.0**-30
 
 
-def test_scales_are_powers_of_two() -> None:
-    for world_size in (1, 2, 32):
-        assert (np.frexp(scales(32, world_size))[0] == 0.5).all()
-
-
 def test_a_sum_beyond_float32_is_infinite_as_in_float_arithmetic_and_its_mean_is_not() -> None:
     tensor = np.full(3, np.finfo(np.float32).max, np.float32)
     assert np.isposinf(switch_sum([tensor, tensor])).all()
     np.testing.assert_allclose(switch_sum([tensor, tensor], mean=True), tensor, rtol=1e-6)
-
-
-def test_zero_blocks_are_not_held_unless_dense() -> None:
-    tensor = np.zeros(5 * WORDS, np.float32)
-    tensor[2 * WORDS] = 1e-45
-    tensor[4 * WORDS] = -0.0
-    assert Floats(tensor).bind(4, WORDS, False).nonzero.tolist() == [False, False, True, False, False]
-    assert Floats(tensor).bind(4, WORDS, True).nonzero.all()
 
 
 @pytest.mark.parametrize("other", [np.zeros(3), np.zeros(3, np.int64), [1.0], 2.0])

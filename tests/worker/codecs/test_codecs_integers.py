@@ -85,23 +85,6 @@ def test_many_lanes_are_unpacked_as_a_few_are(bits: int) -> None:
     assert np.array_equal(found, np.concatenate(parts))
 
 
-@settings(max_examples=200)
-@given(st.data(), st.sampled_from(WIDTHS))
-def test_every_bound_has_a_largest_number_of_ranks(data: st.DataObject, bits: int) -> None:
-    limit = lane_limit(bits)
-    bound = data.draw(st.integers(1, limit))
-    most = limit // bound
-    check_lanes(most, bound, bits)
-    assert narrowest(most, bound) <= bits
-    tensor = np.array([bound, -bound, bound, -bound, -bound])
-    words = pack_lanes(tensor, bits) * np.uint32(most)
-    assert unpack_lanes(words, bits, 5).tolist() == (tensor * most).tolist()
-    with pytest.raises(
-        LaneOverflowError, match=f"can reach {(most + 1) * bound}, and a lane of {bits} bits holds {limit}"
-    ):
-        check_lanes(most + 1, bound, bits)
-
-
 @pytest.mark.parametrize(
     ("world_size", "bound", "bits", "advice"),
     [
@@ -126,12 +109,6 @@ def test_127_ranks_fit_eight_bits_and_128_do_not() -> None:
     assert [narrowest(n) for n in (32767, 32768, 2**31 - 1)] == [16, 32, 32]
     with pytest.raises(LaneOverflowError, match=r"4 ranks x .* can reach 2147483648, .*; use \|t\| <= 536870911"):
         narrowest(4, 2**29)
-
-
-def test_larger_integers_use_world_size_times_largest() -> None:
-    Lanes(np.array([31, -31], np.int8), 8).bind(4, 8, False)
-    with pytest.raises(LaneOverflowError, match=r"4 ranks x \|t\| <= 32"):
-        Lanes(np.array([3, -32], np.int8), 8).bind(4, 8, False)
 
 
 def test_a_stated_bound_is_kept_even_by_a_rank_with_smaller_values() -> None:

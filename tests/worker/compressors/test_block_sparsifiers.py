@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 import torch
 from torch import nn
@@ -24,7 +22,6 @@ FOUR = Policy(linear=4)
 """Blocks of four elements."""
 SIZES = [1.0, 5.0, 0.0, 3.0, 4.0, 2.0]
 """Of the six blocks of `example`."""
-Maker = Callable[[], BlockSparsifier]
 
 
 def example() -> torch.Tensor:

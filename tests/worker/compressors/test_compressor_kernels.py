@@ -14,7 +14,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from p4reduce.compressors import AdaComp, Compressor, Form, Policy, ScaleCom, Step, kernels
+from p4reduce.compressors import AdaComp, Compressor, Form, Policy, ScaleCom, Step
 from p4reduce.compressors.block_sparsifier import by_bin, without_padding
 from p4reduce.compressors.methods import adacomp, scalecom
 from p4reduce.compressors.methods.adacomp import mean_of
@@ -215,12 +215,3 @@ def test_a_subclass_with_another_choice_makes_that(form: str) -> None:
     step = Step("w", torch.ones(4, 5), ParameterState(), Form(form), group())
     message = ChoosesTheFirst(policy(5), form).compress(step).message
     assert len(message.data) == 9  # type: ignore[union-attr]  # one entry
-
-
-def test_a_choice_by_hand() -> None:
-    residue, gradient = np.array([1, -2, 0, 0, 2], np.float32), np.array([1, 1, 0, 0, 1], np.float32)
-    for per_bin, expected in ((0, [0, 4]), (1, [0, 4]), (2, [0, 1, 4])):
-        total, largest, indices = np.empty(5, np.float32), np.empty(3, np.uint32), np.empty(6, np.int64)
-        count = kernels.select(residue, gradient, 2, per_bin, total, total.view(np.uint32), largest, indices)
-        assert total.tolist() == [2, -1, 0, 0, 3] and largest.view(np.float32).tolist() == [2, 0, 3]
-        assert indices[:count].tolist() == expected

@@ -9,21 +9,6 @@ from p4reduce import compressors
 from p4reduce.compressors import Policy, by_name, interface, register
 
 
-@pytest.mark.parametrize(
-    ("name", "cls"),
-    [
-        ("none", compressors.NoCompression),
-        ("adacomp", compressors.AdaComp),
-        ("scalecom", compressors.ScaleCom),
-        ("omnireduce", compressors.OmniReduce),
-        ("quantize", compressors.Quantize),
-    ],
-)
-def test_every_compressor_by_its_name(name: str, cls: type[compressors.Compressor]) -> None:
-    made = by_name(name)
-    assert type(made) is cls and made.name == name
-
-
 def test_options_and_policy_are_the_classes_own() -> None:
     made = by_name("scalecom", b=1, per_chunk=2, policy=Policy(conv=7))
     assert isinstance(made, compressors.ScaleCom)

@@ -14,7 +14,6 @@ from p4reduce.compressors.all_reduce import all_reduce_compressed
 from p4reduce.errors import CollectiveMismatchError, InvalidTensorError, PeerRefusedError
 from p4reduce.testing.in_process import exchange_all, groups
 from p4reduce.testing.local_group import LocalGroup
-from rigs.cut_runs import CutGroup
 from rigs.ranks import SHAPES, by_the_book, equal, gradients_of, over_switch, residue_of
 
 MOMENTUM = 0.9
@@ -59,37 +58,6 @@ def test_adacomp_with_momentum_by_its_definition() -> None:
 
 def near(found: torch.Tensor, wanted: Any) -> None:
     torch.testing.assert_close(found.double(), torch.from_numpy(wanted), rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: AdaComp(form="sum", levels=3, momentum=MOMENTUM),
-        lambda: AdaComp(form="shared", value_bits=8, momentum=MOMENTUM),
-        lambda: AdaComp(warmup_steps=2, momentum=MOMENTUM),
-    ],
-    ids=["sum", "shared", "warm-up"],
-)
-def test_what_was_sent_and_kept_is_all_of_the_velocities(make: Any) -> None:
-    """In each step N times the mean and the new residues are the old residues and the velocities; where a rank's
-    residue is not all of its own, its velocity begins at 0 again."""
-    compressors = [make() for _ in range(RANKS)]
-    key, elements = "fc.weight", 1200
-    velocities = residues = torch.zeros(RANKS, elements)
-    forgotten = 0
-    for step, found in enumerate(over_switch(compressors, gradients_of, STEPS)):
-        given = torch.stack([gradients_of(rank, step)[key].view(-1) for rank in range(RANKS)])
-        velocities = moved(velocities, given)
-        total = residues + velocities
-        sent = RANKS * found[0][0].means[key].view(-1)
-        compressed = step >= compressors[0].warmup_steps
-        if compressed:
-            residues = torch.stack([residue_of(one, key) for one in compressors])
-            velocities[residues != total] = 0
-            forgotten += int((velocities == 0).sum())
-        torch.testing.assert_close(sent + compressed * residues.sum(0), total.sum(0), rtol=0, atol=1e-4)
-        assert torch.equal(velocities, torch.stack([velocity_of(one, key) for one in compressors]))
-    assert 0 < forgotten < velocities.numel()
 
 
 def test_dense_parameters_give_an_optimizer_without_momentum_the_steps_of_sgd_with_it() -> None:
@@ -171,25 +139,6 @@ def test_a_step_that_is_refused_leaves_the_velocities_of_all_ranks() -> None:
         assert "the velocity of 'w' overflows float32" in said[0] and "0" in said[1]
         assert all(equal(one.state_dict(), state) for one, state in zip(compressors, before, strict=True))
         group.run(lambda comm: step(comm, large / 4))
-
-
-def test_collectives_that_are_repeated_are_one_step() -> None:
-    """A job that is reset at any answer of the switch: the states of a run that is not disturbed."""
-
-    def run(comm: Communicator) -> dict[str, Any]:
-        compressor = AdaComp(form="shared", momentum=MOMENTUM)
-        for step in range(2):
-            all_reduce_compressed(comm, compressor, {"w": gradients_of(comm.rank, step)["fc.weight"][:, :12]})
-        comm.close()
-        return compressor.state_dict()
-
-    with CutGroup(2, set()) as group:
-        undisturbed = group.run(run)
-        answers = group.answers
-    assert answers > 10 and all(state["velocities"]["w"].any() for state in undisturbed)
-    for cut in range(0, answers, 3):
-        with CutGroup(2, {cut}) as group:
-            assert equal(dict(enumerate(group.run(run))), dict(enumerate(undisturbed))), f"cut at answer {cut}"
 
 
 def test_ranks_with_different_momentum_get_an_error() -> None:

@@ -5,6 +5,7 @@ import os
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 from p4reduce.errors import CollectiveTimeoutError, InvalidTensorError
 from p4reduce.pytorch.ddp import DDPState, ddp_hook
 from p4reduce.testing.local_group import LocalGroup
+from rigs.buckets import Bucket
 from rigs.fork_server import ForkServer
 from rigs.limits import LIMIT_S
 
@@ -31,26 +33,8 @@ class Membership:
         self.left += 1
 
 
-class Bucket:
-    """The part of torch's GradBucket that the hook uses."""
-
-    def __init__(self, buffer: torch.Tensor, last: bool = True) -> None:
-        self._buffer, self._last = buffer, last
-
-    def index(self) -> int:
-        return 0
-
-    def buffer(self) -> torch.Tensor:
-        return self._buffer
-
-    def gradients(self) -> list[torch.Tensor]:
-        return [self._buffer]
-
-    def parameters(self) -> list[torch.Tensor]:
-        return [self._buffer]
-
-    def is_last(self) -> bool:
-        return self._last
+def bucket(*, last: bool = True) -> Any:
+    return Bucket(0, nn.Parameter(torch.ones(3)), torch.ones(3), last=last)
 
 
 @pytest.mark.parametrize("bad", ["nan", "float64"])
@@ -68,12 +52,12 @@ def test_gradients_that_cannot_be_summed_end_the_state_but_not_the_communicator(
         (note,) = caught.value.__notes__
         assert "this DDPState is finished, its communicator is not" in note
         with pytest.raises(InvalidTensorError) as again:
-            state.reduce(Bucket(torch.ones(3)))  # type: ignore[arg-type]
+            state.reduce(bucket())
         assert again.value is caught.value
         state.close()
         assert membership.left == 0
         with DDPState(comm) as fresh:
-            assert fresh.reduce(Bucket(torch.ones(3))).wait().tolist() == [1, 1, 1]  # type: ignore[arg-type]
+            assert fresh.reduce(bucket()).wait().tolist() == [1, 1, 1]
         assert membership.left == 0
         comm.barrier()
 
@@ -98,7 +82,7 @@ def test_an_exception_while_a_bucket_is_under_way_leaves_the_job_at_once(kind: t
     comm.membership = membership
     with contextlib.suppress(kind), DDPState(comm) as state:
         lost.set()
-        state.reduce(Bucket(torch.ones(3), last=False))  # type: ignore[arg-type]
+        state.reduce(bucket(last=False))
         raise kind
     assert isinstance(state.error, kind), "not the timeout of the bucket"
     assert membership.left == 1
@@ -113,7 +97,7 @@ def test_a_failed_collective_has_a_note_of_what_to_do() -> None:
         lost.set()
         comm.timeout_s = 0.1
         with pytest.raises(CollectiveTimeoutError) as caught:
-            state.reduce(Bucket(torch.ones(3)))  # type: ignore[arg-type]
+            state.reduce(bucket())
         assert ["join again" in note for note in caught.value.__notes__] == [True]
         assert membership.left == 1
 
@@ -133,7 +117,7 @@ def test_leaving_by_an_exception_waits_for_no_bucket() -> None:
     begun = time.monotonic()
     with contextlib.suppress(KeyboardInterrupt), DDPState(group.comms[0]) as state:
         lost.set()
-        state.reduce(Bucket(torch.ones(3), last=False))  # type: ignore[arg-type]
+        state.reduce(bucket(last=False))
         assert started.wait(LIMIT_S)
         raise KeyboardInterrupt
     assert time.monotonic() - begun < LIMIT_S

@@ -112,14 +112,6 @@ def test_every_part_of_a_call_is_compared(other: Call) -> None:
         ranks[0].receive_burst(got[0], 0.1)
 
 
-def test_a_result_is_applied_once() -> None:
-    mine, results = opened()
-    assert len(mine.receive(results[1], 0.1)) == 1
-    assert mine.receive(results[1], 0.1) == []
-    assert mine.stats.stale == 1
-    assert mine.stats.rounds == 2
-
-
 @pytest.mark.parametrize(
     ("change", "counter"),
     [
