@@ -13,11 +13,10 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import p4reduce
-from p4reduce.codecs import coordinates
-from p4reduce.compressors import AdaComp, Decompressed, Form, Integers, Step, Stream
-from p4reduce.compressors.interface import AUTO
+from p4reduce.compressors import AdaComp
 from p4reduce.group import Group, group_of
 from p4reduce.pytorch.ddp import DDPState, ddp_hook
+from p4reduce.testing.in_process import exchange_all
 from p4reduce_lab.processes import Children
 from p4reduce_lab.system import running_system
 from rigs.fork_server import ForkServer
@@ -40,7 +39,7 @@ def test_gradients_are_those_of_gloo(torch_server: ForkServer, tmp_path: Path) -
         outputs = torch_server.launch(
             tmp_path, RANKS, __file__, environment=variables, timeout_s=LIMIT_S, switch_of=switch_of
         )
-    assert all(output.count("as gloo") == len(COMPRESSORS) for output in outputs)
+    assert all(output.count("as expected") == len(COMPRESSORS) for output in outputs)
 
 
 class Net(nn.Module):
@@ -54,18 +53,24 @@ class Net(nn.Module):
         return self.out(self.fc(self.conv(x).relu().flatten(1)).relu())
 
 
-def make() -> DistributedDataParallel:
+def net() -> Net:
     torch.manual_seed(4)
-    return DistributedDataParallel(Net(), bucket_cap_mb=0.01)  # several buckets
+    return Net()
 
 
-def data(rank: int, step: int) -> tuple[torch.Tensor, torch.Tensor]:
+def make() -> DistributedDataParallel:
+    return DistributedDataParallel(net(), bucket_cap_mb=0.01)  # several buckets
+
+
+def backward(model: nn.Module, rank: int, step: int) -> None:
     generator = torch.Generator().manual_seed(100 * step + rank)
-    return torch.randn(8, 1, 8, 8, generator=generator), torch.randint(10, (8,), generator=generator)
+    images, classes = torch.randn(8, 1, 8, 8, generator=generator), torch.randint(10, (8,), generator=generator)
+    model.zero_grad()
+    nn.functional.cross_entropy(model(images), classes).backward()
 
 
-def gradients(model: DistributedDataParallel) -> dict[str, torch.Tensor]:
-    return {name: p.grad.clone() for name, p in model.module.named_parameters() if p.grad is not None}
+def gradients(model: nn.Module) -> dict[str, torch.Tensor]:
+    return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
 
 
 def same_everywhere(tensors: dict[str, torch.Tensor]) -> bool:
@@ -75,68 +80,36 @@ def same_everywhere(tensors: dict[str, torch.Tensor]) -> bool:
     return len(set(everyone)) == 1
 
 
-def expected_of_adacomp(
-    alone: AdaComp, local: dict[str, torch.Tensor], mean: dict[str, torch.Tensor], group: Group
-) -> dict[str, torch.Tensor]:
-    """What AdaComp should make of the local gradients, with its scales and its sums agreed over gloo."""
-    expected, states = dict(mean), {}
-    for name, gradient in local.items():
-        if gradient.dim() < 2:
-            continue
-        step = Step(name, gradient, alone.state_of(name), Form(alone.form), group)
-        if first := alone.initial_metadata(step):
-            scale = alone.agreed_scale(mean_over_ranks(torch.tensor([first])).numpy())
-            step = replace(step, state=replace(step.state, scale=scale))
-        compressed = alone.compress(step)
-        message = compressed.message
-        scale = None
-        if isinstance(message, Integers):
-            sent = message.values * message.unit
-            scale = alone.agreed_scale(mean_over_ranks(torch.tensor([compressed.metadata])).numpy())
-        else:
-            assert isinstance(message, Stream)
-            own, _ = coordinates.decode(message.data, gradient.numel())
-            sent = torch.zeros(gradient.numel())
-            sent[torch.from_numpy(own.indices)] = torch.from_numpy(own.signs).float() * own.scale
-        expected[name] = mean_over_ranks(sent.view_as(gradient))
-        left = Decompressed(expected[name].flatten(), compressed.kept, compressed.sent_bits, scale=scale)
-        states[name] = step.state.after(left)
-    alone.commit_step(states)
-    return expected
-
-
-def mean_over_ranks(tensor: torch.Tensor) -> torch.Tensor:
-    tensor = tensor.clone()
-    dist.all_reduce(tensor)
-    return tensor / dist.get_world_size()
+def expected_of_adacomp(compressors: list[AdaComp], group: Group, step: int) -> dict[str, torch.Tensor]:
+    """What AdaComp makes of all ranks' gradients, exchanged in this process."""
+    given = []
+    for rank in range(RANKS):
+        local = net()
+        backward(local, rank, step)
+        given.append(gradients(local))
+    outcome, *_ = exchange_all(compressors, given, [replace(group, rank=rank) for rank in range(RANKS)])
+    return dict(outcome.means)
 
 
 def check_steps(comm: p4reduce.Communicator, compressor: AdaComp | None) -> None:
-    """A few steps, side by side with gloo; with the form "auto" only that all ranks have the same bits."""
-    loss = nn.CrossEntropyLoss()
+    """A few steps, side by side with gloo, or with an exchange in this process."""
     usual, ours = make(), make()
-    alone = AdaComp(form=compressor.form if compressor is not None else AUTO)
+    alone = [AdaComp(form=compressor.form) for _ in range(RANKS)] if compressor is not None else []
     rank = dist.get_rank()
     with DDPState(comm, compressor, module=ours) as state:
         ours.register_comm_hook(state, ddp_hook)
         for step in range(STEPS):
-            x, y = data(rank, step)
             for model in (usual, ours):
-                model.zero_grad()
-                loss(model(x), y).backward()
-            expected, found = gradients(usual), gradients(ours)
+                backward(model, rank, step)
+            expected, found = gradients(usual.module), gradients(ours.module)
             if compressor is not None:
-                local = make().module
-                loss(local(x), y).backward()
-                parts = {name: p.grad for name, p in local.named_parameters() if p.grad is not None}
-                group = group_of(comm.lease)
-                expected = expected_of_adacomp(alone, parts, expected, group) if alone.form != AUTO else {}
-            for name in expected:
-                gradient = found[name]
+                expected = expected_of_adacomp(alone, group_of(comm.lease), step)
+            assert expected.keys() == found.keys()
+            for name, gradient in found.items():
                 torch.testing.assert_close(gradient, expected[name], rtol=1e-4, atol=1e-7, msg=name)
             assert same_everywhere(found), f"step {step}: the ranks have different bits"
         assert comm.stats.collectives > STEPS + 2, "one bucket only: nothing overlaps"
-    print(f"rank {rank}: as gloo", flush=True)
+    print(f"rank {rank}: as expected", flush=True)
 
 
 def main() -> None:
