@@ -98,13 +98,14 @@ def blocks_of(said: Sequence[Said]) -> bytes:
     return np.pad(words, (0, -len(words) % DEFAULT.block_words)).astype(">u4").tobytes()
 
 
-def read(rank: int, said: Sequence[Said]) -> tuple[dict[int, Reason], int]:
-    return read_calls(lease(rank, len(said)), blocks_of(said), said[rank].words)
+def read(rank: int, said: Sequence[Said], blocks: bytes = b"") -> tuple[dict[int, Reason], int]:
+    """What the rank reads in `blocks`, by default those of what was said."""
+    return read_calls(lease(rank, len(said)), blocks or blocks_of(said), said[rank].words)
 
 
-def mismatch(rank: int, said: Sequence[Said]) -> CollectiveMismatchError:
+def mismatch(rank: int, said: Sequence[Said], blocks: bytes = b"") -> CollectiveMismatchError:
     with pytest.raises(CollectiveMismatchError) as caught:
-        read(rank, said)
+        read(rank, said, blocks)
     return caught.value
 
 
@@ -220,6 +221,7 @@ def test_what_every_rank_reads_is_true(data: st.DataObject) -> None:
     for rank in data.draw(st.sets(anyone, max_size=4)):
         some[rank] = Said(data.draw(st.sampled_from(OTHERS)))
     said = with_some(ranks, some)
+    blocks = blocks_of(said)
     refusing = {rank for rank in some if said[rank].refuses}
     odd = {rank for rank in some if not said[rank].refuses}
     reasons = Reason(0)
@@ -227,11 +229,11 @@ def test_what_every_rank_reads_is_true(data: st.DataObject) -> None:
         reasons |= Reason(said[rank].call.detail)
     for rank in {*some, data.draw(anyone)}:
         if odd and rank not in refusing:
-            error, own = mismatch(rank, said), describe(said[rank].compared)
+            error, own = mismatch(rank, said, blocks), describe(said[rank].compared)
             assert error.calls == {rank: own}
             assert f"rank {rank}: {own}; at least one other rank called another" in str(error)
         else:
-            assert read(rank, said) == (dict.fromkeys(refusing, reasons), WINDOW)
+            assert read(rank, said, blocks) == (dict.fromkeys(refusing, reasons), WINDOW)
 
 
 @pytest.mark.parametrize(
