@@ -3,9 +3,9 @@
 Numba's own cache (`cache=True`, tried with 0.68) unpickles its files as it finds them: an empty or cut index or data
 file is an exception when the module is imported, every time; one flipped bit ends the process in LLVM; and code in a
 file of another user runs. Here `cache.read` decides which file is used. Loading takes no lock. A kernel that is not
-there is compiled under the lock of its package, so that of processes that start at once one compiles it and the
-others load it, however long that takes. A process holds one lock at a time, for one kernel. The lock of a process that
-is stopped meanwhile is replaced, by one of those that wait.
+there is compiled under the lock of its module, so that of processes that start at once one compiles it and the
+others load it, however long that takes, or compile other modules. A process holds one lock at a time, for one kernel.
+The lock of a process that is stopped meanwhile is replaced, by one of those that wait.
 """
 
 from __future__ import annotations

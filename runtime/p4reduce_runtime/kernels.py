@@ -184,10 +184,10 @@ def _numba_error() -> str | None:
     return None
 
 
-def warm() -> Iterator[tuple[str, float]]:
+def warm(processes: int | None = None) -> Iterator[tuple[str, float]]:
     """Compile all kernels of the installed packages that are not compiled; yields each package and its seconds.
 
-    Packages are compiled at the same time, each in a process of its own. Raises CompilationError and NotCachedError.
+    Each in a process of its own, one a core or `processes` at a time. Raises CompilationError and NotCachedError.
     """
     if not enabled():
         return
@@ -202,8 +202,9 @@ def warm() -> Iterator[tuple[str, float]]:
     packages: dict[str, list[str]] = {}
     for module in _modules():
         packages.setdefault(_package(module), []).append(module)
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        yield from zip(packages, pool.map(_load_elsewhere, packages.values()), strict=True)
+    by_size = sorted(packages, key=lambda package: -len(packages[package]))  # the longest begins first
+    with ThreadPoolExecutor(processes or os.cpu_count()) as pool:
+        yield from zip(by_size, pool.map(_load_elsewhere, (packages[package] for package in by_size)), strict=True)
     try:
         done.touch(mode=0o600)
     except OSError as error:
@@ -212,12 +213,12 @@ def warm() -> Iterator[tuple[str, float]]:
 
 @contextlib.contextmanager
 def warm_in_background() -> Iterator[None]:
-    """Compile what `warm` does in another process, at low priority, while the block runs; its failure is no error.
+    """Compile what `warm` does at low priority, one package at a time, while the block runs; its failure is no error.
 
     The switch and the controller do so, for the workers of their machine.
     """
     nice = "import contextlib, os\nwith contextlib.suppress(OSError): os.nice(5)\n"
-    script = f"{nice}from p4reduce_runtime import kernels\nlist(kernels.warm())"
+    script = f"{nice}from p4reduce_runtime import kernels\nlist(kernels.warm(1))"
     command = [sys.executable, "-P", "-c", script]
     quiet = subprocess.DEVNULL
     with contextlib.ExitStack() as stack:
@@ -301,7 +302,7 @@ def _cache_of(function: Callable[..., Any], types: Any, *, allocates: bool) -> k
         cache.say_unkept(Path(source), error.strerror)
         return None
     path = folder / f"{function.__module__}.{function.__qualname__}-{told_apart[:16]}"
-    lock = folder / f"{_package(function.__module__)}.lock"
+    lock = folder / f"{function.__module__}.lock"
     return kernel_cache.KernelCache(path, lock, allocates=allocates)
 
 

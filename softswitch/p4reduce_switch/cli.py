@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import shutil
 import sysconfig
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import click
 
 from p4reduce_runtime.readiness import notify_ready
+from p4reduce_runtime.settings import ConfigError
 from p4reduce_runtime.terminal import HostPort, log_options, one_line
 from p4reduce_runtime.underlay import AGGREGATION_PORT, UPLINK_PORT
 
@@ -85,19 +85,18 @@ def switch() -> None:
 @log_options
 def run(**options: Any) -> None:
     """Run a software switch until interrupted."""
-    from p4reduce_runtime.kernels import warm_in_background
+    from p4reduce_runtime import kernels
     from p4reduce_switch.run import SwitchError, SwitchOptions, run_switch
 
+    def ready(line: str) -> None:
+        click.echo(line)
+        notify_ready()
+
     try:
-        with ExitStack() as stack:
-
-            def ready(line: str) -> None:
-                click.echo(line)
-                notify_ready()
-                stack.enter_context(warm_in_background())
-
+        kernels.compiles()  # imports numba, as the switch will: so it is known whether there is anything to compile
+        with kernels.warm_in_background():
             run_switch(SwitchOptions(**options), ready)
-    except SwitchError as error:
+    except (SwitchError, ConfigError) as error:
         raise click.ClickException(one_line(error)) from error
 
 

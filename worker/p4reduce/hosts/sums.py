@@ -342,11 +342,11 @@ class _ShardBlocks(Blocks):
 
     def sum_in_memory(self) -> None:
         """Write the sums of the blocks, where these are of all ranks."""
-        from p4reduce.protocol import floats
+        from p4reduce.protocol import blocks_kernels
 
         layout, size = self.layout(), self._block_words
         words, spare = np.zeros((2, size), np.uint32), np.empty((MOST_LANES + 1) * size, np.float32)
-        floats.sum_held_blocks(
+        blocks_kernels.sum_held_blocks(
             kernels.argument(layout.table),
             layout.elements,
             self.holders,

@@ -87,15 +87,13 @@ class Part:
 
         They are written to `into`, of zeros and with room for whole blocks, where there is one.
         """
-        from p4reduce.protocol import floats
+        from p4reduce.protocol import blocks_kernels
 
-        layout = Layout(Blocks([self]))
+        blocks, touched = Blocks([self]), np.flatnonzero(exponents != UNTOUCHED)
+        layout, agreed = Layout(blocks), exponents[touched]
         sent = np.zeros(layout.sums_words, np.uint32) if into is None else into
-        touched = np.flatnonzero(exponents != UNTOUCHED)
-        assert self.scales is not None
-        scaled, words = self.scales[exponents[touched]], np.zeros((2, self.block_words), np.uint32)
-        table, spare = kernels.argument(layout.table), _spare(self.block_words)
-        floats.round_blocks(table, layout.elements, touched, scaled, 1.0 / scaled, self.block_words, words, spare, sent)
+        table, words = kernels.argument(layout.table), blocks.encode(touched, agreed).view(np.uint32)
+        blocks_kernels.decode_blocks(table, words, 1.0 / layout.scales, touched, agreed, _spare(self.block_words), sent)
         return sent
 
 
@@ -123,12 +121,12 @@ class Blocks:
 
     def encode(self, blocks: NDArray[np.int64], exponents: NDArray[np.uint8]) -> Words:
         """Return the words of these blocks, with the exponents that the ranks agreed on; big-endian."""
-        from p4reduce.protocol import floats
+        from p4reduce.protocol import blocks_kernels
 
         layout, block_words = Layout(self), self.parts[0].block_words
         words, weights = np.empty((len(blocks), block_words), np.uint32), np.zeros(block_words, np.uint32)
         table, numbers, spare = kernels.argument(layout.table), blocks.astype(np.int64), _spare(block_words)
-        floats.encode_blocks(table, layout.elements, layout.scales, numbers, exponents, weights, spare, words)
+        blocks_kernels.encode_blocks(table, layout.elements, layout.scales, numbers, exponents, weights, spare, words)
         return words.view(">u4")
 
     def decode(self, sums: Words, exponents: NDArray[np.uint8]) -> list[Any]:
@@ -136,16 +134,16 @@ class Blocks:
 
         The words are big-endian or in this machine's order, as their type says.
         """
-        from p4reduce.protocol import floats
+        from p4reduce.protocol import blocks_kernels
 
         if not self.parts:
             return []
         layout = Layout(self)
         room = np.zeros(layout.sums_words, np.uint32)
-        in_order = np.ascontiguousarray(sums.astype(sums.dtype.newbyteorder(">"), copy=False)).view(np.uint32)
         table, touched = kernels.argument(layout.table), np.flatnonzero(exponents != UNTOUCHED)
+        words = sums[touched].astype(sums.dtype.newbyteorder(">"), copy=False).view(np.uint32)
         spare = _spare(self.parts[0].block_words)
-        floats.decode_blocks(table, in_order, layout.units, touched, exponents, spare, room)
+        blocks_kernels.decode_blocks(table, words, layout.units, touched, exponents[touched], spare, room)
         return layout.finish(room, exponents)
 
 
