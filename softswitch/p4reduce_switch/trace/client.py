@@ -88,6 +88,9 @@ def _traces(replies: Any, address: str) -> Iterator[PacketTrace]:
         if error.code() == grpc.StatusCode.CANCELLED:
             waited = f"did not turn the trace on within {STARTS_WITHIN_S:g} s"
             raise click.ClickException(f"the switch at {address} {waited}: see its log, and start it again") from error
+        if error.code() == grpc.StatusCode.UNAVAILABLE:
+            advice = "start it with `p4reduce switch run`, name its address by --p4runtime, or give it --tls-*"
+            raise click.ClickException(f"no switch answers at {address}: {advice}") from error
         raise click.ClickException(f"the switch at {address}: {error.details()}") from error
     finally:
         late.cancel()

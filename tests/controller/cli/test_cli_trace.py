@@ -56,6 +56,7 @@ def test_it_tells_which_children_a_round_waits_for_and_who_gets_the_result(rig: 
     assert not any(format(rig.children[0].secret, "x") in line for line in (*first, *second))
 
 
-def test_a_slot_needs_a_job() -> None:
-    done = click.testing.CliRunner().invoke(main, ["switch", "trace", "--slot", "3"])
-    assert done.exit_code == 2 and "--slot is one of a job" in done.output
+@pytest.mark.parametrize(("option", "said"), [("--slot=3", "a job"), ("--p4runtime=127.0.0.1:1", "start it")])
+def test_errors_say_what_to_do(option: str, said: str) -> None:
+    done = click.testing.CliRunner().invoke(main, ["switch", "trace", option])
+    assert done.exit_code in (1, 2) and said in done.output
