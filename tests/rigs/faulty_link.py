@@ -28,6 +28,7 @@ FAULTS: Final = {
     "up": (_EGRESS, 42 + HELLO_BYTES, _DROP),  # a firewall that lets HELLO pass
     "down": (_INGRESS, 42 + HELLO_BYTES, _DROP),
     "batches": (_INGRESS, 1514, _DAMAGE),
+    "loss": (_INGRESS, 42 + HELLO_BYTES, [(0x85, 0, 0, 7), (0x25, 0, 2, (1 << 32) // 20), *_DROP]),  # of one in 20
 }
 """By name: which packets, those of more bytes than so many, and the instructions for them."""
 
