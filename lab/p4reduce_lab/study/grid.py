@@ -81,6 +81,11 @@ class Run:
     def id(self) -> str:
         return f"{self.model}-{self.workers}-{self.optimizer}-{self.variant}-{self.seed}"
 
+    @property
+    def job(self) -> str:
+        """The name of its job: the end of its id, as a job's name has at most 63 characters."""
+        return self.id[-63:].lstrip("-")
+
 
 _GRID: Final = tomllib.loads(Path(__file__).with_name("grid.toml").read_text(encoding="utf-8"))
 TASKS: Final = {name: Task(**table) for name, table in _GRID["tasks"].items()}

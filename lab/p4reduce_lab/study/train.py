@@ -59,7 +59,7 @@ def train(run: Run, cache: Path, controller: str | None) -> dict[str, Any]:
     found |= {"test_loss": []} if task.context else {}
     diverged_at: int | None = None
     with contextlib.ExitStack() as stack:
-        switch = stack.enter_context(on_switch(controller, run.id, run.workers)) if controller else None
+        switch = stack.enter_context(on_switch(controller, run.job, run.workers)) if controller else None
         for step in range(task.steps):
             gradients, loss = gradients_of(model, parameters, next(batches))
             if not math.isfinite(loss):

@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 import p4reduce_lab.study.__main__ as command
+from p4reduce_controller.registry.job import check_name
 from p4reduce_lab.datasets import DataError
 from p4reduce_lab.study import report
 from p4reduce_lab.study.grid import GROUPS, VARIANTS, Run, runs
@@ -33,6 +34,13 @@ def rows(table: Any) -> dict[str, list[str]]:
 
 def test_every_variant_is_trained_and_every_group_is_of_variants() -> None:
     assert {run.variant for run in runs()} == set(VARIANTS) == {name for group in GROUPS.values() for name in group}
+
+
+def test_every_run_has_a_job_of_its_own() -> None:
+    names = [run.job for run in runs()]
+    assert len(names) == len({*names})
+    for name in names:
+        check_name(name)
 
 
 def test_finished_runs_are_read_in_the_order_of_the_grid(tmp_path: Path) -> None:
