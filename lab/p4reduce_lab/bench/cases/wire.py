@@ -1,15 +1,23 @@
-"""Sums in 16 and 8 bits a number beside gloo's in float32, float16 and bfloat16; and what their kernels cost."""
+"""Sums in 16 and 8 bits a number beside gloo's in float32, float16 and bfloat16; and what kernels cost.
+
+The kernels of these formats, and of AdaComp with momentum and without.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import cycle
 
 import numpy as np
+import torch
 
 from p4reduce.codecs import Floats
+from p4reduce.compressors import AdaComp, Form, Policy
+from p4reduce.compressors.exchange import Gradients
 from p4reduce.protocol.blocks import UNTOUCHED
+from p4reduce.testing.in_process import exchange_all, groups
 from p4reduce_contracts.wire.geometry import DEFAULT
 from p4reduce_contracts.wire.lanes import lanes_per_word
 from p4reduce_lab.bench.case import NETWORKS, TRAINING_PACKAGES, Case, Run, Series, Threshold
@@ -35,12 +43,14 @@ BFLOAT16 = {
     LOOPBACK: Threshold("bfloat16, loopback, 25 MB, 4 workers: gloo / backend p4reduce", 0.9),
 }
 STEP = Threshold("DDP step, 100 Mbit/s: gloo dense / p4reduce 8 bits with feedback", 4.0)
+MOMENTUM = Threshold("CPU of a step of AdaComp, 8 M parameters: without momentum / with", 1 / 1.3)
 KERNELS = Threshold("encode and decode in 16 bits on one core: copy / both", 1 / 3)
 
 
 def measure(run: Run) -> None:
     """Measure the kernels in this process, then sums and a training step on each link."""
     kernels(run)
+    momentum(run)
     with running_cluster(run, LOOPBACK, WORKERS) as cluster:
         sums(cluster, LOOPBACK, 25)
         bfloat16(cluster, BFLOAT16[LOOPBACK])
@@ -60,16 +70,7 @@ def kernels(run: Run) -> None:
     """
     values = tensor(Kind(25 * MEGABYTE // FLOAT_BYTES), 0, WORKERS)
     copied = np.empty_like(values)
-
-    def milliseconds(work: Callable[[], object]) -> float:
-        times = []
-        for _ in range(_TURNS):
-            began = time.thread_time()
-            work()
-            times.append(time.thread_time() - began)
-        return 1e3 * min(times)
-
-    peers: dict[str, Callable[[], float]] = {"copy": partial(milliseconds, partial(np.copyto, copied, values))}
+    peers: dict[str, Callable[[], float]] = {"copy": partial(_milliseconds, partial(np.copyto, copied, values))}
     for wire, bits in (("float32", 32), ("16", 16), ("8", 8)):
         segment = Floats(values, bits)
         bind = partial(segment.bind, WORKERS, DEFAULT.block_words, True)
@@ -77,12 +78,42 @@ def kernels(run: Run) -> None:
         exponents = source.exponents
         assert not (exponents == UNTOUCHED).any()
         decoded = np.zeros(source.n_blocks * DEFAULT.block_words * lanes_per_word(segment.detail or 32), np.uint32)
-        peers[f"{wire}, find exponents"] = partial(milliseconds, bind)
-        peers[f"{wire}, encode and decode"] = partial(milliseconds, partial(source.parts[0].sent, exponents, decoded))
+        peers[f"{wire}, find exponents"] = partial(_milliseconds, bind)
+        peers[f"{wire}, encode and decode"] = partial(_milliseconds, partial(source.parts[0].sent, exponents, decoded))
     found = run.in_turn(peers)
     for peer, times in found.items():
         run.add(Series("25 MB of float32, one core", peer, "in one process", "CPU ms", times))
     run.ratio(KERNELS.name, found["copy"], found["16, encode and decode"])
+
+
+def momentum(run: Run) -> None:
+    """Measure a step of AdaComp of 8 million parameters on one rank and one core, without momentum and with."""
+    draw = torch.Generator().manual_seed(0)
+    drawn = [{f"{layer}.weight": torch.randn(1024, 1024, generator=draw) for layer in range(8)} for _ in range(_TURNS)]
+    peers: dict[str, Callable[[], float]] = {}
+    for name, decay in (("AdaComp", 0.0), ("AdaComp with momentum", 0.9)):
+        compressor = AdaComp(Policy(linear=50), Form.GATHER, momentum=decay)
+        step = partial(_next_step, compressor, cycle(drawn))
+        step()
+        peers[name] = partial(_milliseconds, step)
+    found = run.in_turn(peers)
+    for peer, times in found.items():
+        run.add(Series("a step of 8 M parameters, one core", peer, "in one process", "CPU ms", times))
+    run.ratio(MOMENTUM.name, found["AdaComp"], found["AdaComp with momentum"])
+
+
+def _next_step(compressor: AdaComp, gradients: Iterator[Gradients]) -> None:
+    exchange_all([compressor], [next(gradients)], groups(1))
+
+
+def _milliseconds(work: Callable[[], object]) -> float:
+    """Return the CPU time that this thread takes for it, the least of some turns."""
+    times = []
+    for _ in range(_TURNS):
+        began = time.thread_time()
+        work()
+        times.append(time.thread_time() - began)
+    return 1e3 * min(times)
 
 
 def sums(cluster: Cluster, link: Link, megabytes: int) -> None:
@@ -117,6 +148,6 @@ CASE = Case(
     "sums in 16 and 8 bits a number: float32 and bfloat16 tensors, a DDP step, the kernels",
     measure,
     needs=(NETWORKS, TRAINING_PACKAGES),
-    thresholds=(*SIXTEEN.values(), *BFLOAT16.values(), STEP, KERNELS),
+    thresholds=(*SIXTEEN.values(), *BFLOAT16.values(), STEP, KERNELS, MOMENTUM),
     limit_s=600.0,
 )
