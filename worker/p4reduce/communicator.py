@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -212,12 +211,12 @@ class Communicator:
         then give arrays of calls of `empty` alike. All ranks call it, with equal arguments. The memory is kept until
         the communicators are closed. A child that the process forks cannot use it. A job with `rejoin` has none.
         """
-        kind = np.dtype(dtype)
-        sizes = (shape,) if isinstance(shape, int) else tuple(shape)
-        self.compare("empty", len(sizes), math.prod(sizes), f"{kind.str}{sizes}", timeout_s=timeout_s)
+        plain = np.empty(shape, dtype)  # which checks the arguments
+        kind, sizes = plain.dtype, plain.shape
+        self.compare("empty", len(sizes), plain.size, f"{kind.str}{sizes}", timeout_s=timeout_s)
         hosts = self.find_hosts(None if timeout_s is None else timeout_seconds(timeout_s))
-        found = None if hosts is None else hosts.empty(math.prod(sizes) * kind.itemsize)
-        return np.empty(sizes, kind) if found is None else found.view(kind).reshape(sizes)
+        found = None if hosts is None else hosts.empty(plain.nbytes)
+        return plain if found is None else found.view(kind).reshape(sizes)
 
     def all_reduce(
         self,

@@ -119,6 +119,8 @@ def test_shared_arrays_are_neither_copied_in_nor_out_on_one_host(monkeypatch: py
         def work(comm: Communicator) -> tuple[bytes, int]:
             shared = comm.empty((2, SIZE))
             shared[:] = gradient(comm.rank, 2 * SIZE).reshape(2, SIZE)
+            with pytest.raises(ValueError, match="negative"):
+                comm.empty(-1)
             total = comm.all_reduce(shared, out=shared)
             assert total is shared
             return total.tobytes(), group.hosts_of(comm).shared_bytes
