@@ -28,7 +28,7 @@ from p4reduce.hosts import memory, sums
 from p4reduce.hosts.find import Hosts
 from p4reduce.hosts.memory import HostMemory, MemoryFile
 from p4reduce.hosts.plan import HostPlan
-from p4reduce.hosts.sums import HostCollective, HostSums
+from p4reduce.hosts.sums import HostCollective, HostLayout, HostSums
 from p4reduce.protocol.blocks import Blocks
 from p4reduce.protocol.call import Call
 from p4reduce.switch_connection import SwitchConnection
@@ -354,11 +354,11 @@ def explore_hosts(
 class PublishesLate(HostSums):
     """A mutant: a rank writes its data after the calls were compared, so another one may read before."""
 
-    def publish(self, blocks: Blocks) -> None:
-        pass
+    def publish(self, blocks: Blocks, layout: HostLayout) -> None:
+        self._late = layout
 
     def sum(self, call: Call, blocks: Blocks, *arguments: Any) -> HostCollective:
-        super().publish(blocks)
+        super().publish(blocks, self._late)
         return super().sum(call, blocks, *arguments)
 
 
