@@ -3,12 +3,31 @@
 from __future__ import annotations
 
 import logging
+from unittest.mock import Mock
 
 import pytest
 
 from p4reduce_contracts.jobs.client import JobClient
+from p4reduce_contracts.jobs.errors import ControllerFailedError, ForbiddenError, StoreError, UnknownJobError
+from p4reduce_controller.service.store import Store
 from p4reduce_runtime import logs
 from rigs.fake_switch_client import Running, form
+
+
+def test_refusals_are_logged_once_a_reason_and_a_full_disk_is_an_error(
+    client: JobClient, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level(logging.INFO)
+    client.create_job("mine", 1, 1, private=True)
+    for job, error in (("nothing", UnknownJobError), ("nothing", UnknownJobError), ("mine", ForbiddenError)):
+        with pytest.raises(error):
+            client.join(job, 0, 1)
+    monkeypatch.setattr(Store, "save", Mock(side_effect=StoreError("the disk is full")))
+    with pytest.raises(ControllerFailedError):
+        client.create_job("another", 1, 1)
+    refused = [record for record in caplog.records if record.message == "call refused"]
+    told = [(record.levelname, record.__dict__["p4reduce_fields"]["reason"]) for record in refused]
+    assert told == [("INFO", "UnknownJob"), ("INFO", "Forbidden"), ("ERROR", "StoreError")]
 
 
 @pytest.mark.parametrize("formatter", [logs.PlainLine(), logs.JsonLine()])

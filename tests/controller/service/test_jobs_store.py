@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from p4reduce_contracts.artifacts import SwitchGeometry
-from p4reduce_contracts.jobs.answers import Count, Usage
+from p4reduce_contracts.jobs.answers import Count, Usage, WaitingSlot
 from p4reduce_contracts.jobs.errors import EpochError, StoreError
 from p4reduce_contracts.jobs.lease import ONLY_SWITCH
 from p4reduce_controller.registry.hello import Address, Hello
@@ -60,11 +60,12 @@ def test_a_saved_job_is_read_back(store: Store) -> None:
     assert job.grants
     assert [one.grants for one in reopened(store).jobs()] == [{}, {}], "no member has the grant yet"
     registry.count_from(job.grants[ONLY_SWITCH], {"results": Count(2**60, 7)})
+    job.members[0].slot_wait = WaitingSlot(0, 1, 2, 3.0, 4)  # not saved: it is over by then
     registry.installed(job.grants[ONLY_SWITCH], 0.0)
     found = reopened(store).jobs()
     assert [one.name for one in found] == ["other", "train"]
     for member in job.members.values():
-        member.last_seen = 0.0
+        member.last_seen, member.slot_wait = 0.0, None
     assert found[1] == job
     registry.remove("train")
     assert [one.name for one in reopened(store).jobs()] == ["other"]

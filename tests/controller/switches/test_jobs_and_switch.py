@@ -321,6 +321,17 @@ def test_the_registers_are_cleared_while_no_job_runs_long_before_epochs_repeat(
         assert leases[0].epoch == 4, "old numbers come last all the same"
 
 
+def test_few_epochs_left_while_a_job_runs_is_a_warning(
+    config: Config, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(reconciler, "_ENOUGH_EPOCHS", 1)
+    with serving(config) as running, JobClient(running.address) as client:
+        client.create_job("train", 1)
+        form(running, client, "train", 1)
+        running.wait(lambda: "epochs run short" in caplog.messages)
+        assert running.client.commits == 1
+
+
 def test_a_port_in_use_is_an_error_before_the_switch_is_written(config: Config, running: Running) -> None:
     second = structs.replace(config, controller=structs.replace(config.controller, listen=running.address))
     switch = FakeSwitchClient()

@@ -79,6 +79,12 @@ def test_a_device_config_in_the_legacy_message_is_accepted_and_returned_unchange
     assert raw.read(entry("prefix_table")) == [DROP[1]]
 
 
+def test_commit_clears_the_state(raw: Raw) -> None:
+    raw.write(DROP)
+    raw.set_config("VERIFY_AND_COMMIT", config())
+    assert raw.read(entry("prefix_table")) == []
+
+
 def test_writes_refer_to_the_saved_program_and_frames_to_the_committed_one(raw: Raw, switch: Served) -> None:
     forward = entry("ternary_table", "", "forward", 1, port=b"\x03")
     raw.write(("INSERT", forward))
@@ -111,6 +117,7 @@ def test_while_a_program_is_compiled_other_calls_are_answered_and_frames_go_on(
         setting = pool.submit(raw.set_config, "VERIFY_AND_COMMIT", config(cookie=9))
         try:
             assert begun.wait(LIMIT_S)
+            assert switch.server._compiling.locked(), "another program has to wait"
             forward = entry("ternary_table", "", "forward", 1, port=b"\x03")
             assert raw.write(("INSERT", forward)) == ["OK"]
             assert raw.read(entry("ternary_table")) == [forward]

@@ -374,11 +374,15 @@ def beating(fake: type[FakeClient]) -> Heartbeat:
 
 
 @pytest.mark.parametrize("answer", [lambda: "rank 2 left", refuse(errors.MemberResetError("rank 2 left"))])
-def test_a_reset_is_detected(fake: type[FakeClient], answer: Callable[[], Any]) -> None:
+def test_a_reset_is_detected_and_logged(
+    fake: type[FakeClient], answer: Callable[[], Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "p4reduce")
     fake.answers["heartbeat"] = answer
     failure = beating(fake).failure()
     assert isinstance(failure, JobResetError)
     assert failure.reason == "rank 2 left"
+    assert caplog.messages == ["job reset"]
 
 
 def test_a_reset_in_the_watch_needs_no_heartbeat(fake: type[FakeClient]) -> None:

@@ -87,11 +87,12 @@ def test_a_slow_collective_with_progress_logs_nothing(caplog: pytest.LogCaptureF
 @pytest.mark.fault(
     "the job is reset under a collective that waits: JobResetError interrupts it, regardless of its timeout"
 )
-def test_a_reset_ends_a_wait_of_30_minutes_at_once() -> None:
+def test_a_reset_ends_a_wait_of_30_minutes_at_once(caplog: pytest.LogCaptureFixture) -> None:
     comm, path = rank_0(2, reset_at=20.0)
     with pytest.raises(JobResetError, match="rank 1 is gone"):
         comm.barrier()
     assert path.now == pytest.approx(20, abs=0.5)
+    assert "session failed" in caplog.messages
 
 
 def test_a_path_whose_mtu_is_below_a_frame_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
