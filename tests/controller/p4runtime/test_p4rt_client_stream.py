@@ -43,6 +43,11 @@ def client(switch: Served, events: queue.SimpleQueue[Any]) -> Iterator[Client]:
         yield one
 
 
+def test_packets_out_are_sent_from_their_port(client: Client, switch: Served) -> None:
+    client.packet_out(SAMPLE, 258)
+    assert switch.ports.sent.get(timeout=LIMIT_S) == (258, SAMPLE)
+
+
 def test_digests_arrive_and_are_acknowledged(client: Client, switch: Served, events: Any) -> None:
     client.insert(DigestConfig("sighting_t", 0, 1, 3_600 * 10**9))
     client.modify(TableEntry("keyless_table", action="report", is_default=True))

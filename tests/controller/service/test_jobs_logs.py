@@ -30,6 +30,18 @@ def test_refusals_are_logged_once_a_reason_and_a_full_disk_is_an_error(
     assert told == [("INFO", "UnknownJob"), ("INFO", "Forbidden"), ("ERROR", "StoreError")]
 
 
+def test_a_rank_without_heartbeats_is_a_warning_and_a_leaving_one_is_not(
+    running: Running, client: JobClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    client.create_job("train", 1)
+    tickets, _ = form(running, client, "train", 1)
+    client.leave(tickets[0].nonce)
+    form(running, client, "train", 1)
+    running.pass_time(100.0)
+    assert [one.levelname for one in caplog.records if one.message == "job reset"] == ["INFO", "WARNING"]
+
+
 @pytest.mark.parametrize("formatter", [logs.PlainLine(), logs.JsonLine()])
 def test_no_secret_is_in_any_line(
     running: Running, client: JobClient, caplog: pytest.LogCaptureFixture, formatter: logging.Formatter
