@@ -55,9 +55,6 @@ from p4reduce_runtime.p4runtime.schema import Schema, parse_p4info
 from p4reduce_runtime.settings import ConfigError
 from p4reduce_switch.p4runtime import RequestError
 from p4reduce_switch.p4runtime import pipeline as pipelines
-from p4reduce_switch.p4runtime.digests import Digests
-from p4reduce_switch.p4runtime.entities import Entities
-from p4reduce_switch.p4runtime.idle_timeouts import IdleTimeouts
 from p4reduce_switch.p4runtime.status import Code
 from p4reduce_switch.program import Program, ProgramError
 from p4reduce_testbed import topology
@@ -254,31 +251,29 @@ def _entities() -> list[bytes]:
 
 
 @cache
-def _written_to() -> tuple[Entities, Schema]:
+def _written_to() -> tuple[pipelines.Pipeline, Schema]:
     """One program with each kind of entity for all inputs: whatever they leave in it, the next must be dealt with."""
     stem = ROOT / "tests/interop/every_entity"
     p4info = parse_p4info(stem.with_suffix(".p4info.txtpb").read_text())
     changed = threading.Condition()
     changed.acquire()  # as the switch's lock is
-    idle_timeouts = IdleTimeouts(lambda _: True, changed)
-    loaded = pipelines.load(p4rt.config(stem.with_suffix(".json").read_bytes(), p4info=p4info), idle_timeouts)
-    digests = Digests(loaded.schema, lambda _: True, changed)
-    return Entities(loaded, digests, idle_timeouts), loaded.schema
+    config = p4rt.config(stem.with_suffix(".json").read_bytes(), p4info=p4info)
+    return pipelines.load(config, lambda _: True, changed), Schema.from_p4info(p4info)
 
 
 def _updates(data: bytes) -> bool:
     """What a controller writes and reads: the switch refuses it for a reason, or does it."""
-    entities, _ = _written_to()
+    pipeline, _ = _written_to()
     taken = False
     for update in p4r.WriteRequest.FromString(data).updates:
-        refused = entities.write(update)
+        refused = pipeline.write(update)
         assert refused is None or refused.code is not Code.INTERNAL, refused
         taken |= refused is None
         with contextlib.suppress(RequestError):
-            for _ in entities.read(update.entity):
+            for _ in pipeline.read(update.entity):
                 pass
-    entities.pipeline.program.process(1, bytes((3, 7, *data[:3].ljust(3))))
-    entities.idle_timeouts.tick()
+    pipeline.program.process(1, bytes((3, 7, *data[:3].ljust(3))))
+    pipeline.idle_timeouts.tick()
     return taken
 
 

@@ -36,14 +36,14 @@ class _Digest:
 class Digests:
     """All digests of a program. Callers hold the switch's lock.
 
-    `send(DigestList)` sends a list to the primary controller and returns whether there is one; `changed` is notified
-    when `tick` must be called earlier than the time it returned.
+    `send(StreamMessageResponse)` sends a list to the primary controller and returns whether there is one; `changed` is
+    notified when `tick` must be called earlier than the time it returned.
     """
 
     def __init__(
         self,
         schema: Schema,
-        send: Callable[[p4r.DigestList], bool],
+        send: Callable[[p4r.StreamMessageResponse], bool],
         changed: threading.Condition,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -145,7 +145,7 @@ class Digests:
     def _flush(self, digest: _Digest) -> None:
         values, digest.buffer = digest.buffer, []
         list_id, digest.next_list_id = digest.next_list_id, digest.next_list_id + 1
-        sent = self._send(_digest_list(digest.info, list_id, values))
+        sent = self._send(p4r.StreamMessageResponse(digest=_digest_list(digest.info, list_id, values)))
         ack_timeout_s = digest.config.config.ack_timeout_ns / 1e9
         digest.unacknowledged[list_id] = values
         if not sent or not ack_timeout_s:

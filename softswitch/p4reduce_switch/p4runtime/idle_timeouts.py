@@ -23,6 +23,11 @@ MAX_STALE_TIMERS = 64
 """Removed timers that the heap may hold besides as many as are active."""
 
 
+def monotonic_us() -> int:
+    """Return the time of the monotonic clock."""
+    return time.monotonic_ns() // 1000
+
+
 @dataclass
 class _Timer:
     table: Table
@@ -47,7 +52,7 @@ class IdleTimeouts:
         self,
         send: Callable[[p4r.StreamMessageResponse], bool],
         changed: threading.Condition,
-        clock_us: Callable[[], int] = lambda: time.monotonic_ns() // 1000,
+        clock_us: Callable[[], int] = monotonic_us,
     ) -> None:
         self._send = send
         self._changed = changed

@@ -23,9 +23,7 @@ from p4reduce_runtime.security import Security, listen
 from p4reduce_runtime.waiting_calls import connection_options
 from p4reduce_switch.p4runtime import pipeline as pipelines
 from p4reduce_switch.p4runtime.arbitration import MAX_CONTROLLERS, Arbitration, Controller
-from p4reduce_switch.p4runtime.digests import Digests
-from p4reduce_switch.p4runtime.entities import Entities
-from p4reduce_switch.p4runtime.idle_timeouts import IdleTimeouts
+from p4reduce_switch.p4runtime.pipeline import Pipeline
 from p4reduce_switch.p4runtime.queue_service import QUEUES, QueueService
 from p4reduce_switch.p4runtime.request_guard import (
     MAX_OTHERS,
@@ -102,8 +100,8 @@ class Server:
         self._lock = switch.lock
         self._compiling = threading.Lock()
         """Held while a program is compiled: one at a time. Acquired before `_lock`, never while holding it."""
-        self._committed: Entities | None = None
-        self._saved: Entities | None = None
+        self._committed: Pipeline | None = None
+        self._saved: Pipeline | None = None
         self._arbitration = Arbitration(switch.device_id)
         self._timers_changed = threading.Condition(cast(Any, self._lock))  # a FairLock has what a Condition calls
         self._stopping = False
@@ -187,10 +185,10 @@ class Server:
         with self._refusing("Write", context), self._lock:
             self._check_target(request)
             self._arbitration.check_primary(request)
-            entities = self._entities()
+            pipeline = self._pipeline()
             if request.atomicity != p4r.WriteRequest.CONTINUE_ON_ERROR:
                 raise RequestError(Code.UNIMPLEMENTED, "only CONTINUE_ON_ERROR batches are supported")
-            results = [entities.write(update) for update in request.updates]
+            results = [pipeline.write(update) for update in request.updates]
         refused = [result for result in results if result is not None]
         for result in refused:
             self._count_refusal("Write", result)
@@ -202,8 +200,8 @@ class Server:
         """Return the entities that the request selects, in one consistent state."""
         with self._refusing("Read", context), self._lock:
             self._check_device(request.device_id)
-            entities = self._entities()
-            found = [entity for query in request.entities for entity in entities.read(query)]
+            pipeline = self._pipeline()
+            found = [entity for query in request.entities for entity in pipeline.read(query)]
         for start in range(0, max(1, len(found)), READ_CHUNK):
             yield p4r.ReadResponse(entities=found[start : start + READ_CHUNK])
 
@@ -227,7 +225,7 @@ class Server:
         """Return the program that reads and writes refer to."""
         with self._refusing("GetForwardingPipelineConfig", context), self._lock:
             self._check_device(request.device_id)
-            config = self._entities().pipeline.config
+            config = self._pipeline().config
         response = p4r.GetForwardingPipelineConfigResponse()
         if request.response_type in (request.ALL, request.P4INFO_AND_COOKIE):
             response.config.p4info.CopyFrom(config.p4info)
@@ -285,10 +283,8 @@ class Server:
 
     # ---- programs
 
-    def _load(self, config: p4r.ForwardingPipelineConfig) -> Entities:
-        idle_timeouts = IdleTimeouts(self._to_primary, self._timers_changed)
-        pipeline = pipelines.load(config, idle_timeouts, self._load_program)
-        return Entities(pipeline, Digests(pipeline.schema, self._send_digest_list, self._timers_changed), idle_timeouts)
+    def _load(self, config: p4r.ForwardingPipelineConfig) -> Pipeline:
+        return pipelines.load(config, self._to_primary, self._timers_changed, self._load_program)
 
     def _set_config(self, request: p4r.SetForwardingPipelineConfigRequest, time_remaining_s: float | None) -> None:
         if request.action not in (
@@ -299,15 +295,15 @@ class Server:
         ):
             invalid_argument("the action is not set or not known")
         with self._compile_turn(time_remaining_s):
-            entities = self._load(request.config)  # takes long: not under the switch's lock
+            pipeline = self._load(request.config)  # takes long: not under the switch's lock
         with self._lock:
             self._arbitration.check_primary(request)
             if request.action == request.VERIFY_AND_SAVE:
-                self._saved = entities
+                self._saved = pipeline
             elif request.action == request.VERIFY_AND_COMMIT:
-                self._commit(entities)
+                self._commit(pipeline)
             elif request.action == request.RECONCILE_AND_COMMIT:
-                self._reconcile(entities)
+                self._reconcile(pipeline)
 
     @contextmanager
     def _compile_turn(self, time_remaining_s: float | None) -> Iterator[None]:
@@ -320,16 +316,16 @@ class Server:
         finally:
             self._compiling.release()
 
-    def _reconcile(self, entities: Entities) -> None:
+    def _reconcile(self, pipeline: Pipeline) -> None:
         """Commit with the forwarding state of the last program, or not at all; counters and registers are reset."""
         last = self._committed
         if last is not None:
-            entities.remove_initial_entries(last)
+            pipeline.remove_initial_entries(last)
         for update in last.forwarding_state() if last is not None else ():
-            error = entities.write(update)
+            error = pipeline.write(update)
             if error is not None:
                 invalid_argument(f"the forwarding state cannot be kept: {error.message}")
-        self._commit(entities)
+        self._commit(pipeline)
 
     def _commit_saved(self, request: p4r.SetForwardingPipelineConfigRequest) -> None:
         if request.HasField("config"):
@@ -339,28 +335,28 @@ class Server:
                 raise RequestError(Code.NOT_FOUND, "no config is saved; use VERIFY_AND_SAVE first")
             self._commit(self._saved)
 
-    def _commit(self, entities: Entities) -> None:
+    def _commit(self, pipeline: Pipeline) -> None:
         with self._lock:
-            self._committed, self._saved = entities, None
+            self._committed, self._saved = pipeline, None
             self._timers_changed.notify_all()
-            self.switch.install(entities.pipeline.program)
-        config = entities.pipeline.config
+            self.switch.install(pipeline.program)
+        config = pipeline.config
         event(
             _log,
             logging.INFO,
             "pipeline set",
             device=self.switch.device_id,
             program=config.p4info.pkg_info.name,
-            tables=len(entities.pipeline.tables),
+            tables=len(pipeline.tables),
             cookie=config.cookie.cookie if config.HasField("cookie") else None,
         )
 
-    def _entities(self) -> Entities:
-        """Return those of the saved program, or the committed one; FAILED_PRECONDITION when there is neither."""
-        entities = self._saved or self._committed
-        if entities is None:
+    def _pipeline(self) -> Pipeline:
+        """Return the saved program, or the committed one; FAILED_PRECONDITION when there is neither."""
+        pipeline = self._saved or self._committed
+        if pipeline is None:
             raise RequestError(Code.FAILED_PRECONDITION, NO_PIPELINE)
-        return entities
+        return pipeline
 
     def _check_device(self, id: int) -> None:
         if id != self.switch.device_id:
@@ -416,21 +412,21 @@ class Server:
             self._count_refusal("StreamChannel", error)
             controller.send_or_drop(_stream_error(error, request))
 
-    def _packet_out(self, entities: Entities, packet: p4r.PacketOut) -> None:
+    def _packet_out(self, pipeline: Pipeline, packet: p4r.PacketOut) -> None:
         if self.switch.cpu_port is None:
             raise RequestError(Code.FAILED_PRECONDITION, "the switch has no CPU port: start it with --cpu-port")
-        header = entities.pipeline.packet_out
+        header = pipeline.packet_out
         self.switch.packet_out(header.frame(packet) if header is not None else packet.payload)
 
     def _packet_in(self, frame: bytes) -> None:
         """Send a frame to the CPU port as a packet-in."""
         with self._lock:
-            primary, entities = self._arbitration.primary, self._committed
+            primary, pipeline = self._arbitration.primary, self._committed
             message = p4r.StreamMessageResponse()
-            if primary is None or entities is None:
+            if primary is None or pipeline is None:
                 self.packet_in_dropped += 1
                 return
-            header = entities.pipeline.packet_in
+            header = pipeline.packet_in
             packet = p4r.PacketIn(payload=frame) if header is None else header.packet_in(frame)
             if packet is None:
                 self.packet_in_dropped += 1
@@ -445,9 +441,6 @@ class Server:
         with self._lock:
             if self._committed is not None:
                 self._committed.digests.add(name, rows)
-
-    def _send_digest_list(self, digest_list: p4r.DigestList) -> bool:
-        return self._to_primary(p4r.StreamMessageResponse(digest=digest_list))
 
     def _to_primary(self, message: p4r.StreamMessageResponse) -> bool:
         primary = self._arbitration.primary

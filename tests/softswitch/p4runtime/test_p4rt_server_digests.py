@@ -26,7 +26,8 @@ class Bench:
         self.changed = threading.Condition()
         self.digests = Digests(SCHEMA, self._send, self.changed, lambda: self.now)
 
-    def _send(self, digest_list: Any) -> bool:
+    def _send(self, message: Any) -> bool:
+        digest_list = message.digest
         rows = [tuple(int.from_bytes(m.bitstring, "big") for m in data.struct.members) for data in digest_list.data]
         if self.listening:
             self.lists.append((digest_list.list_id, rows))

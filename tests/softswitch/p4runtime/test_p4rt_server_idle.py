@@ -19,7 +19,6 @@ from p4reduce_switch.p4runtime.idle_timeouts import (
     MAX_ENTRIES_PER_NOTIFICATION,
     MAX_STALE_TIMERS,
     MIN_TIMEOUT_US,
-    IdleTimeouts,
 )
 from p4reduce_switch.program import Program
 from p4reduce_switch.program.llvm import batch_runner
@@ -56,8 +55,8 @@ class Rig:
         self.now_us = 1_000_000
         monkeypatch.setattr(batch_runner, "microseconds", lambda: self.now_us)
         lock = threading.Condition()
-        self.idle = IdleTimeouts(self._send, lock, lambda: self.now_us)
-        self.pipeline = pipelines.load(CONFIG, self.idle)
+        self.pipeline = pipelines.load(CONFIG, self._send, lock, clock_us=lambda: self.now_us)
+        self.idle = self.pipeline.idle_timeouts
         self.program: Program = self.pipeline.program
         table: Any = self.program.tables["MainIngress.aging"]
         table.clock = lambda: self.now_us
