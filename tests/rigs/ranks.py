@@ -151,17 +151,23 @@ def residue_of(compressor: Any, key: str) -> torch.Tensor:
     return residue
 
 
-def by_the_book(
-    residue: NDArray[np.float64], step: NDArray[np.float64], size: int
-) -> tuple[NDArray[np.float64], float]:
-    """AdaComp's selection as its paper writes it down, one element at a time: (signs of what is sent, scale)."""
-    total, ahead = residue + step, residue + step + step
-    maxima = [np.abs(total[at : at + size]).max() for at in range(0, len(total), size)]
-    signs = np.zeros_like(total)
-    for j in range(len(total)):
-        if abs(ahead[j]) >= maxima[j // size] > 0:
-            signs[j] = np.sign(total[j])
-    return signs, float(np.mean(maxima))
+def choose(
+    residue: NDArray[Any] | None, gradient: NDArray[Any], length: int, per_bin: int = 0
+) -> tuple[NDArray[Any], NDArray[np.bool_], NDArray[Any]]:
+    """(G, whether an element is chosen, the largest |G| of each bin) by the definition, in the type of the numbers.
+
+    With `per_bin` that of ScaleCom, else AdaComp's.
+    """
+    total = gradient.copy() if residue is None else residue + gradient
+    chosen, largest = np.zeros(len(total), bool), []
+    for at in range(0, len(total), length):
+        own, most = total[at : at + length], np.abs(total[at : at + length]).max()
+        largest.append(most)
+        if per_bin:
+            chosen[at + np.argsort(-np.abs(own), kind="stable")[:per_bin]] = True
+        else:
+            chosen[at : at + length] = (np.abs(own + gradient[at : at + length]) >= most) & (most > 0)
+    return total, chosen & gradient.any() & ((total != 0) | (per_bin == 0)), np.array(largest, total.dtype)
 
 
 def equal(one: object, other: object) -> bool:

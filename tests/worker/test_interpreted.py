@@ -15,8 +15,7 @@ def test_definitions_and_rules_hold_and_sums_over_a_terrible_network_are_right_i
     passes_interpreted(
         "worker/codecs/test_codecs_coordinates_kernels.py",
         "worker/codecs/test_codecs_inceptionn.py",
-        "worker/compressors/test_compressor_kernels.py",
-        "worker/compressors/test_buckets.py",
+        "worker/compressors/test_selection.py",
         "worker/protocol/test_engine_rules.py",
         "worker/protocol/test_engine_growth.py",
         "worker/protocol/test_engine_terrible_network.py",

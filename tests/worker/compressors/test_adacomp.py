@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 import torch
 
-from p4reduce.compressors import AdaComp, Form, Integers, ParameterState
-from rigs.ranks import begun, compress_alone, coordinates_alone, gaussian, residue_of
+from p4reduce.compressors import AdaComp, Form, Step
+from p4reduce.compressors.selection import Selection
+from rigs.ranks import begun, compress_alone, coordinates_alone
 
 FC = (40, 500)  # bins of 500, one a row
 CONV = (20, 10, 10, 10)  # 400 bins of 50
-
-
-def with_scale(adacomp: AdaComp, scale: float, step: torch.Tensor) -> Integers:
-    """What is sent in the form sum, the ranks having agreed on `scale`."""
-    adacomp.commit_step({"w": replace(adacomp.state_of("w"), scale=scale)})
-    message = compress_alone(adacomp, "w", step, Form.SUM).message
-    assert isinstance(message, Integers)
-    return message
 
 
 @pytest.mark.parametrize(
@@ -59,26 +50,6 @@ def test_effective_compression_rate_is_the_formula_of_the_paper() -> None:
     assert adacomp.rate_of("fc") == 32 * 2400 / (48 + 32)
 
 
-def test_with_a_shared_scale_the_residue_is_of_what_was_sent() -> None:
-    adacomp = AdaComp(form="sum")
-    adacomp.commit_step({"w": ParameterState(scale=3.0)})
-    compressed = compress_alone(adacomp, "w", torch.tensor([[1.0, -4.0, 0.5]]), Form.SUM)
-    message = compressed.message
-    assert isinstance(message, Integers)
-    assert message.values.tolist() == [0, -1, 0]
-    assert message.unit == 3.0
-    assert compressed.metadata == (4.0, 1.0)  # its own scale, and how many it selected
-    assert residue_of(adacomp, "w").tolist() == [1.0, -1.0, 0.5]
-
-
-def test_with_a_scale_of_zero_all_stays_in_the_residue() -> None:
-    for levels in (1, 3):
-        adacomp = AdaComp(form="sum", levels=levels)
-        step = torch.tensor([[1.0, -4.0, 0.5]])
-        with_scale(adacomp, 0.0, step)
-        assert torch.equal(residue_of(adacomp, "w"), step.flatten())
-
-
 def test_bins_follow_the_kind_of_layer() -> None:
     adacomp = AdaComp()
     assert [adacomp.length_of("w", torch.Size(shape)) for shape in [(8, 4), (8, 4, 3), (8, 4, 3, 3)]] == [500, 50, 50]
@@ -88,11 +59,16 @@ def test_bins_follow_the_kind_of_layer() -> None:
         adacomp.compress(begun(adacomp, "bias", torch.ones(8), Form.GATHER))
 
 
-def test_the_initial_metadata_changes_nothing() -> None:
-    adacomp = AdaComp(form="sum")
-    step = gaussian((2, 600), 3)
-    (scale,) = adacomp.initial_metadata(begun(adacomp, "w", step, Form.SUM))
-    assert adacomp.residue("w") is None
-    adacomp.commit_step({"w": ParameterState(scale=1.0)})
-    assert compress_alone(adacomp, "w", step, Form.SUM).metadata[0] == scale
-    assert adacomp.initial_metadata(begun(adacomp, "w", step, Form.SUM)) == ()  # asked once
+class ChoosesTheFirst(AdaComp):
+    """AdaComp with another choice."""
+
+    name = "chooses-the-first"
+
+    def select(self, step: Step, length: int) -> Selection:
+        return Selection(step.add_residue(), torch.zeros(1, dtype=torch.int64))
+
+
+@pytest.mark.parametrize("form", [Form.GATHER, Form.SHARED])
+def test_a_subclass_with_another_choice_makes_that(form: Form) -> None:
+    message = compress_alone(ChoosesTheFirst(form=form), "w", torch.ones(4, 5), form).message
+    assert len(message.data) == 9  # type: ignore[union-attr]  # one entry

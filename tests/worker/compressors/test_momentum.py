@@ -14,7 +14,7 @@ from p4reduce.compressors.all_reduce import all_reduce_compressed
 from p4reduce.errors import CollectiveMismatchError, InvalidTensorError, PeerRefusedError
 from p4reduce.testing.in_process import exchange_all, groups
 from p4reduce.testing.local_group import LocalGroup
-from rigs.ranks import SHAPES, by_the_book, equal, gradients_of, over_switch, residue_of
+from rigs.ranks import SHAPES, choose, equal, gradients_of, over_switch, residue_of
 
 MOMENTUM = 0.9
 RANKS, STEPS = 3, 6
@@ -45,8 +45,9 @@ def test_adacomp_with_momentum_by_its_definition() -> None:
                 v = velocity[key][rank] = MOMENTUM * velocity[key][rank] + (1 - MOMENTUM) * gradient
                 sent[rank] = v
                 if key.endswith("weight"):
-                    signs, scale = by_the_book(residue[key][rank], v, size)
-                    sent[rank] = scale * signs
+                    total, chosen, largest = choose(residue[key][rank], v, size)
+                    signs = np.sign(total) * chosen
+                    sent[rank] = largest.mean() * signs
                     residue[key][rank] += v - sent[rank]
                     velocity[key][rank] = np.where(signs == 0, v, 0)
                     assert 0 < np.count_nonzero(signs) < len(signs)

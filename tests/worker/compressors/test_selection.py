@@ -1,0 +1,211 @@
+"""What AdaComp and ScaleCom choose, beside the definition in numpy: of one parameter, and in buckets of many."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from p4reduce.compressors import AdaComp, Form, ParameterState, Policy, Step
+from p4reduce.compressors.selection import flat, select_all_by_bin, select_by_bin
+from p4reduce.errors import InvalidTensorError
+from p4reduce.testing.in_process import exchange_all, groups
+from rigs.kernels import bits
+from rigs.ranks import choose, group
+
+Floats = NDArray[np.float32]
+NASTY = [0.0, -0.0, 1.0, -1.0, 0.5, 1e-45, -1e-45, 1.2e-38, 3e38, -3e38, 1e30, 2.0, -2.0]
+"""Zeros, ties, denormals, and what overflows when it is added up or doubled."""
+SIZES = (1, 2, 6, 7, 8, 49, 50, 51, 63, 64, 65, 500, 501, 999, 1, 0, 3, 1024, 77)
+LENGTHS = (7, 50, 63, 64, 65, 500)
+"""Of bins; below 64 an element takes 8 bits on the way."""
+WORLD_SIZE = 3
+STEPS = 4
+
+
+def scale_of(largest: Floats) -> np.float32:
+    return np.float32(np.mean(largest, dtype=np.float64)) if len(largest) else np.float32(0)
+
+
+def check(gradient: torch.Tensor, residue: torch.Tensor | None, length: int) -> str:
+    """Choose in each way, with kernels and by the definition; return the error that a sum is not finite, else ""."""
+    step = Step("w", gradient, ParameterState(residue=residue), Form.GATHER, group())
+    numbers = gradient.detach().resolve_neg().reshape(-1).numpy()
+    for per_bin in (0, 1, 2):
+        with np.errstate(over="ignore", invalid="ignore"):
+            total, chosen, largest = choose(
+                None if residue is None else residue.float().numpy(), numbers, length, per_bin
+            )
+        if not np.isfinite(total).all():
+            with pytest.raises(InvalidTensorError) as caught:
+                select_by_bin(step, length, per_bin=per_bin)
+            with pytest.raises(InvalidTensorError, match=str(caught.value)):
+                select_all_by_bin([step], [length])
+            return str(caught.value)
+        found = select_by_bin(step, length, per_bin=per_bin)
+        assert bits(found) == bits((total, np.flatnonzero(chosen), largest))
+        if not per_bin:
+            every = select_all_by_bin([step], [length])
+            assert bits(every[:1] + every[2:]) == bits(
+                (total, np.flatnonzero(chosen), np.array([chosen.sum()]), np.array([scale_of(largest)]))
+            )
+    return ""
+
+
+numbers = st.one_of(st.sampled_from(NASTY), st.floats(width=32, allow_nan=False, allow_infinity=False))
+
+
+@settings(max_examples=500, deadline=None, derandomize=True)
+@given(st.integers(1, 9), st.lists(st.tuples(numbers, numbers), max_size=40), st.booleans())
+@example(3, [(3e38, 3e38)], False)
+@example(3, [(1.0, 0.0), (-1.0, 0.0), (0.5, 0.25)], True)
+@example(5, [(0.0, 1.0), (0.0, 2.0), (0.0, -1.0), (0.0, 1.0), (0.0, 0.0)], True)
+@example(2, [(1.0, 0.0), (1.0, -0.0)], False)
+@example(2, [(-1.0, 1.0), (0.5, 0.1)], False)
+@pytest.mark.slow
+def test_unusual_numbers(length: int, pairs: list[tuple[float, float]], first: bool) -> None:
+    residue, gradient = (torch.tensor([pair[i] for pair in pairs], dtype=torch.float32) for i in range(2))
+    check(gradient.reshape(1, -1), None if first else residue, length)
+
+
+@pytest.mark.parametrize(
+    ("elements", "length"), [(1, 50), (50, 50), (51, 50), (9999, 50), (9999, 500), (30_000, 16384)]
+)
+def test_normal_numbers(elements: int, length: int) -> None:
+    for seed in range(4):
+        gradient, residue = torch.randn(2, elements, generator=torch.Generator().manual_seed(seed))
+        assert not check(gradient.reshape(1, -1), 2 * residue if seed else None, length)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("where", [0, 57, 99])
+def test_numbers_that_are_not_finite_are_refused(where: int, bad: float) -> None:
+    gradient = torch.randn(10, 10, generator=torch.Generator().manual_seed(1))
+    gradient.view(-1)[where] = bad
+    assert check(gradient, torch.zeros(100), 7).startswith("the residue of 'w' overflows float32")
+    assert check(gradient, None, 7).startswith("the gradient of 'w' overflows float32")
+
+
+def test_layouts_and_residues_of_other_kinds() -> None:
+    """Strided, negated without a copy, in double precision; one of another length is refused."""
+    draw = torch.Generator().manual_seed(2)
+    gradient, residue = torch.randn(2, 60, generator=draw)
+    negated = torch.view_as_complex(torch.randn(60, 2, generator=draw)).conj().imag
+    assert negated.is_neg()
+    for laid_out, kept in [
+        (torch.randn(120, generator=draw)[::2], residue),
+        (gradient, torch.randn(120, generator=draw)[::2]),
+        (gradient.reshape(6, 10).t(), residue),
+        (negated, residue),
+        (negated[:1], residue[:1]),  # of one element, and so contiguous
+        (gradient, residue.double()),
+        (gradient.requires_grad_(), residue),
+        (torch.zeros(60), residue),
+        (torch.zeros(0), torch.zeros(0)),
+    ]:
+        assert not check(laid_out, kept, 7)
+    step = Step("w", gradient, ParameterState(residue=residue[:59]), Form.GATHER, group())
+    for select in (lambda: select_by_bin(step, 7), lambda: select_all_by_bin([step], [7])):
+        with pytest.raises(InvalidTensorError, match="gradient of 'w' has 60 elements, its residue 59: load the state"):
+            select()
+
+
+class Defined:
+    """One parameter on all ranks, in the form gather or with levels in the form sum."""
+
+    def __init__(self, length: int, levels: int | None) -> None:
+        self.length, self.levels = length, levels
+        self.residues: list[Floats | None] = [None] * WORLD_SIZE
+        self.unit_of: float | None = None
+
+    def step(self, gradients: Sequence[Floats]) -> Floats:
+        """Return the mean over the ranks."""
+        found = [choose(*both, self.length) for both in zip(self.residues, gradients, strict=True)]
+        scales = np.array([scale_of(largest) for *_, largest in found], np.float32)
+        if self.levels is not None and self.unit_of is None:
+            self.unit_of = self.agreed(scales)
+        total = np.zeros(len(gradients[0]))
+        for rank, ((own, chosen, _), scale) in enumerate(zip(found, scales, strict=True)):
+            weight, unit = 1, float(scale)
+            if self.levels is not None:
+                assert self.unit_of is not None
+                unit = self.unit_of / self.levels
+                weight = min(self.levels, max(1, round(float(scale) / unit))) if unit > 0 else 1
+            signs = np.sign(own) * chosen
+            total += signs.astype(np.float64) * (unit if self.levels is None else weight)
+            self.residues[rank] = np.where(signs != 0, own - signs * np.float32(weight * unit), own)
+        if self.levels is None:
+            return (total / WORLD_SIZE).astype(np.float32)
+        assert self.unit_of is not None
+        mean = total.astype(np.float32) * np.float32(self.unit_of / self.levels / WORLD_SIZE)
+        self.unit_of = self.agreed(scales)
+        return mean
+
+    def agreed(self, scales: Floats) -> float:
+        return float(scales.mean(dtype=np.float64) if self.levels == 1 else scales.max())
+
+
+def drawn(rank: int, step: int, number: int) -> torch.Tensor:
+    """A gradient of that parameter: some of the numbers alike, some parameters not used on a rank, and one on none;
+    some are small beside the others, and one grows from step to step."""
+    generator = torch.Generator().manual_seed(10_000 * rank + 100 * step + number)
+    gradient = torch.randn(SIZES[number], generator=generator)
+    if number % 5 == 2:
+        gradient = gradient.round()
+    gradient *= {5: 1e-8, 6: 1e-6, 7: 1000.0**step}.get(number, 1.0)
+    return gradient * ((number + step + rank) % 7 != 0) * (number != 9 or step > 0)
+
+
+@pytest.mark.parametrize("levels", [None, 1, 3, 128])
+@pytest.mark.parametrize("length", LENGTHS)
+def test_many_parameters_of_odd_sizes(length: int, levels: int | None) -> None:
+    """All in one bucket, in one buffer as DDP has them, then in two, and of tensors of their own."""
+    names = [f"p{number}" for number in range(len(SIZES))]
+    policy = Policy(names=[("p*", length)])
+    form = "gather" if levels is None else "sum"
+    ranks = [AdaComp(policy, form, levels=levels or 1) for _ in range(WORLD_SIZE)]
+    defined = [Defined(length, levels) for _ in SIZES]
+    everything = list(range(len(SIZES)))
+    layouts = ([everything], [everything], [everything[9:], everything[:9]], [everything[::-1]])
+    for step, buckets in enumerate(layouts[:STEPS]):
+        for bucket in buckets:
+            gradients = []
+            for rank in range(WORLD_SIZE):
+                own = [drawn(rank, step, number) for number in bucket]
+                parts = own if step == 1 else torch.split(torch.cat(own), [SIZES[number] for number in bucket])
+                gradients.append({names[number]: part for number, part in zip(bucket, parts, strict=True)})
+            outcomes = exchange_all(ranks, gradients, groups(WORLD_SIZE))
+            for number in bucket:
+                mean = defined[number].step([drawn(rank, step, number).numpy() for rank in range(WORLD_SIZE)])
+                for rank, outcome in enumerate(outcomes):
+                    where = f"{names[number]} on rank {rank} in step {step}"
+                    assert bits(outcome.means[names[number]] + 0) == bits(mean + 0), where
+                    assert bits(ranks[rank].residue(names[number])) == bits(defined[number].residues[rank]), where
+
+
+def test_tensors_of_one_memory_are_not_copied() -> None:
+    memory = torch.arange(40, dtype=torch.float32)
+    own = [memory[3:7], memory[10:10], memory[30:]]
+    numbers, begin = flat(own)
+    assert np.shares_memory(numbers, memory.numpy()) and begin.tolist() == [3, 10, 30]
+    apart = [memory[3:7], torch.ones(2), memory[::2]]
+    numbers, begin = flat(apart)
+    assert not np.shares_memory(numbers, memory.numpy()) and begin.tolist() == [0, 4, 6]
+    assert numbers.tolist() == [*range(3, 7), 1, 1, *range(0, 40, 2)]
+    assert flat([]).numbers.size == 0
+
+
+def test_a_parameter_that_overflows_is_named_among_many() -> None:
+    ranks = [AdaComp(Policy(names=[("p*", 7)]), "gather")]
+    gradients = {"p0": torch.ones(9), "p1": torch.full((9,), 3e38), "p2": torch.ones(9)}
+    exchange_all(ranks, [gradients], groups(1))
+    state = ranks[0].state_dict()
+    state["residues"]["p1"] = torch.full((9,), 3e38)
+    ranks[0].load_state_dict(state)
+    with pytest.raises(Exception, match="the residue of 'p1' overflows float32"):
+        exchange_all(ranks, [gradients], groups(1))
