@@ -1,6 +1,8 @@
-"""Floats in lanes of 8 or 16 bits: the stated error, what is said to be sent, limits, and what is refused."""
+"""Floats, also in lanes of 8 or 16 bits: the stated error, what is said to be sent, limits, and what is refused."""
 
 from __future__ import annotations
+
+from itertools import product
 
 import numpy as np
 import pytest
@@ -24,13 +26,24 @@ def switch_sum(tensors: list[np.ndarray], bits: int, *, mean: bool = False, dens
     return [source.decode(words, agreed)[0] for source in sources]
 
 
-@pytest.mark.parametrize("bits", [8, 16])
-@pytest.mark.parametrize("world_size", [1, 2, 3, 31, 32])
+@pytest.mark.parametrize(
+    ("bits", "world_size"), [*product([8, 16, 32], [1, 2, 3, 4, 5, 31, 32]), (32, 33), (32, 65), (32, 1024)]
+)
 def test_the_largest_sum_of_a_word_is_reached(bits: int, world_size: int) -> None:
+    """Of float32 no bit is given away."""
     below_four = np.full(WORDS * 32 // bits, np.nextafter(np.float32(4), np.float32(0)))
     source = Floats(below_four, bits).bind(world_size, WORDS, False)
     (words,) = source.encode(np.array([0]), source.exponents).astype(np.int64)
     assert (world_size * words == source.parts[0].largest_sum).all()
+    if bits == 32:
+        assert (words == round((2**24 - 1) * 2.0 ** (6 - headroom_bits(world_size)))).all()
+        assert source.parts[0].largest_sum <= 2**30
+
+
+def test_a_sum_beyond_float32_is_infinite_as_in_float_arithmetic_and_its_mean_is_not() -> None:
+    tensor = np.full(3, np.finfo(np.float32).max, np.float32)
+    assert np.isposinf(switch_sum([tensor, tensor], 32)[0].total).all()
+    np.testing.assert_allclose(switch_sum([tensor, tensor], 32, mean=True)[0].total, tensor, rtol=1e-6)
 
 
 @settings(max_examples=300)
@@ -134,3 +147,6 @@ def test_invalid_widths_and_types_are_refused() -> None:
     for dtype in (np.float64, np.int64, np.int8):
         with pytest.raises(InvalidTensorError, match=f"values is {np.dtype(dtype)}; convert it to float32"):
             Floats(np.ones(3, dtype), 8, name="values")
+    for other in ([1.0], 2.0):
+        with pytest.raises(InvalidTensorError, match="give a numpy array or a torch tensor"):
+            Floats(other)

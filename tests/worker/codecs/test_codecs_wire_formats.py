@@ -59,6 +59,13 @@ def test_sums_have_the_bits_of_the_definition(
     assert torch.equal(found + 0.0, wanted + 0.0)  # a sum of zero has no sign
 
 
+@pytest.mark.parametrize(("bits", "ranks"), [(32, 33), (32, 1024), (16, 1000), (8, 64)])
+def test_sums_of_many_ranks_have_the_bits_of_the_definition(bits: int, ranks: int) -> None:
+    """20 bits of a number's absolute value are left to each of 1,024 ranks."""
+    tensors = random_tensors(np.random.default_rng(ranks), ranks, 100, torch.float32, 3)
+    assert torch.equal(summed(tensors, bits) + 0.0, by_numpy(tensors, bits, WORDS) + 0.0)
+
+
 def test_the_16_bit_formats_are_converted_as_torch_does() -> None:
     halves = np.arange(1 << 16, dtype=np.uint16)
     for dtype, from_half, to_half in (
@@ -194,11 +201,13 @@ def test_parts_that_are_none_are_refused() -> None:
         Floats(tensor, 32, part=(0, 5), out=np.empty(100, np.float32))
 
 
-def test_a_strided_bfloat16_tensor_is_read_in_its_own_order() -> None:
-    tensor = torch.arange(24, dtype=torch.bfloat16).reshape(4, 6)[::2].T
-    assert torch.equal(summed([tensor.reshape(-1)], 16), tensor.reshape(-1))
-    segment = Floats(tensor, 16)
-    assert to_numpy(tensor).shape == segment.values.shape == (6, 2)
+@pytest.mark.parametrize(("dtype", "bits"), [(torch.bfloat16, 16), (torch.float32, 32)])
+def test_a_strided_tensor_is_read_in_its_own_order(dtype: torch.dtype, bits: int) -> None:
+    tensor = torch.arange(24, dtype=dtype).reshape(4, 6)[::2].T
+    assert torch.equal(summed([tensor], bits), tensor)
+    assert to_numpy(tensor).shape == Floats(tensor, bits).values.shape == (6, 2)
+    backwards = np.arange(24, dtype=np.float32)[::-2]
+    assert (summed([backwards], bits) == backwards).all()
 
 
 def test_ranks_with_different_formats_get_an_error() -> None:
