@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from conformance.case import canonical_answer
 from fidelity.generated import Outputs
 from fidelity.playing import BMV2, Outcome, Verdict
@@ -74,30 +76,15 @@ def shown(outputs: Outputs) -> str:
 
 def save(record: Record, path: Path) -> None:
     """Write a record; a reader sees the whole of it or the one before."""
-    outcomes = {
-        switch: {test: [o.verdict.value, [[p, f.hex()] for p, f in o.outputs], o.reason] for test, o in tests.items()}
-        for switch, tests in record.outcomes.items()
-    }
-    row = {"problem": record.problem, "unreadable": record.unreadable, "keys": record.keys, "outcomes": outcomes}
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_suffix(".new")
-    fresh.write_text(json.dumps(row) + "\n")
+    fresh.write_bytes(msgspec.json.encode(record))
     fresh.replace(path)
 
 
 def load(name: str, group: str, path: Path) -> Record:
     """The record of an earlier run; an empty one when there is none."""
-    if not path.exists():
-        return Record(name, group)
-    row: Any = json.loads(path.read_text())
-    outcomes = {
-        switch: {
-            test: Outcome(Verdict(verdict), tuple((port, bytes.fromhex(frame)) for port, frame in outputs), reason)
-            for test, (verdict, outputs, reason) in tests.items()
-        }
-        for switch, tests in row["outcomes"].items()
-    }
-    return Record(name, group, row["problem"], row["unreadable"], outcomes, row["keys"])
+    return msgspec.json.decode(path.read_bytes(), type=Record) if path.exists() else Record(name, group)
 
 
 def digest(paths: Iterable[Path]) -> str:
