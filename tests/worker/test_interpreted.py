@@ -13,7 +13,7 @@ from rigs.kernels import passes_interpreted
 def test_definitions_and_rules_hold_and_sums_over_a_terrible_network_are_right_interpreted() -> None:
     """A choice of the tests, in seconds."""
     passes_interpreted(
-        "worker/codecs/test_codecs_coordinates_kernels.py",
+        "worker/codecs/test_codecs_coordinates.py",
         "worker/codecs/test_codecs_inceptionn.py",
         "worker/compressors/test_selection.py",
         "worker/protocol/test_engine_rules.py",

@@ -1,15 +1,94 @@
-"""Coordinates by hand: gaps, how many bytes, and other bytes are refused (test_codecs_coordinates_kernels.py)."""
+"""Coordinates by hand, and their kernels against a definition in Python, bit for bit: bytes, what any bytes decode to,
+the mean."""
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
 
-from p4reduce.codecs.coordinates import STREAM_HEADER_BYTES, Coordinates, decode, encode
+from p4reduce.codecs.coordinates import (
+    STREAM_HEADER_BYTES,
+    Coordinates,
+    GatheredCoordinates,
+    Part,
+    RanksCoordinates,
+    decode,
+    encode,
+    most_bytes,
+)
+from p4reduce.errors import InvalidTensorError
+from rigs.kernels import bits
+
+SCALES = (0.0, -0.0, 1.0, -0.75, 1e-45, 1e-38, 3.4028234663852886e38, -3.4028234663852886e38, 0.1)
 
 
-def chosen(indices: list[int] | np.ndarray, signs: list[int] | np.ndarray, scale: float = 0.5) -> Coordinates:
-    return Coordinates(scale, np.asarray(indices, np.int64), np.asarray(signs, np.int8))
+def encode_by_definition(sent: Coordinates) -> NDArray[np.uint8]:
+    entries = bytearray()
+    for gap, minus in zip((np.diff(sent.indices, prepend=-1) - 1).tolist(), (sent.signs < 0).tolist(), strict=True):
+        passed, left = divmod(gap, 1912)
+        high, low = divmod(left - 120, 256)
+        entries += passed * b"\xfe" + bytes([2 * left + minus] if left < 120 else [2 * (120 + high) + minus, low])
+    header = np.array([sent.scale], "<f4").tobytes() + len(entries).to_bytes(4, "little")
+    return np.frombuffer(header + bytes(entries), np.uint8)
+
+
+def decode_by_definition(data: NDArray[np.uint8], elements: int) -> tuple[Coordinates, int] | None:
+    """None: the bytes are no encoding."""
+    head = padded(data, STREAM_HEADER_BYTES)
+    scale, count = float(head[:4].view("<f4")[0]), int(head[4:].view("<u4")[0])
+    if count > elements or not np.isfinite(scale):
+        return None
+    used = STREAM_HEADER_BYTES + count
+    entries = iter(padded(data, used)[STREAM_HEADER_BYTES:].tolist())
+    indices, signs, following = [], [], 0
+    for first in entries:
+        if first >= 254:
+            following += 1912
+            if first == 255:
+                return None
+            continue
+        gap = first // 2
+        if gap >= 120:
+            second = next(entries, None)
+            if second is None:
+                return None
+            gap = 120 + 256 * (gap - 120) + second
+        following += gap + 1
+        if following > elements:
+            return None
+        indices.append(following - 1)
+        signs.append(-1 if first % 2 else 1)
+    return Coordinates(scale, np.array(indices, np.int64), np.array(signs, np.int8)), used
+
+
+def padded(data: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
+    """The first `size` bytes; those that are not there are 0."""
+    return np.concatenate([data[:size], np.zeros(max(0, size - len(data)), np.uint8)])
+
+
+def received_by_definition(data: NDArray[np.uint8], parts: list[Part]) -> list[list[Coordinates]] | None:
+    at, found = [0] * len(data), []
+    for elements, sender in parts:
+        own = []
+        for rank in range(len(data)) if sender is None else (sender,):
+            decoded = decode_by_definition(data[rank][at[rank] :], elements)
+            if decoded is None:
+                return None
+            own.append(decoded[0])
+            at[rank] += decoded[1]
+        found.append(own)
+    return found
+
+
+def draw(elements: int, density: float, seed: int, scale: float) -> Coordinates:
+    rng = np.random.default_rng(seed)
+    indices = np.flatnonzero(rng.random(elements) < density)
+    return Coordinates(scale, indices, rng.choice(np.array([-1, 1], np.int8), len(indices)))
 
 
 @pytest.mark.parametrize(
@@ -27,7 +106,7 @@ def chosen(indices: list[int] | np.ndarray, signs: list[int] | np.ndarray, scale
 )
 def test_the_bytes_by_hand(gap: int, entry: list[int]) -> None:
     """Two elements, the second after a gap; it is negative, which sets the lowest bit of its first byte."""
-    given = chosen([5, 6 + gap], [1, -1], 1.5)
+    given = Coordinates(1.5, np.array([5, 6 + gap]), np.array([1, -1], np.int8))
     second = [byte for byte in entry if byte == 254]
     second += [entry[len(second)] | 1, *entry[len(second) + 1 :]]
     header = np.array([1.5], "<f4").tobytes() + (1 + len(second)).to_bytes(4, "little")
@@ -40,7 +119,113 @@ def test_the_bytes_by_hand(gap: int, entry: list[int]) -> None:
 
 @pytest.mark.parametrize(("one_in", "most"), [(12, 1.01), (30, 1.03), (70, 1.19), (500, 1.84)])
 def test_what_an_element_takes(one_in: int, most: float) -> None:
-    rng = np.random.default_rng(one_in)
-    indices = np.flatnonzero(rng.random(400_000) < 1 / one_in)
-    data = encode(chosen(indices, rng.choice([-1, 1], len(indices))))
-    assert 1 <= (len(data) - STREAM_HEADER_BYTES) / len(indices) < most
+    sent = draw(400_000, 1 / one_in, one_in, 0.5)
+    assert 1 <= (len(encode(sent)) - STREAM_HEADER_BYTES) / len(sent.indices) < most
+
+
+@settings(max_examples=300)
+@given(st.integers(0, 40_000), st.sampled_from([0.0, 1e-4, 1e-3, 0.01, 0.1, 0.9, 1.0]), st.integers(0, 2**32))
+@example(40_000, 1e-4, 3)
+def test_encoding_and_decoding_equal_the_definition(elements: int, density: float, seed: int) -> None:
+    sent = draw(elements, density, seed, 0.5)
+    data = encode(sent)
+    assert bits(data) == bits(encode_by_definition(sent)) and len(data) <= most_bytes(elements)
+    rows = np.zeros((2, len(data) + 5), np.uint8)  # as blocks end: with zeros
+    rows[0, : len(data)] = rows[1, : len(data)] = data
+    assert bits(received(rows, [Part(elements, None)])) == bits([[sent, sent]])
+    assert bits(decode(data, elements)) == bits((sent, len(data)))
+
+
+@settings(max_examples=300)
+@given(st.one_of(st.integers(0, 300), st.just(5000)), st.binary(max_size=120), st.integers(0, 60))
+@example(0, b"", 0)
+@example(10, bytes([20]), 1)  # element 10 of 10
+@example(5000, bytes([255]), 1)  # the entry that is not in use
+@example(5000, bytes([240, 0]), 1)  # the second byte is not the tensor's
+@example(5000, bytes([254, 253, 255, 254]), 4)
+@pytest.mark.slow
+def test_any_bytes_are_decoded_or_refused_as_defined(elements: int, tail: bytes, count: int) -> None:
+    good = encode(draw(elements, 0.1, 1, 0.5)).tobytes()
+    for scale in (1.0, float("nan"), float("inf")):
+        header = np.array([scale], "<f4").tobytes() + count.to_bytes(4, "little")
+        rows = [header + tail, good, header + good[8:] + tail, tail[:7]]
+        longest = max(map(len, rows))
+        data = np.array([list(row.ljust(longest, b"\0")) for row in rows], np.uint8)
+        for senders in product((None, 0, 1, 2, 3), repeat=2):
+            parts = [Part(elements, sender) for sender in (*senders, 1)]  # one behind the other
+            assert bits(received(data, parts)) == bits(received_by_definition(data, parts))
+
+
+@settings(max_examples=200)
+@given(
+    st.lists(st.tuples(st.integers(0, 3000), st.sampled_from((None, 0, 1))), max_size=4),
+    st.integers(0, 2**32),
+    st.booleans(),
+)
+@example([(500, 0), (500, 1)], 0, True)
+def test_blocks_of_zeros_that_were_not_sent_are_decoded(
+    parts: list[tuple[int, int | None]], seed: int, plus: bool
+) -> None:
+    """As they arrive: an entry of +scale right behind another is a zero byte, and rows end with the last block that was
+    sent."""
+    announced = [Part(elements, sender) for elements, sender in parts]
+    sent: list[list[Coordinates]] = []
+    rows = [b"", b""]
+    for number, part in enumerate(announced):
+        own = []
+        for rank in (0, 1) if part.sender is None else (part.sender,):
+            if (number + rank) % 2 == 0 and plus:
+                indices = np.arange(part.elements)
+                own.append(Coordinates(0.5, indices, np.ones(len(indices), np.int8)))
+            else:
+                own.append(draw(part.elements, 0.05, seed + rank, 0.25))
+            rows[rank] += encode(own[-1]).tobytes()
+        sent.append(own)
+    blocks = max([len(row.rstrip(b"\0")) for row in rows])  # whole blocks of 128 bytes
+    data = np.zeros((2, -(-blocks // 128) * 128), np.uint8)
+    for rank, row in enumerate(rows):
+        there = row.ljust(data.shape[1], b"\0")[: data.shape[1]]
+        data[rank] = np.frombuffer(there, np.uint8)
+    assert bits(received(data, announced)) == bits(received_by_definition(data, announced)) == bits(sent)
+
+
+def received(data: NDArray[np.uint8], parts: list[Part]) -> list[list[Coordinates]] | None:
+    """What each rank sent of each part; None: the bytes are refused."""
+    try:
+        found = GatheredCoordinates(parts, [np.zeros(0, np.uint8)], 0).finish(data)
+    except InvalidTensorError as error:
+        assert "the ranks encode differently" in str(error)
+        return None
+    return [
+        [
+            Coordinates(float(scale), part.indices[end - many : end], part.signs[end - many : end])
+            for scale, end, many in zip(part.scales, part.ends, np.diff(part.ends, prepend=0), strict=True)
+        ]
+        for part in found
+    ]
+
+
+@settings(max_examples=300)
+@given(
+    st.one_of(st.integers(0, 50), st.sampled_from([4095, 4096, 4097, 8192, 13_000])),
+    st.lists(
+        st.tuples(st.sampled_from([0.0, 1e-3, 0.1, 1.0]), st.integers(0, 99), st.sampled_from(SCALES)),
+        min_size=1,
+        max_size=5,
+    ),
+)
+def test_the_mean_equals_the_definition(elements: int, ranks: list[tuple[float, int, float]]) -> None:
+    sent = [draw(elements, *rank) for rank in ranks]
+    total = np.zeros(elements)
+    for rank in sent:
+        total[rank.indices] += rank.scale * rank.signs
+    assert bits(RanksCoordinates.of(elements, sent).mean) == bits((total / len(sent)).astype(np.float32))
+
+
+def test_indices_out_of_order_or_range_are_refused() -> None:
+    """Out of order, twice, negative, or beyond the tensor: no memory is written to beside it."""
+    signs = np.ones(2, np.int8)
+    for indices in ([7, 3], [3, 3], [-1, 4], [5000, 4999], [5, 9_000], [9_000, 9_001]):
+        sent = [Coordinates(0.5, np.array(found), signs) for found in ([0, 8_999], indices)]
+        with pytest.raises(InvalidTensorError, match="do not rise, or beyond 9000 elements"):
+            _ = RanksCoordinates.of(9_000, sent).mean
