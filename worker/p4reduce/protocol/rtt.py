@@ -1,4 +1,4 @@
-"""How long rounds take on this path: RFC 6298's estimate, and two numbers more."""
+"""How long rounds take on this path: RFC 6298's estimate."""
 
 from __future__ import annotations
 
@@ -37,8 +37,3 @@ class RoundTrip:
         """The smoothed time to an answer; 0 before the first sample."""
         smoothed = float(self.table["smoothed_rtt"][0])
         return 0.0 if math.isnan(smoothed) else smoothed
-
-    @property
-    def shortest_s(self) -> float:
-        """The shortest time to an answer; 0 before the first sample."""
-        return float(self.table["min_rtt"][0])
