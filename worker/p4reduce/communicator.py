@@ -393,8 +393,8 @@ class Communicator:
                     return compared
             layout = None if self.hosts.sums is None else self.hosts.sums.layout(contribution.blocks)
             hosts = None if layout is None else self.hosts.sums
-        if layout is not None and layout.at:
-            contribution = replace(contribution, agreement=f"{contribution.agreement}|{layout.at}, {layout.copies}")
+        if layout is not None:
+            contribution = replace(contribution, agreement=contribution.agreement + layout.agreement)
         alike = contribution.alike if number is None and hosts is None else None
         if number is None:
             self.operations += 1

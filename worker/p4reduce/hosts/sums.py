@@ -288,17 +288,18 @@ class HostLayout:
         self.words_per_block = own.words_per_block
         begin, sums_begin = self.at, 0 if self.copies == 1 else self.at
         for row, part in enumerate(self.parts):
-            numbers = 1 if part.form == FLOAT32 else 2
-            end = begin + _capacity(part)
-            entry = self.table[row]
-            entry["begin"], entry["end"], entry["input_words"] = numbers * begin, numbers * end, memory.input_words
-            if self.at:  # other data may follow
-                entry["end"] = own.table[row]["end"] + entry["begin"]
-            entry["sums_begin"], entry["kept_begin"], entry["kept_end"] = sums_begin, 0, len(part.nonzero)
-            begin, sums_begin = end, sums_begin + len(part.nonzero) * self.words_per_block[row]
+            numbers, entry = 1 if part.form == FLOAT32 else 2, self.table[row]
+            # beyond data that was not copied there may be other data, not zeros
+            length = own.table["end"][row] if self.at else numbers * _capacity(part)
+            entry["begin"], entry["end"] = numbers * begin, numbers * begin + length
+            entry["input_words"], entry["sums_begin"] = memory.input_words, sums_begin
+            entry["kept_begin"], entry["kept_end"] = 0, len(part.nonzero)
+            begin, sums_begin = begin + _capacity(part), sums_begin + len(part.nonzero) * self.words_per_block[row]
         self.sums_words = sums_begin
-        self.words = max(begin, sums_begin) if not self.at else 0 if self.copies > 1 else sums_begin
-        """Of the data, or of the sums, whichever are more."""
+        self.words = max(0 if self.at else begin, 0 if self.copies > 1 else sums_begin)
+        """Of the copied data, or of the sums where they do not replace it, whichever are more."""
+        self.agreement = f"|{self.at}, {self.copies}" if self.at else ""
+        """What of it must be equal on all ranks, and is not where only some give arrays of `empty`."""
 
     def results(self, exponents: NDArray[np.uint8]) -> list[Any]:
         """Return the results of the parts, copied from the sums; blocks that no rank held are zeros."""
