@@ -158,6 +158,22 @@ def test_after_an_error_what_a_rank_writes_is_its_own(monkeypatch: pytest.Monkey
         assert (seen == 1).all() and (arrays[0] == 2).all()
 
 
+def test_an_array_outlives_its_communicator_and_is_summed_by_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    with HostGroup(monkeypatch, [0, 0]) as first:
+        arrays = first.run(lambda comm: comm.empty(SIZE))
+        for rank, array in enumerate(arrays):
+            array[:] = rank + 1
+        with HostGroup(monkeypatch, [0, 0]) as second:
+            second.run(lambda comm: comm.empty(SIZE))
+            totals = second.run(lambda comm: comm.all_reduce(arrays[comm.rank]))
+    assert all((total == 3).all() for total in totals)
+    arrays[0] += 4
+    assert (arrays[0] == 5).all() and (arrays[1] == 2).all()
+    with HostGroup(monkeypatch, [0, 0]) as third:
+        totals = third.run(lambda comm: comm.all_reduce(arrays[comm.rank], out=arrays[comm.rank]))
+    assert all((total == 7).all() for total in totals)
+
+
 def test_each_block_of_a_host_is_sent_once(monkeypatch: pytest.MonkeyPatch) -> None:
     with HostGroup(monkeypatch, [0, 0, 1, 1]) as group:
         reports = group.run(lambda comm: (comm.all_reduce(gradient(comm.rank)), comm.last)[1])

@@ -158,7 +158,7 @@ class HostSums:
         """
         if self.shard is not None:
             self._memory.set_failed(self.shard, self._number)
-        self._memory.detach(self.place)
+        self._memory.detach()
 
     def share(self, work: Callable[[int], T], timeout_s: float, lost: Lost, what: object) -> T | None:
         """Have the ranks of this host each do the work of its shard; return this rank's result when all have.
