@@ -209,12 +209,21 @@ class Communicator:
 
         A sum of such an array is not copied there first, and with it as `out` on one host not copied back; all ranks
         then give arrays of calls of `empty` alike. All ranks call it, with equal arguments. The memory is kept until
-        the communicators are closed. A child that the process forks cannot use it. A job with `rejoin` has none.
+        the communicators are closed. What a forked child writes is its own. A job with `rejoin` has none.
         """
-        plain = np.empty(shape, dtype)  # which checks the arguments
+        try:
+            plain = np.empty(shape, dtype)  # which checks the arguments
+            wait_s = self.timeout_s if timeout_s is None else timeout_seconds(timeout_s)
+        except Exception as error:
+            self.refuse(error, timeout_s=timeout_s)
+            raise
+        return self.queue.run("empty", wait_s, self._allocate, plain, self._clock() + wait_s)
+
+    def _allocate(self, plain: Array, deadline: float) -> Array:
+        """Return an array as `empty` does, in one turn: the ranks have to allocate in the same order."""
         kind, sizes = plain.dtype, plain.shape
-        self.compare("empty", len(sizes), plain.size, f"{kind.str}{sizes}", timeout_s=timeout_s)
-        hosts = self.find_hosts(None if timeout_s is None else timeout_seconds(timeout_s))
+        self.compare("empty", len(sizes), plain.size, f"{kind.str}{sizes}", timeout_s=self._left_s(deadline))
+        hosts = self.find_hosts(self._left_s(deadline))
         found = None if hosts is None else hosts.empty(plain.nbytes)
         return plain if found is None else found.view(kind).reshape(sizes)
 
