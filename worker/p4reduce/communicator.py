@@ -213,6 +213,10 @@ class Communicator:
         """
         try:
             plain = np.empty(shape, dtype)  # which checks the arguments
+            if plain.dtype.kind not in "biufc":
+                raise InvalidTensorError(
+                    f"dtype is {plain.dtype}; give float32, float16 or int32, which are summed, or other numpy numbers"
+                )
             wait_s = self.timeout_s if timeout_s is None else timeout_seconds(timeout_s)
         except Exception as error:
             self.refuse(error, timeout_s=timeout_s)

@@ -19,6 +19,7 @@ from p4reduce.errors import (
     CollectiveError,
     CollectiveMismatchError,
     CollectiveTimeoutError,
+    InvalidTensorError,
     NotFiniteError,
     P4ReduceError,
     PeerRefusedError,
@@ -155,6 +156,19 @@ def test_after_an_error_what_a_rank_writes_is_its_own(monkeypatch: pytest.Monkey
         group.comms[0].fail_of(KeyboardInterrupt(), "a sum", sums[0])
         arrays[0][:] = 2
         assert (seen == 1).all() and (arrays[0] == 2).all()
+
+
+def test_what_no_array_can_be_made_of_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def work(comm: Communicator) -> str:
+        with pytest.raises((ValueError, PeerRefusedError), match="negative|refused"):
+            comm.empty(-1 if comm.rank else 1)
+        with pytest.raises((InvalidTensorError, PeerRefusedError)) as caught:
+            comm.empty(3, np.float32 if comm.rank else object)
+        return f"{caught.value}{comm.empty(3, np.int8).dtype}"
+
+    with HostGroup(monkeypatch, [0, 0]) as group:
+        texts = group.run(work)
+    assert "dtype is object; give float32, float16 or int32" in texts[0] and "rank 0: a tensor that can" in texts[1]
 
 
 def test_arrays_are_allocated_in_the_order_of_the_collectives(monkeypatch: pytest.MonkeyPatch) -> None:
