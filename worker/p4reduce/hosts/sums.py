@@ -33,6 +33,7 @@ from p4reduce.hosts.plan import HostPlan, span_of
 from p4reduce.protocol.blocks import UNTOUCHED, Blocks, Layout, Part, sum_blocks
 from p4reduce.protocol.call import Call, Kind
 from p4reduce.protocol.collective import Collective
+from p4reduce.protocol.deadline import Obstacle, too_late
 from p4reduce.protocol.refusal import reason_of
 from p4reduce.protocol.state import FLOAT32, MOST_LANES
 from p4reduce.stats import CollectiveStats
@@ -229,9 +230,8 @@ class HostSums:
             if not error.missing_ranks:
                 raise
             ranks = [self._rank_of(host) for host in error.missing_ranks]  # those of the shard's job are hosts
-            raise CollectiveTimeoutError(
-                f"{call} did not finish in {timeout_s:g} s: the switch still waits for {name_ranks(ranks)}", ranks
-            ) from None
+            why = Obstacle(f"the switch still waits for {name_ranks(ranks)}", tuple(ranks))
+            raise too_late(call, timeout_s, why) from None
         except CollectiveMismatchError as error:
             calls = {self._rank_of(host): text for host, text in error.calls.items()}
             raise CollectiveMismatchError(calls) from None
