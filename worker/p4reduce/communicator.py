@@ -221,9 +221,7 @@ class Communicator:
         try:
             plain = np.empty(shape, dtype)  # which checks the arguments
             if plain.dtype.kind not in "biufc":
-                raise InvalidTensorError(
-                    f"dtype is {plain.dtype}; give float32, float16 or int32, which are summed, or other numpy numbers"
-                )
+                raise InvalidTensorError(f"dtype is {plain.dtype}; give float32, float16, int32 or other numbers")
             wait_s = self.timeout_s if timeout_s is None else timeout_seconds(timeout_s)
         except Exception as error:
             self.refuse(error, timeout_s=timeout_s)
@@ -430,13 +428,7 @@ class Communicator:
                 self._over_hosts = True
                 hosts.publish(contribution.blocks, layout)
             collective = connection.run(
-                call,
-                blocks,
-                slots,
-                self._left_s(deadline),
-                stats,
-                self._lost,
-                keep_words=self.recovery is not None,
+                call, blocks, slots, self._left_s(deadline), stats, self._lost, keep_words=self.recovery is not None
             )
             if hosts is not None and layout is not None and not collective.refusals:
                 left_s = self._left_s(deadline)

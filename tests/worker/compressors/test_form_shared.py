@@ -45,11 +45,7 @@ METHODS: dict[str, tuple[Callable[[], Compressor], Choice, float]] = {
         )
         for b, count, warmup in ((1.0, 1, 0), (0.1, 1, 2), (0.1, 3, 0))
     },
-    "adacomp, shared": (
-        lambda: AdaComp(Policy(conv=CHUNK, linear=CHUNK), "shared", value_bits=32),
-        of_adacomp,
-        1.0,
-    ),
+    "adacomp, shared": (lambda: AdaComp(Policy(conv=CHUNK, linear=CHUNK), "shared", value_bits=32), of_adacomp, 1.0),
 }
 """How it is made, what a leader chooses of G and dW, and b."""
 

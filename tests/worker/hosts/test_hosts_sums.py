@@ -173,7 +173,7 @@ def test_what_no_array_can_be_made_of_is_refused(monkeypatch: pytest.MonkeyPatch
 
     with HostGroup(monkeypatch, [0, 0]) as group:
         texts = group.run(work)
-    assert "dtype is object; give float32, float16 or int32" in texts[0] and "rank 0: a tensor that can" in texts[1]
+    assert "dtype is object; give float32, float16, int32" in texts[0] and "rank 0: a tensor that can" in texts[1]
 
 
 def test_arrays_are_allocated_in_the_order_of_the_collectives(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -160,10 +160,8 @@ class HostMemory:
             how = mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | _MAP_FIXED
             file, at = self._file.descriptor, ctypes.c_long(_CONTROL_BYTES + offset)
             if _LIBC.mmap(begin, ctypes.c_size_t(size), *how, file, at) == -1:
-                raise CollectiveError(
-                    f"{size} bytes of Communicator.empty cannot be made this process's own "
-                    f"({os.strerror(ctypes.get_errno())}): write to them when the other ranks' sums have ended"
-                )
+                why = f"{size} bytes of Communicator.empty stay shared ({os.strerror(ctypes.get_errno())})"
+                raise CollectiveError(f"{why}: write to them when the other ranks' sums have ended")
 
     @property
     def bytes_used(self) -> int:

@@ -20,13 +20,7 @@ from numpy.typing import NDArray
 from p4reduce import collectives
 from p4reduce.codecs import Segment
 from p4reduce.collectives import Contribution
-from p4reduce.errors import (
-    CollectiveMismatchError,
-    CollectiveTimeoutError,
-    P4ReduceError,
-    PeerRefusedError,
-    Reason,
-)
+from p4reduce.errors import CollectiveMismatchError, CollectiveTimeoutError, P4ReduceError, PeerRefusedError, Reason
 from p4reduce.group import Group
 from p4reduce.hosts.memory import HostMemory, Words
 from p4reduce.hosts.plan import HostPlan, span_of
@@ -128,13 +122,7 @@ class HostSums:
             begin += len(room)
 
     def sum(
-        self,
-        call: Call,
-        blocks: Blocks,
-        layout: HostLayout,
-        timeout_s: float,
-        lost: Lost,
-        stats: CollectiveStats,
+        self, call: Call, blocks: Blocks, layout: HostLayout, timeout_s: float, lost: Lost, stats: CollectiveStats
     ) -> HostCollective:
         """Return the collective once it is done: all ranks have published their data. `layout`: of the blocks.
 
@@ -246,13 +234,7 @@ class HostSums:
         return self.plan.hosts[host][self.shard]
 
     def _sum_shard(
-        self,
-        shard: int,
-        call: Call,
-        layout: HostLayout,
-        timeout_s: float,
-        lost: Lost,
-        stats: CollectiveStats,
+        self, shard: int, call: Call, layout: HostLayout, timeout_s: float, lost: Lost, stats: CollectiveStats
     ) -> int:
         """Sum a shard into the memory; return how many slots that took."""
         first, last = span_of(shard, self.plan.shards, layout.n_blocks)
