@@ -149,18 +149,22 @@ def test_shared_arrays_on_some_ranks_only_are_another_call(monkeypatch: pytest.M
         group.run(work)
 
 
-def test_after_an_error_what_a_rank_writes_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_an_error_and_the_end_what_a_rank_writes_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     with HostGroup(monkeypatch, [0, 0, 1]) as group:
         arrays = group.run(lambda comm: comm.empty(SIZE))
         sums = [group.hosts_of(comm).sums for comm in group.comms]
         assert sums[0] is not None and sums[1] is not None
-        arrays[0][:] = 1
+        arrays[0][:] = arrays[1][:] = 1
         begin = sums[1]._memory.most_words
         seen = sums[1]._memory.data[begin : begin + SIZE].view(np.float32)
-        assert (seen == 1).all()
+        seen_by_0 = sums[0]._memory.data[sums[0]._memory.input_words + begin :][:SIZE].view(np.float32)
+        assert (seen == 1).all() and (seen_by_0 == 1).all()
         group.comms[0].fail_of(KeyboardInterrupt(), "a sum", sums[0])
         arrays[0][:] = 2
         assert (seen == 1).all() and (arrays[0] == 2).all()
+        group.comms[1].close(wait=False)
+        arrays[1][:] = 3
+        assert (seen_by_0 == 1).all() and (arrays[1] == 3).all()
 
 
 def test_what_no_array_can_be_made_of_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
