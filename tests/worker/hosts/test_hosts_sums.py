@@ -439,6 +439,8 @@ def test_the_search_keeps_the_time_limit_of_the_call(monkeypatch: pytest.MonkeyP
     def run(comm: Communicator) -> str:
         if comm.rank == 1:
             return "missing"
+        times = iter([0.0])
+        monkeypatch.setattr(comm, "_clock", lambda: next(times, 0.2))  # which leaves the search 0.3 s
         with pytest.raises(CollectiveTimeoutError) as caught:
             comm.all_reduce(gradient(comm.rank), timeout_s=0.5)
         return str(caught.value)
