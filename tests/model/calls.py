@@ -87,12 +87,7 @@ class Generation:
 
 
 def generation(
-    ranks: int,
-    slots: int,
-    epoch: int,
-    calls: Sequence[Sum | Refusal],
-    secret: int = 1,
-    shape: Shape | None = None,
+    ranks: int, slots: int, epoch: int, calls: Sequence[Sum | Refusal], secret: int = 1, shape: Shape | None = None
 ) -> Generation:
     """Leases of `slots` slots for all ranks; `secret` makes their secrets different from another generation's.
 

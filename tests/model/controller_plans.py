@@ -15,15 +15,7 @@ from p4reduce_controller.registry.registry import Registry
 from p4reduce_controller.service.store import Store
 from p4reduce_controller.switches.entry_writer import Difference, EntryWriter, compare
 
-_RARE: Final = (
-    "killed",
-    "controller restarts",
-    "stream lost",
-    "restarts",
-    "another primary",
-    "silent",
-    "leave",
-)
+_RARE: Final = ("killed", "controller restarts", "stream lost", "restarts", "another primary", "silent", "leave")
 _RECONCILE: Final = Event("reconcile", switch=ONLY_SWITCH)
 _CONNECTED: Final = (_RECONCILE, Event("create", "a"))
 _ONE_RANK: Final = (*_CONNECTED, Event("join", "a", 0), Event("hello", "a", 0), _RECONCILE)

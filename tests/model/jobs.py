@@ -13,13 +13,7 @@ from typing import Final
 
 from model.calls import Generation, Refusal, Sum, generation
 from model.search import Faults, Job
-from model.switch import (
-    CompiledSwitch,
-    LeafAsRoot,
-    LeafWithAnotherPartial,
-    SwitchMLRule,
-    without_round_check,
-)
+from model.switch import CompiledSwitch, LeafAsRoot, LeafWithAnotherPartial, SwitchMLRule, without_round_check
 from rigs.tree import TREES, Shape, TreeRig
 
 EPOCH: Final = 5
@@ -177,11 +171,7 @@ MUTANTS: Final = (
         small=(COPY, TIMER),
         make_switch=partial(CompiledSwitch, mutate=without_round_check),
     ),
-    Searched(
-        "leases of one epoch with the same secrets",
-        _two_leases(EPOCH, 1),
-        small=(Faults(leases=1),),
-    ),
+    Searched("leases of one epoch with the same secrets", _two_leases(EPOCH, 1), small=(Faults(leases=1),)),
     Searched(
         "a leaf that answers its ranks as the root",
         _tree("2x1", 1, _dense(2, 1)),

@@ -22,12 +22,7 @@ from p4reduce_runtime.records import Record, dtype_of
 
 _STATE, _STATS, _LOSS, _PATH, _SLOTS, _AGREED, _FRAMES, _SUMS = range(8)
 """The arrays of a snapshot."""
-_DIAGNOSTICS = (
-    "longest_result",
-    "foreign_at_progress",
-    "malformed_at_progress",
-    "stale_at_progress",
-)
+_DIAGNOSTICS = ("longest_result", "foreign_at_progress", "malformed_at_progress", "stale_at_progress")
 _TIMES = ("last_result_at", "pto_at", "ambiguous_until", "timer_at")
 _OF_FRAMES_IN_FLIGHT = ("previous", "next", "packet_number", "sent_at", "retransmits", "renumbered")
 _DIGITS = 9

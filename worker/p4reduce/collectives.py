@@ -58,10 +58,10 @@ class Contribution:
         """What later calls like this one have in common with it."""
         return int(self.kind), int(self.codec), self.detail, self.elements, self.layout
 
-    def call(self, number: int, slots: int | None = None) -> Call:
+    def call(self, number: int, slots: int | None = None, limit_s: float | None = None) -> Call:
         """Return the descriptor of collective `number`; `slots` are part of what the ranks compare."""
         layout = f"{self.layout}|{self.agreement}" + ("" if slots is None else f"|{slots}")
-        return Call(number, self.kind, self.codec, self.detail, self.elements, layout)
+        return Call(number, self.kind, self.codec, self.detail, self.elements, layout, limit_s)
 
 
 def no_blocks(kind: Kind, detail: int = 0) -> Contribution:

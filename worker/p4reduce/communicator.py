@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -84,6 +84,13 @@ class RecoveryPolicy(Protocol):
     def cancel(self) -> None:
         """End a `finish` on another thread soon, since the communicator was closed."""
         ...
+
+
+class Deadline(NamedTuple):
+    """When a call has to be done, by the communicator's clock, and the time limit that its caller gave."""
+
+    at: float
+    limit_s: float
 
 
 class Communicator:
@@ -209,12 +216,23 @@ class Communicator:
 
         A sum of such an array is not copied there first, and with it as `out` on one host not copied back; all ranks
         then give arrays of calls of `empty` alike. All ranks call it, with equal arguments. The memory is kept until
-        the communicators are closed. A child that the process forks cannot use it. A job with `rejoin` has none.
+        the communicators are closed. What a forked child writes is its own. A job with `rejoin` has none.
         """
-        plain = np.empty(shape, dtype)  # which checks the arguments
+        try:
+            plain = np.empty(shape, dtype)  # which checks the arguments
+            if plain.dtype.kind not in "biufc":
+                raise InvalidTensorError(f"dtype is {plain.dtype}; give float32, float16, int32 or other numbers")
+            wait_s = self.timeout_s if timeout_s is None else timeout_seconds(timeout_s)
+        except Exception as error:
+            self.refuse(error, timeout_s=timeout_s)
+            raise
+        return self.queue.run("empty", wait_s, self._allocate, plain, self._deadline(wait_s))
+
+    def _allocate(self, plain: Array, deadline: Deadline) -> Array:
+        """Return an array as `empty` does, in one turn: the ranks have to allocate in the same order."""
         kind, sizes = plain.dtype, plain.shape
-        self.compare("empty", len(sizes), plain.size, f"{kind.str}{sizes}", timeout_s=timeout_s)
-        hosts = self.find_hosts(None if timeout_s is None else timeout_seconds(timeout_s))
+        self.compare("empty", len(sizes), plain.size, f"{kind.str}{sizes}", timeout_s=self._left_s(deadline))
+        hosts = self.find_hosts(self._left_s(deadline))
         found = None if hosts is None else hosts.empty(plain.nbytes)
         return plain if found is None else found.view(kind).reshape(sizes)
 
@@ -354,13 +372,13 @@ class Communicator:
 
     def _turn_of(
         self, contribution: Contribution, wait_s: float
-    ) -> tuple[str, float, Callable[[Contribution, float], FinishedCollective], Contribution, float]:
+    ) -> tuple[str, float, Callable[[Contribution, Deadline], FinishedCollective], Contribution, Deadline]:
         """Return what the queue runs for a contribution."""
-        take: Callable[[Contribution, float], FinishedCollective]
+        take: Callable[[Contribution, Deadline], FinishedCollective]
         take = self._take_part if self.recovery is None else self._take_part_or_recover
-        return contribution.kind.name.lower(), wait_s, take, contribution, self._clock() + wait_s
+        return contribution.kind.name.lower(), wait_s, take, contribution, self._deadline(wait_s)
 
-    def _take_part_or_recover(self, contribution: Contribution, deadline: float) -> FinishedCollective:
+    def _take_part_or_recover(self, contribution: Contribution, deadline: Deadline) -> FinishedCollective:
         """Take part in the next collective, or in what the recovery policy puts in its place, in this call's turn."""
         assert self.recovery is not None
         self.check()
@@ -369,12 +387,12 @@ class Communicator:
             self,
             contribution.call(self.operations),
             contribution.blocks,
-            lambda: self._take_part(contribution, self._clock() + left_s),
+            lambda: self._take_part(contribution, self._deadline(left_s, deadline.limit_s)),
             left_s,
         )
 
     def _take_part(
-        self, contribution: Contribution, deadline: float, number: int | None = None
+        self, contribution: Contribution, deadline: Deadline, number: int | None = None
     ) -> Collective | HostCollective:
         """Take part in one collective over the switch, in this call's turn, and count it.
 
@@ -393,14 +411,14 @@ class Communicator:
                     return compared
             layout = None if self.hosts.sums is None else self.hosts.sums.layout(contribution.blocks)
             hosts = None if layout is None else self.hosts.sums
-        if layout is not None and layout.at:
-            contribution = replace(contribution, agreement=f"{contribution.agreement}|{layout.at}, {layout.copies}")
+        if layout is not None:
+            contribution = replace(contribution, agreement=contribution.agreement + layout.agreement)
         alike = contribution.alike if number is None and hosts is None else None
         if number is None:
             self.operations += 1
             stats.dense_bytes = contribution.dense_bytes
         slots = connection.slots_of(alike)
-        call = contribution.call(self.operations - 1 if number is None else number, slots)
+        call = contribution.call(self.operations - 1 if number is None else number, slots, deadline.limit_s)
         begun = self._clock()
         summed: HostCollective | None = None
         # Over hosts the ranks only compare their calls here: afterwards every rank has published its data.
@@ -410,13 +428,7 @@ class Communicator:
                 self._over_hosts = True
                 hosts.publish(contribution.blocks, layout)
             collective = connection.run(
-                call,
-                blocks,
-                slots,
-                self._left_s(deadline),
-                stats,
-                self._lost,
-                keep_words=self.recovery is not None,
+                call, blocks, slots, self._left_s(deadline), stats, self._lost, keep_words=self.recovery is not None
             )
             if hosts is not None and layout is not None and not collective.refusals:
                 left_s = self._left_s(deadline)
@@ -451,7 +463,7 @@ class Communicator:
         """Return whether a collective is large enough to be summed over hosts; equal on all ranks."""
         return self.hosts is not None and 4 * blocks.n_blocks * self.lease.block_words >= FEWEST_HOST_BYTES
 
-    def _find_hosts(self, contribution: Contribution, deadline: float) -> Collective | HostCollective:
+    def _find_hosts(self, contribution: Contribution, deadline: Deadline) -> Collective | HostCollective:
         """Find the hosts, once all ranks have called this collective. Return how their calls compared.
 
         If a rank refused it, the collective is over, and the hosts are not looked for.
@@ -460,7 +472,7 @@ class Communicator:
         number = self.operations
 
         def run(step: Contribution) -> Any:
-            return self.run_internal(step, number, self._left_s(deadline))
+            return step.finish(self._take_part(step, deadline, number).result())
 
         def gather(row: bytes) -> list[bytes]:
             lengths: list[int] = run(collectives.all_gather_length(self.lease, row))
@@ -496,8 +508,11 @@ class Communicator:
         assert self.hosts is not None
         return self._lost() or self.hosts.failure()
 
-    def _left_s(self, deadline: float) -> float:
-        return max(round(deadline - self._clock(), 3), 1e-3)
+    def _deadline(self, wait_s: float, limit_s: float | None = None) -> Deadline:
+        return Deadline(self._clock() + wait_s, limit_s or wait_s)
+
+    def _left_s(self, deadline: Deadline) -> float:
+        return max(round(deadline.at - self._clock(), 3), 1e-3)
 
     # ---- for a compressor, where ranks share hosts (compressors/over_hosts.py)
 
@@ -516,9 +531,9 @@ class Communicator:
         if self.hosts is None or self.recovery is not None:
             return None
         wait_s = self.timeout_s if timeout_s is None else timeout_s
-        return self.queue.run("find_hosts", wait_s, self._found_hosts, self._clock() + wait_s)
+        return self.queue.run("find_hosts", wait_s, self._found_hosts, self._deadline(wait_s))
 
-    def _found_hosts(self, deadline: float) -> HostSums | None:
+    def _found_hosts(self, deadline: Deadline) -> HostSums | None:
         assert self.hosts is not None
         self._check_epoch()
         if not self.hosts.searched:
@@ -548,7 +563,7 @@ class Communicator:
 
     def run_internal(self, contribution: Contribution, number: int, timeout_s: float) -> Any:
         """Take part in a collective that no caller asked for, as number `number` of the epoch; return its result."""
-        return contribution.finish(self._take_part(contribution, self._clock() + timeout_s, number).result())
+        return contribution.finish(self._take_part(contribution, self._deadline(timeout_s), number).result())
 
     def enter_epoch(self, epoch: EpochMembership) -> None:
         """Go on in another epoch of the job, as if no collective had been begun in it.

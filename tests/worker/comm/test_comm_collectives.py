@@ -12,12 +12,7 @@ import pytest
 
 from p4reduce import Communicator
 from p4reduce.codecs import Floats, Int32, Lanes
-from p4reduce.errors import (
-    CollectiveError,
-    CollectiveMismatchError,
-    InvalidTensorError,
-    PeerRefusedError,
-)
+from p4reduce.errors import CollectiveError, CollectiveMismatchError, InvalidTensorError, PeerRefusedError
 from p4reduce.testing.local_group import LocalGroup
 from p4reduce_contracts.wire import SMALL
 from p4reduce_runtime.datagrams import ENCAP_BYTES

@@ -70,11 +70,7 @@ def test_a_step_that_one_rank_skips_is_skipped_by_all() -> None:
         (lambda comm: comm.all_reduce(with_nan()), NotFiniteError, Reason.NOT_FINITE),
         (lambda comm: comm.all_reduce([1.0]), InvalidTensorError, Reason.INVALID_TENSOR),
         (lambda comm: comm.all_reduce(np.ones(3)), InvalidTensorError, Reason.INVALID_TENSOR),
-        (
-            lambda comm: comm.all_reduce_segments([Lanes(np.array([9]), 4)]),
-            LaneOverflowError,
-            Reason.LANE_OVERFLOW,
-        ),
+        (lambda comm: comm.all_reduce_segments([Lanes(np.array([9]), 4)]), LaneOverflowError, Reason.LANE_OVERFLOW),
         (
             lambda comm: comm.all_reduce_segments([Int32(np.array([2**30], np.int32), refuse_overflow=True)]),
             IntegerOverflowError,

@@ -31,10 +31,7 @@ def test_a_closed_port_of_the_switch_is_named_in_the_timeout() -> None:
         unused.bind(("127.0.0.1", 0))
         port = unused.getsockname()[1]
     lease = Lease(1, "udp", 7, 0, 1, 4, 8, 32, switch_port=port)
-    with (
-        Communicator(lease, UdpTransport("127.0.0.1", port)) as comm,
-        pytest.raises(CollectiveTimeoutError) as caught,
-    ):
+    with Communicator(lease, UdpTransport("127.0.0.1", port)) as comm, pytest.raises(CollectiveTimeoutError) as caught:
         comm.all_reduce(np.ones(1000, np.float32), timeout_s=0.5)
     assert f"127.0.0.1:{port} answered nothing" in str(caught.value)
 
@@ -191,10 +188,7 @@ def test_over_sockets_results_may_come_late_and_damaged() -> None:
 def test_over_sockets_different_calls_are_an_error_and_a_refusal_leaves_ranks_in_step() -> None:
     world_size, slots = 3, 16
     tensor = np.arange(10_000, dtype=np.float32)
-    with (
-        UdpSwitch(world_size, slots, drop=0.05, seed=3) as switch,
-        ThreadPoolExecutor(world_size) as pool,
-    ):
+    with UdpSwitch(world_size, slots, drop=0.05, seed=3) as switch, ThreadPoolExecutor(world_size) as pool:
         comms = [connect(switch.port, rank, world_size, slots, timeout_s=LIMIT_S) for rank in range(world_size)]
 
         def refused(comm: Communicator) -> str:

@@ -7,13 +7,7 @@ import torch
 from torch import nn
 
 from p4reduce.communicator import Communicator
-from p4reduce.compressors import (
-    BlockSparsifier,
-    Form,
-    OmniReduce,
-    Policy,
-    Values,
-)
+from p4reduce.compressors import BlockSparsifier, Form, OmniReduce, Policy, Values
 from p4reduce.compressors.all_reduce import all_reduce_compressed
 from p4reduce.testing.local_group import LocalGroup
 from rigs.ranks import begun, compress_alone, gaussian, group, residue_of

@@ -82,10 +82,7 @@ def test_the_state_is_a_copy_in_both_directions() -> None:
     assert state["steps"]["conv"] == 2
 
 
-@pytest.mark.parametrize(
-    ("name", "other"),
-    [("adacomp", "scalecom"), ("none", "omnireduce")],
-)
+@pytest.mark.parametrize(("name", "other"), [("adacomp", "scalecom"), ("none", "omnireduce")])
 def test_the_state_of_another_compressor_is_refused(name: str, other: str) -> None:
     saved = [make(other) for _ in range(2)]
     means(saved, range(2))

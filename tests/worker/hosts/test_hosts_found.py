@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import operator
 import os
 import time
 from pathlib import Path
@@ -93,6 +95,24 @@ def test_memory_is_used_where_it_was_written(shared: HostMemory) -> None:
     assert not shared.elements.flags.writeable and shared.elements[shared.input_words] == 1
 
 
+def test_memory_that_cannot_be_made_private_is_an_error(shared: HostMemory, monkeypatch: pytest.MonkeyPatch) -> None:
+    shared.allocate(0, 8)
+    monkeypatch.setattr(shared._file, "descriptor", -1)
+    with pytest.raises(CollectiveError, match=r"4096 bytes of Communicator.empty stay shared \(Bad file descriptor\)"):
+        shared.detach()
+
+
+@pytest.mark.processes
+def test_what_a_forked_child_writes_is_its_own(shared: HostMemory) -> None:
+    array = shared.allocate(1, 5000)
+    assert array is not None
+    array[:] = 1
+    child = multiprocessing.get_context("fork").Process(target=operator.iadd, args=(array, 1))
+    child.start()
+    child.join(LIMIT_S)
+    assert child.exitcode == 0 and (array == 1).all()
+
+
 def test_a_wait_ends_with_all_shards(shared: HostMemory) -> None:
     shared.set_done(0, 1)
     shared.set_done(1, 1)
@@ -145,7 +165,7 @@ def test_ranks_of_two_hosts_find_each_other_and_end(
         environment = {**os.environ, **of_test}
         outputs = torch_server.launch(tmp_path, 4, __file__, environment=environment, timeout_s=LIMIT_S)
         for output in outputs[:3]:
-            assert "2 shards, same sum, same mean\n" in output and output.endswith("\nCollectiveError\n")
+            assert "2 shards, same sum, same mean\n" in output and output.endswith("\nTrue True\nTrue\n")
         assert [job.name for job in client.list_jobs().jobs] == ["hosts"]
 
 
@@ -155,7 +175,9 @@ def main() -> None:
     os.environ["P4REDUCE_HOSTID"] = f"host {rank % 2}"
     comm = p4reduce.join("hosts", timeout_s=LIMIT_S)  # kernels may be compiled first
     numbers = [np.random.default_rng(seed).integers(-(2**20), 2**20, 200_000) for seed in range(4)]
-    total = comm.all_reduce(numbers[rank].astype(np.float32))
+    shared = comm.empty(200_000)
+    shared[:] = numbers[rank]
+    total = comm.all_reduce(shared)
     assert comm.hosts is not None and comm.hosts.plan is not None
     same = "same" if (total == np.sum(numbers, axis=0)).all() else "another"
     means = all_reduce_compressed(comm, NoCompression(), {"w": torch.from_numpy(numbers[rank]).float()})[0].means
@@ -165,10 +187,12 @@ def main() -> None:
     if rank == 3:
         os._exit(0)
     try:
-        comm.all_reduce(total)
-    except CollectiveError:
-        print("CollectiveError")
+        comm.all_reduce(shared)
+    except CollectiveError as error:
+        print("rank 3 is gone" in str(error), (shared == numbers[rank]).all())
     comm.close(wait=False)
+    shared += 1
+    print((shared == numbers[rank] + 1).all())
 
 
 if __name__ == "__main__":

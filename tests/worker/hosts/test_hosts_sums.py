@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -18,13 +19,16 @@ from p4reduce.errors import (
     CollectiveError,
     CollectiveMismatchError,
     CollectiveTimeoutError,
+    InvalidTensorError,
     NotFiniteError,
     P4ReduceError,
     PeerRefusedError,
 )
 from p4reduce.hosts.sums import HostCollective, HostSums
+from p4reduce.pytorch.backend import sums as backend
 from p4reduce.testing.local_group import LocalGroup
 from rigs.host_group import HostGroup
+from rigs.limits import LIMIT_S
 from rigs.tree_group import TreeGroup
 
 PLACEMENTS = ([0, 0, 1, 1], [0, 0, 0, 0], [0, 1, 0, 1], [0, 1, 1, 1], [0, 1, 1, 2], [0, 0, 0, 1, 1, 2, 2, 2])
@@ -119,11 +123,12 @@ def test_shared_arrays_are_neither_copied_in_nor_out_on_one_host(monkeypatch: py
         def work(comm: Communicator) -> tuple[bytes, int]:
             shared = comm.empty((2, SIZE))
             shared[:] = gradient(comm.rank, 2 * SIZE).reshape(2, SIZE)
-            with pytest.raises(ValueError, match="negative"):
-                comm.empty(-1)
             total = comm.all_reduce(shared, out=shared)
             assert total is shared
-            return total.tobytes(), group.hosts_of(comm).shared_bytes
+            found, tensor = total.tobytes(), torch.from_numpy(shared)
+            backend.all_reduce(comm, [tensor.fill_(comm.rank)], average=True, timeout_s=LIMIT_S)
+            assert (shared == 1).all()
+            return found, group.hosts_of(comm).shared_bytes
 
         expected = LocalGroup(3)
         with expected:
@@ -144,18 +149,65 @@ def test_shared_arrays_on_some_ranks_only_are_another_call(monkeypatch: pytest.M
         group.run(work)
 
 
-def test_after_an_error_what_a_rank_writes_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_an_error_and_the_end_what_a_rank_writes_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     with HostGroup(monkeypatch, [0, 0, 1]) as group:
         arrays = group.run(lambda comm: comm.empty(SIZE))
         sums = [group.hosts_of(comm).sums for comm in group.comms]
         assert sums[0] is not None and sums[1] is not None
-        arrays[0][:] = 1
+        arrays[0][:] = arrays[1][:] = 1
         begin = sums[1]._memory.most_words
         seen = sums[1]._memory.data[begin : begin + SIZE].view(np.float32)
-        assert (seen == 1).all()
+        seen_by_0 = sums[0]._memory.data[sums[0]._memory.input_words + begin :][:SIZE].view(np.float32)
+        assert (seen == 1).all() and (seen_by_0 == 1).all()
         group.comms[0].fail_of(KeyboardInterrupt(), "a sum", sums[0])
         arrays[0][:] = 2
         assert (seen == 1).all() and (arrays[0] == 2).all()
+        group.comms[1].close(wait=False)
+        arrays[1][:] = 3
+        assert (seen_by_0 == 1).all() and (arrays[1] == 3).all()
+
+
+def test_what_no_array_can_be_made_of_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def work(comm: Communicator) -> str:
+        with pytest.raises((ValueError, PeerRefusedError), match="negative|refused"):
+            comm.empty(-1 if comm.rank else 1)
+        with pytest.raises((InvalidTensorError, PeerRefusedError)) as caught:
+            comm.empty(3, np.float32 if comm.rank else object)
+        return f"{caught.value}{comm.empty(3, np.int8).dtype}"
+
+    with HostGroup(monkeypatch, [0, 0]) as group:
+        texts = group.run(work)
+    assert "dtype is object; give float32, float16, int32" in texts[0] and "rank 0: a tensor that can" in texts[1]
+
+
+def test_arrays_are_allocated_in_the_order_of_the_collectives(monkeypatch: pytest.MonkeyPatch) -> None:
+    alone, original = [], HostSums.empty
+
+    def allocate(self: HostSums, size: int) -> Any:
+        with ThreadPoolExecutor() as other:  # of another thread no collective may begin here
+            alone.append(not other.submit(group.comms[self.place].queue.drain, 0.0).result())
+        return original(self, size)
+
+    monkeypatch.setattr(HostSums, "empty", allocate)
+    with HostGroup(monkeypatch, [0, 0]) as group:
+        group.run(lambda comm: comm.empty(SIZE))
+    assert alone == [True, True]
+
+
+def test_an_array_outlives_its_communicator_and_is_summed_by_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    with HostGroup(monkeypatch, [0, 0]) as first:
+        arrays = first.run(lambda comm: comm.empty(SIZE))
+        for rank, array in enumerate(arrays):
+            array[:] = rank + 1
+        with HostGroup(monkeypatch, [0, 0]) as second:
+            second.run(lambda comm: comm.empty(SIZE))
+            totals = second.run(lambda comm: comm.all_reduce(arrays[comm.rank]))
+    assert all((total == 3).all() for total in totals)
+    arrays[0] += 4
+    assert (arrays[0] == 5).all() and (arrays[1] == 2).all()
+    with HostGroup(monkeypatch, [0, 0]) as third:
+        totals = third.run(lambda comm: comm.all_reduce(arrays[comm.rank], out=arrays[comm.rank]))
+    assert all((total == 7).all() for total in totals)
 
 
 def test_each_block_of_a_host_is_sent_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -387,7 +439,8 @@ def test_the_search_keeps_the_time_limit_of_the_call(monkeypatch: pytest.MonkeyP
     def run(comm: Communicator) -> str:
         if comm.rank == 1:
             return "missing"
-        monkeypatch.setattr(comm, "_clock", lambda: 0.0)  # the error names what the search has left of the time limit
+        times = iter([0.0])
+        monkeypatch.setattr(comm, "_clock", lambda: next(times, 0.2))  # which leaves the search 0.3 s
         with pytest.raises(CollectiveTimeoutError) as caught:
             comm.all_reduce(gradient(comm.rank), timeout_s=0.5)
         return str(caught.value)

@@ -127,10 +127,7 @@ def test_every_part_of_a_call_is_compared(other: Call) -> None:
         ({"seen": 1}, "malformed"),
         ({"seen": 7}, "malformed"),
         ({"present": 1, "blocks": bytes(32)}, "malformed"),
-        (
-            {"keys": (5 << 8 | 255, 5 << 8 | 255, 6 << 8 | 255, 7 << 8 | 255)},
-            "malformed",
-        ),  # another column's block
+        ({"keys": (5 << 8 | 255, 5 << 8 | 255, 6 << 8 | 255, 7 << 8 | 255)}, "malformed"),  # another column's block
         ({"check": 1}, "corrupt"),  # there is no block that it could be of
         ({"keys": (KEY_NONE,) * 4}, "malformed"),  # later than this rank's own
         ({"keys": (4 << 8, 5 << 8 | 255, 6 << 8 | 255, 7 << 8 | 255)}, "malformed"),  # the exponent of Inf

@@ -49,14 +49,7 @@ def test_every_rank_ends_with_the_reference_sum(
     """Or with the same refusals: those change nothing of the collectives before and after them."""
     count = 8 if refusals else 3
     scenario = build(
-        seed,
-        world_size,
-        geometry,
-        slots,
-        largest=200,
-        first_round=first_round,
-        collectives=count,
-        refusals=refusals,
+        seed, world_size, geometry, slots, largest=200, first_round=first_round, collectives=count, refusals=refusals
     )
     network = World(OneSwitch(reference(geometry, world_size, slots)), scenario.members, conditions, seed)
     scenario.check(network.run())

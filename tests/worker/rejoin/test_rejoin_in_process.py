@@ -10,12 +10,7 @@ import numpy as np
 import pytest
 
 from p4reduce import Communicator, rejoin
-from p4reduce.errors import (
-    CollectiveMismatchError,
-    CommunicatorClosedError,
-    JobResetError,
-    P4ReduceError,
-)
+from p4reduce.errors import CollectiveMismatchError, CommunicatorClosedError, JobResetError, P4ReduceError
 from p4reduce.protocol.blocks import Blocks
 from p4reduce.protocol.call import Call
 from p4reduce.resync import CollectiveOutcome, ResyncedCollective

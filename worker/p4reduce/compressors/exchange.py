@@ -149,11 +149,7 @@ def _agree_first(
 
 
 def _exchange_messages(
-    messages: Sequence[tuple[str, Message]],
-    owner: str,
-    group: Group,
-    name: str,
-    agreement: str,
+    messages: Sequence[tuple[str, Message]], owner: str, group: Group, name: str, agreement: str
 ) -> Generator[Request, list[Any], list[Any]]:
     """Send these parameters' messages together; return the answers, in the order of the messages.
 

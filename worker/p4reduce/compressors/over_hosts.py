@@ -161,13 +161,7 @@ class _Shard:
 
     def _answer(self, request: Request) -> list[object]:
         return self._hosts.sum_segments(
-            request.segments,
-            self._group,
-            request.name,
-            request.agreement,
-            self._left_s(),
-            self._lost,
-            self._stats,
+            request.segments, self._group, request.name, request.agreement, self._left_s(), self._lost, self._stats
         )
 
     def _left_s(self) -> float:

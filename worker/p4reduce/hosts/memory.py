@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import logging
 import mmap
 import os
 import secrets
 import select
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -36,6 +38,7 @@ that failed."""
 _MAP_FIXED: Final = 16
 """Of Linux: what is mapped takes the place of what was at the address."""
 
+_LIBC: Final = ctypes.CDLL(None, use_errno=True)
 _SPIN_S: Final = 100e-6
 _LONGEST_PAUSE_S: Final = 500e-6
 _LOOK_S: Final = 0.02
@@ -44,6 +47,7 @@ _NOTICE_S: Final = 0.2
 """After the process of a rank has ended: how long to wait for the controller's notice that the rank left the job."""
 
 Words = NDArray[np.uint32]
+_log = logging.getLogger(__name__)
 
 
 class MemoryFile:
@@ -102,7 +106,6 @@ class HostMemory:
         self._map = mmap.mmap(file.descriptor, _CONTROL_BYTES + (count + 1) * _AREA_BYTES)
         with contextlib.suppress(AttributeError, OSError):
             self._map.madvise(mmap.MADV_DONTDUMP)
-            self._map.madvise(mmap.MADV_DONTFORK)
         words: Words = np.frombuffer(self._map, np.uint32)
         tables: NDArray[np.uint8] = np.frombuffer(self._map, np.uint8)
         control: NDArray[np.uint64] = np.frombuffer(self._map, np.uint64, _CONTROL_BYTES // 8)
@@ -119,9 +122,10 @@ class HostMemory:
         """The same, read-only."""
         self.elements.flags.writeable = False
         self.sums: Words = words[data[count] : data[count] + _DATA_BYTES // 4]
-        self._allocated = 0
-        """Bytes at the end of each rank's area that tensors have: equal on all ranks."""
+        self._allocated = self._area_end = 0
+        """Bytes at the end of each rank's area that tensors have, equal on all ranks, and where this rank's ends."""
         self._watched = _watch([pid for pid in processes if pid != os.getpid()])
+        _memories.add(self)
 
     input_words: Final = _AREA_BYTES // 4
 
@@ -135,7 +139,7 @@ class HostMemory:
         taken = self._allocated + -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
         if taken > _DATA_BYTES // 2:
             return None
-        self._allocated = taken
+        self._allocated, self._area_end = taken, (place + 1) * _AREA_BYTES
         begin = place * self.input_words + self.most_words
         return self.data[begin : begin + taken // 4].view(np.uint8)[:size]
 
@@ -144,17 +148,20 @@ class HostMemory:
         begin = (address(words) - address(self.data)) // 4 - place * self.input_words
         return begin if self.most_words <= begin < _DATA_BYTES // 4 else 0
 
-    def detach(self, place: int) -> None:
-        """Let what this rank writes from now on to the memory that it allocated not be seen by the others.
+    def detach(self) -> None:
+        """Let what this process writes from now on to the memory that it allocated not be seen by the others.
 
-        After an error the caller may, while another rank still reads it.
+        After an error or the end the caller may, while another rank still reads it. CollectiveError if that fails.
         """
-        if self._allocated:
-            size, offset = self._allocated, (place + 1) * _AREA_BYTES - self._allocated
+        size, self._allocated = self._allocated, 0
+        if size:
+            offset = self._area_end - size
             begin = ctypes.c_void_p(address(self._exponents[0]) + offset)
             how = mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | _MAP_FIXED
             file, at = self._file.descriptor, ctypes.c_long(_CONTROL_BYTES + offset)
-            ctypes.CDLL(None).mmap(begin, ctypes.c_size_t(size), *how, file, at)
+            if _LIBC.mmap(begin, ctypes.c_size_t(size), *how, file, at) == -1:
+                why = f"{size} bytes of Communicator.empty stay shared ({os.strerror(ctypes.get_errno())})"
+                raise CollectiveError(f"{why}: write to them when the other ranks' sums have ended")
 
     @property
     def bytes_used(self) -> int:
@@ -225,13 +232,26 @@ class HostMemory:
                 raise HostLostError(f"{what}: rank {rank} of this host, process {process}, has ended")
 
     def close(self) -> None:
-        """Give the memory back, as far as no array refers to it any more."""
+        """Give the memory back, as far as no array refers to it any more. Does not raise."""
+        try:
+            self.detach()
+        except CollectiveError as error:
+            _log.warning("%s", error)
         for _, ended in self._watched:
             ended.close()
         self._watched = []
         self._file.close()
 
 
+_memories: weakref.WeakSet[HostMemory] = weakref.WeakSet()
+
+
+def _detach_all() -> None:
+    for memory in list(_memories):
+        memory.detach()
+
+
+os.register_at_fork(after_in_child=_detach_all)
 _HINT: Final = "its log says why; join again"
 
 

@@ -20,19 +20,14 @@ from numpy.typing import NDArray
 from p4reduce import collectives
 from p4reduce.codecs import Segment
 from p4reduce.collectives import Contribution
-from p4reduce.errors import (
-    CollectiveMismatchError,
-    CollectiveTimeoutError,
-    P4ReduceError,
-    PeerRefusedError,
-    Reason,
-)
+from p4reduce.errors import CollectiveMismatchError, CollectiveTimeoutError, P4ReduceError, PeerRefusedError, Reason
 from p4reduce.group import Group
 from p4reduce.hosts.memory import HostMemory, Words
 from p4reduce.hosts.plan import HostPlan, span_of
 from p4reduce.protocol.blocks import UNTOUCHED, Blocks, Layout, Part, sum_blocks
 from p4reduce.protocol.call import Call, Kind
 from p4reduce.protocol.collective import Collective
+from p4reduce.protocol.deadline import Obstacle, too_late
 from p4reduce.protocol.refusal import reason_of
 from p4reduce.protocol.state import FLOAT32, MOST_LANES
 from p4reduce.stats import CollectiveStats
@@ -127,13 +122,7 @@ class HostSums:
             begin += len(room)
 
     def sum(
-        self,
-        call: Call,
-        blocks: Blocks,
-        layout: HostLayout,
-        timeout_s: float,
-        lost: Lost,
-        stats: CollectiveStats,
+        self, call: Call, blocks: Blocks, layout: HostLayout, timeout_s: float, lost: Lost, stats: CollectiveStats
     ) -> HostCollective:
         """Return the collective once it is done: all ranks have published their data. `layout`: of the blocks.
 
@@ -158,7 +147,7 @@ class HostSums:
         """
         if self.shard is not None:
             self._memory.set_failed(self.shard, self._number)
-        self._memory.detach(self.place)
+        self._memory.detach()
 
     def share(self, work: Callable[[int], T], timeout_s: float, lost: Lost, what: object) -> T | None:
         """Have the ranks of this host each do the work of its shard; return this rank's result when all have.
@@ -229,9 +218,8 @@ class HostSums:
             if not error.missing_ranks:
                 raise
             ranks = [self._rank_of(host) for host in error.missing_ranks]  # those of the shard's job are hosts
-            raise CollectiveTimeoutError(
-                f"{call} did not finish in {timeout_s:g} s: the switch still waits for {name_ranks(ranks)}", ranks
-            ) from None
+            why = Obstacle(f"the switch still waits for {name_ranks(ranks)}", tuple(ranks))
+            raise too_late(call, timeout_s, why) from None
         except CollectiveMismatchError as error:
             calls = {self._rank_of(host): text for host, text in error.calls.items()}
             raise CollectiveMismatchError(calls) from None
@@ -246,13 +234,7 @@ class HostSums:
         return self.plan.hosts[host][self.shard]
 
     def _sum_shard(
-        self,
-        shard: int,
-        call: Call,
-        layout: HostLayout,
-        timeout_s: float,
-        lost: Lost,
-        stats: CollectiveStats,
+        self, shard: int, call: Call, layout: HostLayout, timeout_s: float, lost: Lost, stats: CollectiveStats
     ) -> int:
         """Sum a shard into the memory; return how many slots that took."""
         first, last = span_of(shard, self.plan.shards, layout.n_blocks)
@@ -288,17 +270,18 @@ class HostLayout:
         self.words_per_block = own.words_per_block
         begin, sums_begin = self.at, 0 if self.copies == 1 else self.at
         for row, part in enumerate(self.parts):
-            numbers = 1 if part.form == FLOAT32 else 2
-            end = begin + _capacity(part)
-            entry = self.table[row]
-            entry["begin"], entry["end"], entry["input_words"] = numbers * begin, numbers * end, memory.input_words
-            if self.at:  # other data may follow
-                entry["end"] = own.table[row]["end"] + entry["begin"]
-            entry["sums_begin"], entry["kept_begin"], entry["kept_end"] = sums_begin, 0, len(part.nonzero)
-            begin, sums_begin = end, sums_begin + len(part.nonzero) * self.words_per_block[row]
+            numbers, entry = 1 if part.form == FLOAT32 else 2, self.table[row]
+            # beyond data that was not copied there may be other data, not zeros
+            length = own.table["end"][row] if self.at else numbers * _capacity(part)
+            entry["begin"], entry["end"] = numbers * begin, numbers * begin + length
+            entry["input_words"], entry["sums_begin"] = memory.input_words, sums_begin
+            entry["kept_begin"], entry["kept_end"] = 0, len(part.nonzero)
+            begin, sums_begin = begin + _capacity(part), sums_begin + len(part.nonzero) * self.words_per_block[row]
         self.sums_words = sums_begin
-        self.words = max(begin, sums_begin) if not self.at else 0 if self.copies > 1 else sums_begin
-        """Of the data, or of the sums, whichever are more."""
+        self.words = max(0 if self.at else begin, 0 if self.copies > 1 else sums_begin)
+        """Of the copied data, or of the sums where they do not replace it, whichever are more."""
+        self.agreement = f"|{self.at}, {self.copies}" if self.at else ""
+        """What of it must be equal on all ranks, and is not where only some give arrays of `empty`."""
 
     def results(self, exponents: NDArray[np.uint8]) -> list[Any]:
         """Return the results of the parts, copied from the sums; blocks that no rank held are zeros."""

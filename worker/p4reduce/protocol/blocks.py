@@ -87,13 +87,10 @@ class Part:
 
         They are written to `into`, of zeros and with room for whole blocks, where there is one.
         """
-        from p4reduce.protocol import blocks_kernels
-
-        blocks, touched = Blocks([self]), np.flatnonzero(exponents != UNTOUCHED)
-        layout, agreed = Layout(blocks), exponents[touched]
+        layout, touched = Layout(Blocks([self])), np.flatnonzero(exponents != UNTOUCHED)
         sent = np.zeros(layout.sums_words, np.uint32) if into is None else into
-        table, words = kernels.argument(layout.table), blocks.encode(touched, agreed).view(np.uint32)
-        blocks_kernels.decode_blocks(table, words, 1.0 / layout.scales, touched, agreed, _spare(self.block_words), sent)
+        words = layout.encode(touched, exponents[touched])
+        layout.decode(words, 1.0 / layout.scales, touched, exponents[touched], sent)  # no scale is zero (formats.py)
         return sent
 
 
@@ -121,29 +118,20 @@ class Blocks:
 
     def encode(self, blocks: NDArray[np.int64], exponents: NDArray[np.uint8]) -> Words:
         """Return the words of these blocks, with the exponents that the ranks agreed on; big-endian."""
-        from p4reduce.protocol import blocks_kernels
-
-        layout, block_words = Layout(self), self.parts[0].block_words
-        words, weights = np.empty((len(blocks), block_words), np.uint32), np.zeros(block_words, np.uint32)
-        table, numbers, spare = kernels.argument(layout.table), blocks.astype(np.int64), _spare(block_words)
-        blocks_kernels.encode_blocks(table, layout.elements, layout.scales, numbers, exponents, weights, spare, words)
-        return words.view(">u4")
+        return Layout(self).encode(blocks, exponents).view(">u4")
 
     def decode(self, sums: Words, exponents: NDArray[np.uint8]) -> list[Any]:
         """Return the results of summed words, [n_blocks, block_words], and the exponents agreed on, [n_blocks].
 
         The words are big-endian or in this machine's order, as their type says.
         """
-        from p4reduce.protocol import blocks_kernels
-
         if not self.parts:
             return []
-        layout = Layout(self)
+        layout, touched = Layout(self), np.flatnonzero(exponents != UNTOUCHED)
         room = np.zeros(layout.sums_words, np.uint32)
-        table, touched = kernels.argument(layout.table), np.flatnonzero(exponents != UNTOUCHED)
-        words = sums[touched].astype(sums.dtype.newbyteorder(">"), copy=False).view(np.uint32)
-        spare = _spare(self.parts[0].block_words)
-        blocks_kernels.decode_blocks(table, words, layout.units, touched, exponents[touched], spare, room)
+        rows = sums if len(touched) == len(sums) else sums[touched]
+        words = rows.astype(sums.dtype.newbyteorder(">"), copy=False).view(np.uint32)
+        layout.decode(words, layout.units, touched, exponents[touched], room)
         return layout.finish(room, exponents)
 
 
@@ -202,6 +190,22 @@ class Layout:
             if make_room is not None:
                 return make_room().view(np.uint32)
         return (np.empty if dense else np.zeros)(self.sums_words, np.uint32)
+
+    def encode(self, blocks: NDArray[np.int64], exponents: NDArray[np.uint8]) -> NDArray[np.uint32]:
+        """Return the words of these blocks, [blocks, block_words], in the order of bytes of a frame."""
+        from p4reduce.protocol import blocks_kernels
+
+        table, size = kernels.argument(self.table), self.parts[0].block_words
+        words, spare, weights = np.empty((len(blocks), size), np.uint32), _spare(size), np.zeros(size, np.uint32)
+        blocks_kernels.encode_blocks(table, self.elements, self.scales, blocks, exponents, weights, spare, words)
+        return words
+
+    def decode(self, words: Array, units: Array, blocks: Array, exponents: Array, sums: Array) -> None:
+        """Write what such words of these blocks are into `sums`; `units` [parts, 256]."""
+        from p4reduce.protocol import blocks_kernels
+
+        table, spare = kernels.argument(self.table), _spare(self.parts[0].block_words)
+        blocks_kernels.decode_blocks(table, words, units, blocks, exponents, spare, sums)
 
     def finish(self, sums: NDArray[np.uint32], exponents: NDArray[np.uint8]) -> list[Any]:
         """Return the result of each part. `sums` is what `make_room` returned, where words are not kept."""

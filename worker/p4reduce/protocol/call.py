@@ -56,6 +56,8 @@ class Call:
     elements: int = 0
     layout: str = ""
     """Whatever else the ranks have to agree on; only its CRC travels."""
+    limit_s: float | None = None
+    """The time limit that the caller gave, of which a part may be over; errors name it."""
 
     def words(self, window: int) -> tuple[int, int, int, int]:
         """The descriptor as four unsigned words; `window` is the proposal for the next collective."""

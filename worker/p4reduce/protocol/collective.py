@@ -27,16 +27,7 @@ from p4reduce.protocol.deadline import Obstacle, obstacle, refused_frames, too_l
 from p4reduce.protocol.initial_state import FEW_SUMS, joined, new_engine, new_slots
 from p4reduce.protocol.opening import read_calls
 from p4reduce.protocol.rtt import RoundTrip
-from p4reduce.protocol.state import (
-    COMPARE_CALLS,
-    END,
-    HOLD_BACK,
-    Engine,
-    NextFrame,
-    Received,
-    Slot,
-    Stats,
-)
+from p4reduce.protocol.state import COMPARE_CALLS, END, HOLD_BACK, Engine, NextFrame, Received, Slot, Stats
 from p4reduce.protocol.timing import MAX_PTO_S
 from p4reduce.stats import CollectiveStats
 from p4reduce_contracts.jobs.answers import WaitingSlot

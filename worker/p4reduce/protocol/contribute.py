@@ -28,11 +28,7 @@ AHEAD = 4
 
 @kernel("void(Config, Slot[::1], PartLayout[::1], Array(uint32, 1, 'C', True), NextFrame)")
 def fetch(
-    config: Config,
-    slots: Table[Slot],
-    parts: Table[PartLayout],
-    elements: NDArray[np.uint32],
-    contribution: NextFrame,
+    config: Config, slots: Table[Slot], parts: Table[PartLayout], elements: NDArray[np.uint32], contribution: NextFrame
 ) -> None:
     """Have the blocks that a slot sends next fetched from memory."""
     slot = slots[contribution.slot]

@@ -85,8 +85,9 @@ def links_above(lease: Lease) -> str:
 
 
 def too_late(call: Call, timeout_s: float, why: Obstacle) -> CollectiveTimeoutError:
-    """Return the error of a collective that was not done after `timeout_s`."""
-    return CollectiveTimeoutError(f"{call} did not finish in {timeout_s:g} s: {why.text}", why.missing_ranks)
+    """Return the error of a collective that was not done after `timeout_s`, or in its caller's time limit."""
+    limit_s = call.limit_s or timeout_s
+    return CollectiveTimeoutError(f"{call} did not finish in {limit_s:g} s: {why.text}", why.missing_ranks)
 
 
 def refused_frames(stats: CollectiveStats) -> Refused:

@@ -54,12 +54,7 @@ from p4reduce.communicator import Communicator
 from p4reduce.compressors import Compressor
 from p4reduce.compressors.all_reduce import Begun, BucketReport, begin, finish, finish_over_hosts
 from p4reduce.compressors.step import is_finite
-from p4reduce.errors import (
-    CommunicatorClosedError,
-    InvalidTensorError,
-    NotFiniteError,
-    PeerRefusedError,
-)
+from p4reduce.errors import CommunicatorClosedError, InvalidTensorError, NotFiniteError, PeerRefusedError
 from p4reduce.group import group_of
 from p4reduce.pytorch.fallback import check_fallback, fall_back
 from p4reduce.pytorch.recommend import FirstMoment, recommend, warn_of_first_moment
@@ -210,13 +205,7 @@ class DDPState:
             compressor.check(group_of(comm.lease))
         if fallback is not None:
             check_fallback(comm, peers)
-        _compare_options(
-            comm,
-            {
-                "on_nonfinite": (on_nonfinite, _ON_NONFINITE),
-                "fallback": (fallback, _FALLBACKS),
-            },
-        )
+        _compare_options(comm, {"on_nonfinite": (on_nonfinite, _ON_NONFINITE), "fallback": (fallback, _FALLBACKS)})
         if fallback is not None:
             fall_back(comm, peers)
         self.hosts = None if compressor is None else comm.find_hosts()

@@ -29,13 +29,7 @@ from numpy.typing import NDArray
 
 from p4reduce import waits
 from p4reduce.communicator import Communicator
-from p4reduce.errors import (
-    CollectiveError,
-    CollectiveTimeoutError,
-    JobResetError,
-    JoinError,
-    P4ReduceError,
-)
+from p4reduce.errors import CollectiveError, CollectiveTimeoutError, JobResetError, JoinError, P4ReduceError
 from p4reduce.membership import EpochMembership
 from p4reduce.protocol.blocks import Blocks, Words
 from p4reduce.protocol.call import Call, Kind, compare_calls
