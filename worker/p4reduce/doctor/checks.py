@@ -10,8 +10,8 @@ import secrets
 import statistics
 import time
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Final
 
@@ -75,6 +75,9 @@ FULL_BLOCKS: Final = 64
 """Blocks of the sum in full frames."""
 BATCH_SUMS: Final = 16
 """Sums of which each fills all slots several times."""
+DAMAGES: Final = ("CHECKSUM", "HEADER_CHECKSUM", "LENGTH", "RESERVED", "TRUNCATED", "TYPE", "VERSION")
+"""Why a switch drops frames that were damaged on the way to it."""
+_DAMAGE_ADVICE: Final = "look for a faulty host, cable or switch"
 _GSO_ADVICE: Final = (
     f"update kernels 7.0.0 to 7.1.4 and the network card's firmware, or set {VARIABLE}=off on the workers, and start "
     "the switch with --gso off"
@@ -353,6 +356,10 @@ def _collectives(
                 text = f"{error}{_since(drops, _drops(client))}"
                 yield Check(name, Status.FAILED, text, advice or _mtu_advice(comm))
                 return
+            before, drops = drops, _drops(client)
+            if (damaged := _since(before, drops, DAMAGES)) and check.status in (Status.OK, Status.WARNING):
+                what = f"{_DAMAGE_ADVICE}; {advice}" if name == BATCHES else _DAMAGE_ADVICE
+                check = replace(check, status=Status.WARNING, found=check.found + damaged, advice=what)
             yield check
 
 
@@ -455,7 +462,7 @@ def _batches(comm: Communicator) -> Check:
         text += f"; {sum(damaged)} arrived damaged in batches, none singly"
         return Check(BATCHES, Status.WARNING, text, _GSO_ADVICE)
     if damaged:
-        advice = f"look for a faulty host, cable or switch; or {_GSO_ADVICE}"
+        advice = f"{_DAMAGE_ADVICE}; or {_GSO_ADVICE}"
         return Check(BATCHES, Status.WARNING, f"{text}; {sum(damaged)} arrived damaged", advice)
     if spent.retransmissions > REPEATS_WARNING * spent.frames_up:
         advice = "look for a link that drops frames when it is full (`ip -s link`, switch counters), or a busy machine"
@@ -503,12 +510,16 @@ def _drops(client: JobClient) -> Counter[str]:
         return Counter()
 
 
-def _since(before: Counter[str], after: Counter[str]) -> str:
-    """Return what the switches dropped meanwhile, of all jobs, as an addition to a sentence.
+def _since(before: Counter[str], after: Counter[str], reasons: Sequence[str] = ()) -> str:
+    """Return what the switches dropped meanwhile, of all jobs, as an addition to a sentence; for these reasons, or any.
 
     A switch whose drops were not read before is left out: all that it ever dropped would seem new.
     """
-    grown = [f"{count} {where}" for where, count in (after - before).items() if where in before]
+    grown = [
+        f"{count} {where}"
+        for where, count in (after - before).items()
+        if where in before and (not reasons or where.partition(" ")[0] in reasons)
+    ]
     return f"; meanwhile frames were dropped: {', '.join(grown)}" if grown else ""
 
 
