@@ -184,12 +184,9 @@ def _certificates(address: str, security: Security | None) -> Check:
     if security is None and is_loopback(address):
         return Check(CERTIFICATES, Status.OK, f"none: {address} is on this machine, where none is required")
     if security is None:
-        return Check(
-            CERTIFICATES,
-            Status.WARNING,
-            f"none: hosts on the way to {address} can read and change what is sent",
-            "make some with `p4reduce certs init` and name them in P4REDUCE_CA, P4REDUCE_CERT and P4REDUCE_KEY",
-        )
+        text = f"none: hosts on the way to {address} can read and change what is sent"
+        advice = "make some with `p4reduce certs init` and name them in P4REDUCE_CA, P4REDUCE_CERT and P4REDUCE_KEY"
+        return Check(CERTIFICATES, Status.WARNING, text, advice)
     ends, file = _first_end(security)
     left = ends - datetime.datetime.now(datetime.UTC)
     text = f"valid; {file} is the first to run out, on {ends:%Y-%m-%d}"
@@ -217,10 +214,8 @@ def _controller(client: JobClient) -> Check:
     except JobServiceError as error:
         return Check(CONTROLLER, Status.FAILED, str(error), "name the right one with --controller HOST:PORT")
     took_s = time.monotonic() - begun
-    text = (
-        f"{client.address} answered in {_ms(took_s)}; {len(jobs.jobs)} jobs, {jobs.free_slots} of {jobs.slots} "
-        "slots free"
-    )
+    slots = f"{jobs.free_slots} of {jobs.slots} slots free"
+    text = f"{client.address} answered in {_ms(took_s)}; {len(jobs.jobs)} jobs, {slots}"
     if took_s > SLOW_ANSWER_S:
         advice = "look for a busy machine or a slow network: heartbeats that take long end jobs"
         return Check(CONTROLLER, Status.WARNING, text, advice)
@@ -240,12 +235,8 @@ def _job(client: JobClient, spec: RankSpec) -> Check:
     if info.state == "ENDED":
         return Check(JOB, Status.FAILED, f"{spec.job} was removed", f"`p4reduce job create {spec.job}` makes another")
     if info.state == "ACTIVE":
-        return Check(
-            JOB,
-            Status.FAILED,
-            f"{spec.job} runs, with {len(info.members)} ranks: joining it would reset the job",
-            "wait for its end, or be examined in another job of the same size",
-        )
+        text = f"{spec.job} runs, with {len(info.members)} ranks: joining it would reset the job"
+        return Check(JOB, Status.FAILED, text, "wait for its end, or be examined in another job of the same size")
     if info.world_size != spec.world_size:
         advice = f"run one doctor a rank, each with --world-size {info.world_size}"
         return Check(JOB, Status.FAILED, f"{spec.job} has {info.world_size} ranks, not {spec.world_size}", advice)
@@ -282,9 +273,8 @@ def _ping(host: str, what: str) -> Check:
         advice = "as root, or with net.ipv4.ping_group_range set, it could"
         return Check(PING, Status.SKIPPED, "this user may send no echo requests", advice)
     except OSError as error:
-        return Check(
-            PING, Status.FAILED, f"no way to {host}: {error.strerror or error}", f"fix the route to the {what}"
-        )
+        text = f"no way to {host}: {error.strerror or error}"
+        return Check(PING, Status.FAILED, text, f"fix the route to the {what}")
     if not answered:
         advice = f"see that the {what} runs, and that nothing on the way drops ICMP; without HELLO nothing works"
         return Check(PING, Status.WARNING, f"{host} answered none of {PINGS} echo requests", advice)
@@ -431,9 +421,7 @@ def _full_frames(comm: Communicator) -> Check:
     wrong, off = _wrong_integers(comm, FULL_BLOCKS), _wrong_floats(comm, FULL_BLOCKS)
     numbers = FULL_BLOCKS * comm.lease.block_words
     if wrong or off:
-        text = (
-            f"{wrong} of {numbers} int32 sums are wrong, {off} of {numbers} float32 sums are beyond the codec's error"
-        )
+        text = f"{wrong} of {numbers} int32 sums are wrong, {off} float32 sums are beyond the codec's error"
         return Check(FULL_FRAMES, Status.FAILED, text, "do not train like this: look for what changes words on the way")
     packet = comm.lease.geometry.max_frame_bytes + IP_UDP_BYTES
     text = f"packets of {packet} B pass unfragmented; {numbers} int32 and {numbers} float32 sums are right"
@@ -515,11 +503,8 @@ def _since(before: Counter[str], after: Counter[str], reasons: Sequence[str] = (
 
     A switch whose drops were not read before is left out: all that it ever dropped would seem new.
     """
-    grown = [
-        f"{count} {where}"
-        for where, count in (after - before).items()
-        if where in before and (not reasons or where.partition(" ")[0] in reasons)
-    ]
+    known = [where for where in before if not reasons or where.partition(" ")[0] in reasons]
+    grown = [f"{count} {where}" for where, count in (after - before).items() if where in known]
     return f"; meanwhile frames were dropped: {', '.join(grown)}" if grown else ""
 
 
