@@ -24,11 +24,19 @@ _DAMAGE = [  # byte 100 of the packet becomes 0x5A: bpf_skb_store_bytes
     *((0x72, 10, -8, 0x5A), (0xBF, 0x61, 0, 0), (0xB7, 2, 0, 100), (0xBF, 0xA3, 0, 0), (0x07, 3, 0, -8)),
     *((0xB7, 4, 0, 1), (0xB7, 5, 0, 0), (0x85, 0, 0, 9)),
 ]
+
+
+def _one_in_20(instructions: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
+    return [(0x85, 0, 0, 7), (0x25, 0, len(instructions), (1 << 32) // 20), *instructions]  # bpf_get_prandom_u32
+
+
 FAULTS: Final = {
     "up": (_EGRESS, 42 + HELLO_BYTES, _DROP),  # a firewall that lets HELLO pass
     "down": (_INGRESS, 42 + HELLO_BYTES, _DROP),
     "batches": (_INGRESS, 1514, _DAMAGE),
-    "loss": (_INGRESS, 42 + HELLO_BYTES, [(0x85, 0, 0, 7), (0x25, 0, 2, (1 << 32) // 20), *_DROP]),  # of one in 20
+    "batches up": (_EGRESS, 1514, _DAMAGE),
+    "frames up": (_EGRESS, 1000, _one_in_20(_DAMAGE)),
+    "loss": (_INGRESS, 42 + HELLO_BYTES, _one_in_20(_DROP)),
 }
 """By name: which packets, those of more bytes than so many, and the instructions for them."""
 

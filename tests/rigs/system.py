@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from socket import SOCK_DGRAM
-from typing import Protocol
+from typing import Any, Protocol
 
 from p4reduce_contracts.jobs.lease import ONLY_SWITCH
 from p4reduce_contracts.wire import UPLINK_PORT
@@ -102,11 +102,12 @@ class System:
         else:
             self.switch = start_switch(self.folder, *addresses)
 
-    def start_controller(self, heartbeat_timeout_s: int = 60, state: str = "state") -> None:
+    def start_controller(self, heartbeat_timeout_s: int = 60) -> None:
         """Start the controller again, at the address it had."""
         listen = self.controller.address("jobs on")
+        options = {"pipeline": self.pipeline, "leaves": self.leaves, "paths": self.paths}
         self.controller = start_controller(
-            self.folder, self.switch, listen, heartbeat_timeout_s, state, self.pipeline, self.leaves, self.paths
+            self.folder, self.switch, listen, heartbeat_timeout_s=heartbeat_timeout_s, **options
         )
 
 
@@ -117,21 +118,10 @@ def start_switch(folder: Path, listen: str = "", p4runtime: str = "", uplink: st
     return Process(folder / "switch.log", "switch", "run", "--listen", listen, "--p4runtime", p4runtime, *above)
 
 
-def start_controller(
-    folder: Path,
-    switch: Process,
-    listen: str = "",
-    heartbeat_timeout_s: int = 60,
-    state: str = "state",
-    pipeline: str = "small",
-    leaves: Mapping[str, Process] | None = None,
-    paths: Mapping[str, str] | None = None,
-) -> Process:
-    """`paths` are the UDP addresses by which switches are reached, by name, where they are not their own."""
+def start_controller(folder: Path, switch: Process, listen: str = "", **options: Any) -> Process:
+    """Start it with this `configuration`."""
     config = folder / "p4reduce.toml"
-    config.write_text(
-        configuration(folder, switch, listen or own_address(), heartbeat_timeout_s, state, pipeline, leaves, paths)
-    )
+    config.write_text(configuration(folder, switch, listen or own_address(), **options))
     return Process(folder / "controller.log", "controller", "run", "--config", str(config))
 
 
@@ -140,19 +130,21 @@ def configuration(
     switch: Addressed,
     listen: str,
     heartbeat_timeout_s: int = 60,
-    state: str = "state",
     pipeline: str = "small",
     leaves: Mapping[str, Addressed] | None = None,
     paths: Mapping[str, str] | None = None,
 ) -> str:
-    """Return the controller's configuration; its table [controller] is the last."""
+    """Return the controller's configuration; its table [controller] is the last.
+
+    `paths` are the UDP addresses by which switches are reached, by name, where they are not their own.
+    """
     paths = paths or {}
     tables = [_table(switch, paths.get(ROOT), pipeline, f"name = '{ROOT}'\n" if leaves else "")]
     for name, leaf in (leaves or {}).items():
         above = f"name = '{name}'\nparent = '{ROOT}'\nuplink_port = {UPLINK_PORT}\n"
         tables.append(_table(leaf, paths.get(name), pipeline, above))
     return (
-        "".join(tables) + f"[controller]\nlisten = '{listen}'\nstate_dir = '{folder / state}'\n"
+        "".join(tables) + f"[controller]\nlisten = '{listen}'\nstate_dir = '{folder / 'state'}'\n"
         f"heartbeat_interval_s = 0.2\nheartbeat_timeout_s = {heartbeat_timeout_s}\nmetrics = '127.0.0.1:0'\n"
     )
 

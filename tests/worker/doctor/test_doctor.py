@@ -332,8 +332,13 @@ def test_faults_of_a_link(tmp_path: Path) -> None:
 
         found = examined(healthy)["batches"]
         assert found["status"] in RIGHT_OR_SLOW and " right, in batches; " in found["found"], found
-        for fault, said in (("batches", "damaged in batches, none singly"), ("loss", "were repeated$")):
-            found = examined(faulty(fault, "eth0", healthy))["batches"]
+        for fault, gso, said in (
+            ("batches", "auto", "damaged in batches, none singly"),
+            ("loss", "auto", "were repeated$"),
+            ("batches up", "on", r" in batches;.*dropped: [1-9]\d* HEADER_CHECKSUM at"),
+            ("frames up", "off", r" singly;.*dropped: [1-9]\d* HEADER_CHECKSUM at"),
+        ):
+            found = examined(faulty(fault, "eth0", ["env", f"P4REDUCE_SEGMENTATION={gso}", *healthy]))["batches"]
             assert found["status"] == "warning" and re.search(said, found["found"]), (fault, found)
         soon = [*healthy, "--timeout", str(SHORT_S)]
         for way in ("up", "down"):

@@ -10,8 +10,8 @@ import secrets
 import statistics
 import time
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Final
 
@@ -75,6 +75,9 @@ FULL_BLOCKS: Final = 64
 """Blocks of the sum in full frames."""
 BATCH_SUMS: Final = 16
 """Sums of which each fills all slots several times."""
+DAMAGES: Final = ("CHECKSUM", "HEADER_CHECKSUM", "LENGTH", "RESERVED", "TRUNCATED", "TYPE", "VERSION")
+"""Why a switch drops frames that were damaged on the way to it."""
+_DAMAGE_ADVICE: Final = "look for a faulty host, cable or switch"
 _GSO_ADVICE: Final = (
     f"update kernels 7.0.0 to 7.1.4 and the network card's firmware, or set {VARIABLE}=off on the workers, and start "
     "the switch with --gso off"
@@ -181,12 +184,9 @@ def _certificates(address: str, security: Security | None) -> Check:
     if security is None and is_loopback(address):
         return Check(CERTIFICATES, Status.OK, f"none: {address} is on this machine, where none is required")
     if security is None:
-        return Check(
-            CERTIFICATES,
-            Status.WARNING,
-            f"none: hosts on the way to {address} can read and change what is sent",
-            "make some with `p4reduce certs init` and name them in P4REDUCE_CA, P4REDUCE_CERT and P4REDUCE_KEY",
-        )
+        text = f"none: hosts on the way to {address} can read and change what is sent"
+        advice = "make some with `p4reduce certs init` and name them in P4REDUCE_CA, P4REDUCE_CERT and P4REDUCE_KEY"
+        return Check(CERTIFICATES, Status.WARNING, text, advice)
     ends, file = _first_end(security)
     left = ends - datetime.datetime.now(datetime.UTC)
     text = f"valid; {file} is the first to run out, on {ends:%Y-%m-%d}"
@@ -214,10 +214,8 @@ def _controller(client: JobClient) -> Check:
     except JobServiceError as error:
         return Check(CONTROLLER, Status.FAILED, str(error), "name the right one with --controller HOST:PORT")
     took_s = time.monotonic() - begun
-    text = (
-        f"{client.address} answered in {_ms(took_s)}; {len(jobs.jobs)} jobs, {jobs.free_slots} of {jobs.slots} "
-        "slots free"
-    )
+    slots = f"{jobs.free_slots} of {jobs.slots} slots free"
+    text = f"{client.address} answered in {_ms(took_s)}; {len(jobs.jobs)} jobs, {slots}"
     if took_s > SLOW_ANSWER_S:
         advice = "look for a busy machine or a slow network: heartbeats that take long end jobs"
         return Check(CONTROLLER, Status.WARNING, text, advice)
@@ -237,12 +235,8 @@ def _job(client: JobClient, spec: RankSpec) -> Check:
     if info.state == "ENDED":
         return Check(JOB, Status.FAILED, f"{spec.job} was removed", f"`p4reduce job create {spec.job}` makes another")
     if info.state == "ACTIVE":
-        return Check(
-            JOB,
-            Status.FAILED,
-            f"{spec.job} runs, with {len(info.members)} ranks: joining it would reset the job",
-            "wait for its end, or be examined in another job of the same size",
-        )
+        text = f"{spec.job} runs, with {len(info.members)} ranks: joining it would reset the job"
+        return Check(JOB, Status.FAILED, text, "wait for its end, or be examined in another job of the same size")
     if info.world_size != spec.world_size:
         advice = f"run one doctor a rank, each with --world-size {info.world_size}"
         return Check(JOB, Status.FAILED, f"{spec.job} has {info.world_size} ranks, not {spec.world_size}", advice)
@@ -279,9 +273,8 @@ def _ping(host: str, what: str) -> Check:
         advice = "as root, or with net.ipv4.ping_group_range set, it could"
         return Check(PING, Status.SKIPPED, "this user may send no echo requests", advice)
     except OSError as error:
-        return Check(
-            PING, Status.FAILED, f"no way to {host}: {error.strerror or error}", f"fix the route to the {what}"
-        )
+        text = f"no way to {host}: {error.strerror or error}"
+        return Check(PING, Status.FAILED, text, f"fix the route to the {what}")
     if not answered:
         advice = f"see that the {what} runs, and that nothing on the way drops ICMP; without HELLO nothing works"
         return Check(PING, Status.WARNING, f"{host} answered none of {PINGS} echo requests", advice)
@@ -353,6 +346,10 @@ def _collectives(
                 text = f"{error}{_since(drops, _drops(client))}"
                 yield Check(name, Status.FAILED, text, advice or _mtu_advice(comm))
                 return
+            before, drops = drops, _drops(client)
+            if (damaged := _since(before, drops, DAMAGES)) and check.status in (Status.OK, Status.WARNING):
+                what = f"{_DAMAGE_ADVICE}; {advice}" if name == BATCHES else _DAMAGE_ADVICE
+                check = replace(check, status=Status.WARNING, found=check.found + damaged, advice=what)
             yield check
 
 
@@ -424,9 +421,7 @@ def _full_frames(comm: Communicator) -> Check:
     wrong, off = _wrong_integers(comm, FULL_BLOCKS), _wrong_floats(comm, FULL_BLOCKS)
     numbers = FULL_BLOCKS * comm.lease.block_words
     if wrong or off:
-        text = (
-            f"{wrong} of {numbers} int32 sums are wrong, {off} of {numbers} float32 sums are beyond the codec's error"
-        )
+        text = f"{wrong} of {numbers} int32 sums are wrong, {off} float32 sums are beyond the codec's error"
         return Check(FULL_FRAMES, Status.FAILED, text, "do not train like this: look for what changes words on the way")
     packet = comm.lease.geometry.max_frame_bytes + IP_UDP_BYTES
     text = f"packets of {packet} B pass unfragmented; {numbers} int32 and {numbers} float32 sums are right"
@@ -455,7 +450,7 @@ def _batches(comm: Communicator) -> Check:
         text += f"; {sum(damaged)} arrived damaged in batches, none singly"
         return Check(BATCHES, Status.WARNING, text, _GSO_ADVICE)
     if damaged:
-        advice = f"look for a faulty host, cable or switch; or {_GSO_ADVICE}"
+        advice = f"{_DAMAGE_ADVICE}; or {_GSO_ADVICE}"
         return Check(BATCHES, Status.WARNING, f"{text}; {sum(damaged)} arrived damaged", advice)
     if spent.retransmissions > REPEATS_WARNING * spent.frames_up:
         advice = "look for a link that drops frames when it is full (`ip -s link`, switch counters), or a busy machine"
@@ -503,12 +498,13 @@ def _drops(client: JobClient) -> Counter[str]:
         return Counter()
 
 
-def _since(before: Counter[str], after: Counter[str]) -> str:
-    """Return what the switches dropped meanwhile, of all jobs, as an addition to a sentence.
+def _since(before: Counter[str], after: Counter[str], reasons: Sequence[str] = ()) -> str:
+    """Return what the switches dropped meanwhile, of all jobs, as an addition to a sentence; for these reasons, or any.
 
     A switch whose drops were not read before is left out: all that it ever dropped would seem new.
     """
-    grown = [f"{count} {where}" for where, count in (after - before).items() if where in before]
+    known = [where for where in before if not reasons or where.partition(" ")[0] in reasons]
+    grown = [f"{count} {where}" for where, count in (after - before).items() if where in known]
     return f"; meanwhile frames were dropped: {', '.join(grown)}" if grown else ""
 
 
