@@ -205,7 +205,8 @@ class Soak:
                 rejoin,
                 self._wrong if rank == 0 else 0,
             ]
-            environment = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(RANK.parents[1])}
+            # each rank compresses for itself, as what it compares with does
+            environment = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(RANK.parents[1]), "P4REDUCE_HOSTS": "off"}
             launch.ranks.append(self._server.start(log, str(RANK), *map(str, arguments), environment=environment))
             launch.logs.append(log)
         self._launches[job] = launch
