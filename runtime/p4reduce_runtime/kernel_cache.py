@@ -67,7 +67,9 @@ class KernelCache:
         from numba.core import serialize
 
         try:
-            content = serialize.dumps(compiled._reduce())
+            functions = compiled.library._final_module.functions
+            called = [each.name for each in functions if each.is_declaration and each.name.startswith("_ZN")]
+            content = serialize.dumps((called, *compiled._reduce()))
         except Exception as error:  # whatever pickling raises
             cache.say_unkept(self._path, f"{type(error).__name__}: {error}")
         else:
@@ -81,7 +83,10 @@ class KernelCache:
         if content is None:
             return None
         try:
-            return _rebuilt(target_context, *pickle.loads(content))
+            called, *compiled = pickle.loads(content)
+            if not all(map(target_context.codegen()._engine.is_symbol_defined, called)):
+                return None  # a separate kernel was compiled again, and has another name: LLVM would end the process
+            return _rebuilt(target_context, *compiled)
         except Exception as error:  # whatever unpickling raises
             cache.say_unread(self._path, f"{type(error).__name__}: {error}")
             return None
@@ -92,6 +97,13 @@ class KernelCache:
                 fcntl.flock(self._lock, fcntl.LOCK_UN)  # closing is not enough: a forked child may have it open
             os.close(self._lock)
             self._lock = None
+
+
+def separate(library: Any) -> None:
+    """Give what calls a compiled kernel no code of it: the loader finds the kernel by its name, as it is loaded."""
+    from llvmlite import binding
+
+    library._get_module_for_linking = functools.partial(binding.parse_assembly, "")
 
 
 def _rebuilt(target_context: CPUContext, library: Any, described: Any, *others: Any) -> Any:

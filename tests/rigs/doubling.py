@@ -55,7 +55,7 @@ def environment_in(folder: Path) -> dict[str, str]:
 
 def forget() -> None:
     """Let this process find kernel modules, and its cache folder, as a new one does."""
-    for name in ("doubling", "views", "called", "included"):
+    for name in ("doubling", "views", "called", "included", "apart"):
         sys.modules.pop(name, None)
     importlib.invalidate_caches()
     kernels._folder.cache_clear()

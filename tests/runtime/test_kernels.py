@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import os
 import re
@@ -111,11 +112,13 @@ def caller(numbers, kind):
 
 @pytest.mark.usefixtures("environment")
 def test_an_inline_kernel_is_compiled_into_those_that_call_it(tmp_path: Path) -> None:
-    for name, option in (("called", ""), ("included", ", inline=True")):
+    for name, option in (("called", ""), ("included", ", inline=True"), ("apart", ", separate=True")):
         (tmp_path / f"{name}.py").write_text(LARGE.format(option=option), encoding="utf-8")
         module: Any = kernels.load(name)
         (code,) = module.caller.inspect_asm().values()
-        assert (f"_ZN{len(name)}{name}5large" in code) == (name == "called")
+        symbol = f"_ZN{len(name)}{name}5large"
+        assert (symbol in code) == (name != "included")
+        assert bool(re.search(rf"^{symbol}\w*:", code, re.MULTILINE)) == (name == "called")
 
 
 def test_a_kernel_is_compiled_with_one_that_was_loaded(environment: dict[str, str], tmp_path: Path) -> None:
@@ -130,6 +133,31 @@ def test_a_kernel_is_compiled_with_one_that_was_loaded(environment: dict[str, st
     numbers = np.ones(4, np.float32)
     module.caller(numbers, 1)
     assert numbers.tolist() == pytest.approx([35**0.5] * 4)
+
+
+CALL = """
+import numba, numpy
+numba.njit("int64(int64)")(lambda number: number)  # numba numbers a process's functions: `large` has another name then
+import called
+numbers = numpy.ones(4, "float32")
+called.caller(numbers, 1)
+print(*(sum(each.stats.cache_hits.values()) for each in (called.large, called.caller)), round(float(numbers[3])))
+"""
+
+
+@pytest.mark.fault("the file of a kernel that others call is damaged: it is compiled again, and they with it")
+@pytest.mark.processes
+def test_a_kernel_is_compiled_again_with_a_separate_one(environment: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "called.py").write_text(LARGE.format(option=", separate=True"), encoding="utf-8")
+    importlib.import_module("called")
+    for hits in ("1 1", "0 0", "1 1"):
+        if hits == "0 0":
+            (file,) = (file for file in kept(environment) if ".large-" in file.name)
+            file.write_bytes(b"")
+        done = subprocess.run(
+            [sys.executable, "-c", CALL], env=environment, capture_output=True, text=True, timeout=LIMIT_S
+        )
+        assert done.stdout == f"{hits} 6\n", done
 
 
 def test_no_kernels_are_loaded_when_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -157,7 +157,7 @@ def wait(polled: Table[PollFd], timeout_us: int) -> int:
     return sleep(polled, timeout_us)
 
 
-@kernel("int64(SocketState[::1], uint8[::1], int64)")
+@kernel("int64(SocketState[::1], uint8[::1], int64)", separate=True)
 def receive(io: Table[SocketState], ring: NDArray[np.uint8], start: int) -> int:
     """Receive a datagram, or a run of them, into `ring` from `start` on, where RECEIVE_BYTES are free.
 
@@ -206,7 +206,7 @@ def follow(state: SocketState, path: Destination, got: int) -> None:
             path.run_bytes = SHORT_RUN_BYTES
 
 
-@kernel("int64(SocketState[::1], Destination, int64[::1], int64[::1], int64, int64)")
+@kernel("int64(SocketState[::1], Destination, int64[::1], int64[::1], int64, int64)", separate=True)
 def send(
     io: Table[SocketState],
     to: Destination,

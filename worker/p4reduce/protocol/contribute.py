@@ -41,7 +41,7 @@ def fetch(
             prefetch(elements, begin, words if part.form == FLOAT32 else words >> 1)
 
 
-@kernel("void(Engine, float64)")
+@kernel("void(Engine, float64)", separate=True)
 def contribute(engine: Engine, now: float) -> None:
     """Make the frames of the slots in `contributions`, and wait for what answers them."""
     config, state, stats, loss = engine.config[0], engine.state[0], engine.stats[0], engine.loss[0]

@@ -67,7 +67,7 @@ def to_float16(number: np.float32) -> np.uint16:
     return np.uint16(found | np.uint32((bits >> np.uint32(16)) & np.uint32(0x8000)))
 
 
-@kernel("void(Array(uint32, 1, 'C', True), int64, uint64, uint64, float32[::1], uint64)")
+@kernel("void(Array(uint32, 1, 'C', True), int64, uint64, uint64, float32[::1], uint64)", separate=True)
 def load(
     elements: NDArray[np.uint32], form: int, at: np.uint64, count: np.uint64, into: NDArray[np.float32], room: np.uint64
 ) -> None:
@@ -88,7 +88,7 @@ def load(
         into[j] = np.float32(0)
 
 
-@kernel("void(float32[::1], int64, uint32[::1], uint64, uint64)")
+@kernel("void(float32[::1], int64, uint32[::1], uint64, uint64)", separate=True)
 def store(numbers: NDArray[np.float32], form: int, sums: NDArray[np.uint32], to: np.uint64, count: np.uint64) -> None:
     """Write the first `count` numbers, rounded to this format, from number `to` of `sums` on."""
     if form == FLOAT32:
@@ -266,7 +266,7 @@ quantize_float16, dequantize_float16 = _kernels_of("float16", "uint16", from_flo
 quantize_bfloat16, dequantize_bfloat16 = _kernels_of("bfloat16", "uint16", from_bfloat16, to_bfloat16)
 
 
-@kernel("uint32(float32[::1], uint64, int64, float64, int32, uint32[::1], uint32[::1], uint64)")
+@kernel("uint32(float32[::1], uint64, int64, float64, int32, uint32[::1], uint32[::1], uint64)", separate=True)
 def quantize_spare(
     spare: NDArray[np.float32],
     size: np.uint64,
@@ -281,7 +281,7 @@ def quantize_spare(
     return quantize(spare, np.uint64(0), size, lanes, scale, levels, weights, frame, start)
 
 
-@kernel("void(Array(uint32, 1, 'C', True), uint64, uint64, int64, float64, float32[::1])")
+@kernel("void(Array(uint32, 1, 'C', True), uint64, uint64, int64, float64, float32[::1])", separate=True)
 def dequantize_spare(
     frame: NDArray[np.uint32], start: np.uint64, size: np.uint64, lanes: int, unit: float, spare: NDArray[np.float32]
 ) -> None:
@@ -361,7 +361,8 @@ def encode(
 
 @kernel(
     "uint32(PartLayout, Array(uint32, 1, 'C', True), uint64, int64, float64, uint64, uint32[::1], float32[::1], "
-    "uint32[::1], uint64)"
+    "uint32[::1], uint64)",
+    separate=True,
 )
 def encode_held(
     part: PartLayout,

@@ -29,7 +29,7 @@ LONGEST_LATENESS = 0.1
 """After so many seconds a timer is seen to although frames keep coming."""
 
 
-@kernel("int64(Socket, Engine)")
+@kernel("int64(Socket, Engine)", separate=True)
 def receive_burst(socket: Socket, engine: Engine) -> int:
     """Receive all that has arrived and finds room, as the burst that `receive` takes in; return how many datagrams."""
     state, stats, received = engine.state[0], engine.stats[0], socket.received
@@ -71,7 +71,7 @@ def frames_together(engine: Engine) -> int:
     return together
 
 
-@kernel("void(Socket, Engine, int64, int64)")
+@kernel("void(Socket, Engine, int64, int64)", separate=True)
 def send_frames(socket: Socket, engine: Engine, count: int, together: int) -> None:
     """Send the frames of the first `count` slots in `contributions`; what the socket does not take in time is lost.
 

@@ -34,7 +34,7 @@ from p4reduce_runtime.kernels import kernel
 from p4reduce_runtime.records import Table
 
 
-@kernel("void(Config, State, Stats, Array(uint32, 1, 'C', True), Received[::1])")
+@kernel("void(Config, State, Stats, Array(uint32, 1, 'C', True), Received[::1])", separate=True)
 def classify(config: Config, state: State, stats: Stats, data: NDArray[np.uint32], received: Table[Received]) -> None:
     """Set the type of each frame of the burst; those that are none, or not for this rank, are counted."""
     header = config.header_words
@@ -97,7 +97,7 @@ def plausible(config: Config, slot: Slot, keys: NDArray[np.uint32], index: int, 
     return True
 
 
-@kernel("int64(Config, Array(uint32, 1, 'C', True))")
+@kernel("int64(Config, Array(uint32, 1, 'C', True))", separate=True)
 def common_window_of_shared(config: Config, calls: NDArray[np.uint32]) -> int:
     """Do as `common_window` where the ranks share places (wire/opening.py)."""
     ranks, length = config.ranks, config.row_length
@@ -122,7 +122,7 @@ def common_window_of_shared(config: Config, calls: NDArray[np.uint32]) -> int:
     return window
 
 
-@kernel("int64(Config, Array(uint32, 1, 'C', True))")
+@kernel("int64(Config, Array(uint32, 1, 'C', True))", separate=True)
 def common_window(config: Config, calls: NDArray[np.uint32]) -> int:
     """Return the smallest window that a rank proposes; -1 if the calls are not all as this rank's (protocol/call.py).
 
@@ -153,7 +153,7 @@ def note_progress(state: State, stats: Stats) -> None:
     state.stale_at_progress = stats.stale
 
 
-@kernel("int64(Engine, Array(uint32, 1, 'C', True), Received[::1], float64)")
+@kernel("int64(Engine, Array(uint32, 1, 'C', True), Received[::1], float64)", separate=True)
 def receive(engine: Engine, data: NDArray[np.uint32], received: Table[Received], now: float) -> int:
     """Take in the burst from `next_received` on: store sums, and put the slots that go on into `contributions`.
 

@@ -179,7 +179,7 @@ def set_loss_detection_timer(loss: Loss, path: Path, slots: Table[Slot]) -> None
     loss.timer_at = timer_at
 
 
-@kernel("int64(Engine, float64)")
+@kernel("int64(Engine, float64)", separate=True)
 def on_loss_detection_timeout(engine: Engine, now: float) -> int:
     """Return how many slots' frames are to be sent again, the first in `contributions` (OnLossDetectionTimeout)."""
     loss, path, slots, found = engine.loss[0], engine.path[0], engine.slots, engine.contributions
