@@ -17,7 +17,7 @@ MODELS: Final = {"mnist-mlp": "MNIST MLP", "mnist-cnn": "MNIST CNN", "shakespear
 OWN: Final = [*GROUPS["forms"], *GROUPS["blocks"]]
 PICTURED: Final = (
     *("dense", "adacomp-gather", "adacomp-shared", "scalecom", "block-top-k", "gloo-powersgd", "adacomp-beta1-0"),
-    "adacomp-momentum",
+    *("adacomp-momentum", "momentum-bins-50-clip-mean", "momentum-bins-200"),
 )
 
 
@@ -187,15 +187,17 @@ def _draw_residues(records: Records, path: Path) -> None:
 
 
 def _draw_transformer(records: Records, path: Path) -> None:
-    """Draw the training loss over steps, and over bytes down; the first seed's runs."""
-    with picture(path, 2) as panels:
-        for variant in PICTURED:
-            if group := _group(records, TRANSFORMER, variant, optimizer="adamw"):
-                steps, losses = zip(*group.records[0]["train_loss"], strict=True)
-                panels[0].plot(steps, losses, label=variant)
-                if (down := group.bytes_down_with_warmup()) is not None:
-                    panels[1].plot([(step + 1) * down / 1e6 for step in steps], losses, label=variant)
-        panels[0].set(xlabel="step", ylabel="training loss, nats")
-        panels[1].set(xlabel="MB down a worker, at the training's mean", ylabel="training loss, nats", xscale="log")
-        if panels[0].lines:
-            panels[0].legend(fontsize=7)
+    """Draw the training loss over steps and over bytes down, in 400 and in 2,000 steps; the first seed's runs."""
+    models = (TRANSFORMER, f"{TRANSFORMER}-2000")
+    with picture(path, 2 * len(models)) as panels:
+        for model, over_steps, over_bytes in zip(models, panels[::2], panels[1::2], strict=True):
+            for number, variant in enumerate(PICTURED):
+                if group := _group(records, model, variant, optimizer="adamw"):
+                    steps, losses = zip(*group.records[0]["train_loss"], strict=True)
+                    over_steps.plot(steps, losses, f"C{number}", label=variant)
+                    if (down := group.bytes_down_with_warmup()) is not None:
+                        over_bytes.plot([(step + 1) * down / 1e6 for step in steps], losses, f"C{number}")
+            over_steps.set(xlabel="step", ylabel="training loss, nats")
+            over_bytes.set(xlabel="MB down a worker", xscale="log")
+            if over_steps.lines:
+                over_steps.legend(fontsize=6)
