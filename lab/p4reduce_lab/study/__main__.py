@@ -10,7 +10,8 @@ import click
 
 from p4reduce_lab.datasets import DataError
 from p4reduce_lab.study.grid import runs
-from p4reduce_lab.study.report import read, write_report
+from p4reduce_lab.study.report import write_report
+from p4reduce_lab.study.results import read
 from p4reduce_lab.study.run import train_all
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -20,7 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from p4reduce_lab.addresses import LOOPBACK, reserved_port
 from p4reduce_lab.measured_training import tcp_counts, tcp_since
-from p4reduce_lab.study import models
+from p4reduce_lab.study import models, optimizers
 from p4reduce_lab.study.grid import TASKS, VARIANTS, WARMUP_STEPS, Run
 from p4reduce_lab.study.train import LOSS_POINTS, data_of, record_of, spread
 
@@ -67,8 +67,8 @@ def _train(rank: int, run: Run, cache: Path) -> dict[str, Any]:
     elif variant.hook == "powersgd":
         state = powerSGD_hook.PowerSGDState(None, POWERSGD_RANK, start_powerSGD_iter=WARMUP_STEPS)
         model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
-    optimizer = models.make_optimizer(run, task, variant, inside)
-    schedule = models.make_schedule(optimizer, task)
+    optimizer = optimizers.make_optimizer(run, task, variant, inside)
+    schedule = optimizers.make_schedule(optimizer, task)
     losses: list[tuple[int, float]] = []
     loss_steps = spread(LOSS_POINTS, task.steps)
     before = tcp_counts()

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from p4reduce.compressors import Compressor
 from p4reduce_lab import datasets
-from p4reduce_lab.study import models
+from p4reduce_lab.study import models, optimizers
 from p4reduce_lab.study.grid import GROUPS, TASKS, VARIANTS, Run, Task
 from p4reduce_lab.study.sums import Gradients, Ring, make_sums, on_switch
 
@@ -47,8 +47,8 @@ def train(run: Run, cache: Path, controller: str | None) -> dict[str, Any]:
     model = models.make(task, alphabet)
     parameters = dict(model.named_parameters())
     sums = make_sums(variant, task, model, run.workers)
-    optimizer = models.make_optimizer(run, task, variant, model)
-    schedule = models.make_schedule(optimizer, task)
+    optimizer = optimizers.make_optimizer(run, task, variant, model)
+    schedule = optimizers.make_schedule(optimizer, task)
     if isinstance(sums, Ring) or run.variant in GROUPS["baselines"]:  # whose bytes on a switch would be plain floats'
         controller = None
     usual = TRANSFORMER_SWITCH_STEPS if task.context else SWITCH_STEPS.get(run.variant, OTHER_SWITCH_STEPS)
@@ -136,14 +136,9 @@ def gradients_of(
     return gradients, total / len(batches)
 
 
-def norm_of(tensors: Sequence[torch.Tensor]) -> float:
-    """Return the L2 norm of several tensors together."""
-    return float(torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(own) for own in tensors])))
-
-
 def limit_norm(tensors: Sequence[torch.Tensor], limit: float) -> None:
     """Scale tensors in place so that their L2 norm together is at most `limit`."""
-    norm = norm_of(tensors)
+    norm = float(torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(own) for own in tensors])))
     if norm > limit:
         for own in tensors:
             own.mul_(limit / norm)

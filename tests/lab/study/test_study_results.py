@@ -15,7 +15,7 @@ from p4reduce_controller.registry.job import check_name
 from p4reduce_lab.datasets import DataError
 from p4reduce_lab.study import report
 from p4reduce_lab.study.grid import GROUPS, VARIANTS, Run, runs
-from p4reduce_lab.study.report import is_current, read
+from p4reduce_lab.study.results import is_current, read
 from rigs.study_records import Record, put, record
 
 pytestmark = pytest.mark.slow
