@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-NOT_IN_GIT = {".git", ".venv", "__pycache__", "out", "dist"}
-"""Folders as .gitignore has them; other hidden folders have no Python and no Markdown."""
+NOT_IN_GIT = {".git", ".venv", ".pytest_cache", "__pycache__", "out", "dist"}
+"""Folders that git ignores; other hidden folders have no Python and no Markdown."""
 
-LIMITS = {"source": 54_650, "tests and tools": 49_460, "Markdown": 30_040}
+LIMITS = {"source": 54_520, "tests and tools": 49_090, "Markdown": 30_000}
 """Lines of Python without generated files, the same, and words. CONTRIBUTING says how a change may grow them."""
 
 
