@@ -12,11 +12,7 @@ import pytest
 from rigs.faults import pytest_report_collectionfinish  # noqa: F401 (hook)
 from rigs.fork_server import TORCH, ForkServer, fork_server
 from rigs.networks import racks_of
-from rigs.process_marker import (  # noqa: F401 (hooks)
-    pytest_collection_modifyitems,
-    pytest_runtest_call,
-    pytest_runtest_setup,
-)
+from rigs.process_marker import pytest_collection_modifyitems, pytest_runtest_call, pytest_runtest_setup  # noqa: F401 (hooks)
 from rigs.system import System, running_system
 
 if importlib.util.find_spec("hypothesis") is not None:  # the environment of `make frameworks` has none

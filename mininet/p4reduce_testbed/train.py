@@ -54,12 +54,7 @@ def train_on_testbed(
         if sums["mismatched_words"]:
             raise TestbedError(f"{sums['mismatched_sums']} of {sums['sums']} sums are wrong: see {logs}")
         results = _train(testbed, plan)
-    about = {
-        "network": settings.network,
-        "target": settings.target,
-        "pipeline": testbed.pipeline.name,
-        "sums": sums,
-    }
+    about = {"network": settings.network, "target": settings.target, "pipeline": testbed.pipeline.name, "sums": sums}
     demo_report.write(out, results, time.monotonic() - began, report.console(_WIDTH_OF_A_FILE), {"testbed": about})
 
 

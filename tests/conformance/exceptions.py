@@ -8,10 +8,7 @@ _REPLICAS = (
     "where several replicas leave by one port: these frames are compared as a set."
 )
 
-ANY_ORDER = {
-    "multicast_rids": _REPLICAS,
-    "p4reduce_small_shared_ports": _REPLICAS,
-}
+ANY_ORDER = {"multicast_rids": _REPLICAS, "p4reduce_small_shared_ports": _REPLICAS}
 """Cases whose frames for one step and port may come in any order."""
 
 DIFFERENT = {

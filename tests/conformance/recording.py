@@ -13,15 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from conformance.case import (
-    HERE,
-    Answers,
-    Step,
-    answer_from_json,
-    answer_to_json,
-    step_from_json,
-    step_to_json,
-)
+from conformance.case import HERE, Answers, Step, answer_from_json, answer_to_json, step_from_json, step_to_json
 from conformance.exceptions import ANY_ORDER
 
 RECORDINGS = HERE / "recordings"

@@ -98,13 +98,7 @@ def test_hello() -> None:
     assert payload.hex() == "24090000" + "00" * 12 + "0123456789abcdef"
     assert wire.unpack_hello(payload) == (9, 0x0123456789ABCDEF)
     assert is_hello(payload)
-    for broken in (
-        payload[:-1],
-        payload + b"\0",
-        payload[:8] + b"\1" + payload[9:],
-        b"\x14" + payload[1:],
-        b"",
-    ):
+    for broken in (payload[:-1], payload + b"\0", payload[:8] + b"\1" + payload[9:], b"\x14" + payload[1:], b""):
         with pytest.raises(FrameError):
             wire.unpack_hello(broken)
         assert not is_hello(broken)

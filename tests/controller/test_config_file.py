@@ -117,10 +117,7 @@ def test_the_default_configuration_is_for_the_embedded_switch_on_loopback() -> N
             f"{ROOT}trunk_address = '10.0.0.2'\n{LEAF}",
             "trunk_address of switch leaf, 127.0.0.1, is one of switch root too",
         ),
-        (
-            f"{ROOT}mac = '02:00:0a:00:00:09'\n{LEAF}address = '10.0.0.9'",
-            "trunk_mac of switch root, 02:00:0a:00:00:09",
-        ),
+        (f"{ROOT}mac = '02:00:0a:00:00:09'\n{LEAF}address = '10.0.0.9'", "trunk_mac of switch root, 02:00:0a:00:00:09"),
         (f"{ROOT}{LEAF}udp_port = 4000", "one of them has the UDP port 21072, from which the other one takes nothing"),
         (f"{ROOT}trunk_mac = '01:00:00:00:00:01'", "switch[0].trunk_mac: must be the address of one host"),
         ("[switch]\nflood = [1, 1]", "switch: flood names a port twice"),

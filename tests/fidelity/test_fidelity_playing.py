@@ -79,10 +79,7 @@ def test_an_empty_frame_is_not_played(player: Player) -> None:
     assert player.play(PROGRAM, GeneratedTest(1, b"", ())).verdict is Verdict.REFUSED
 
 
-needs_bmv2 = (
-    pytest.mark.bmv2,
-    pytest.mark.skipif(bmv2.SWITCH is None, reason="simple_switch_grpc is not on PATH"),
-)
+needs_bmv2 = (pytest.mark.bmv2, pytest.mark.skipif(bmv2.SWITCH is None, reason="simple_switch_grpc is not on PATH"))
 COPIED = [
     ("clone_i2e", clone_session(7, (2, 5), (3, 6)), bytes.fromhex("0100000000000a")),
     ("multicast_rids", MulticastGroup(7, ((2, 5), (3, 6))), bytes.fromhex("00070000000000")),

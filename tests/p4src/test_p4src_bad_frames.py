@@ -7,16 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from p4reduce_contracts import wire
-from rigs.pipeline import (
-    SLOT_COUNT,
-    SWITCH_IP,
-    SWITCH_MAC,
-    PipelineRig,
-    ipv4_header,
-    rank_ip,
-    rank_port,
-    udp_frame,
-)
+from rigs.pipeline import SLOT_COUNT, SWITCH_IP, SWITCH_MAC, PipelineRig, ipv4_header, rank_ip, rank_port, udp_frame
 from rigs.secret import rank_secret
 from rigs.tna_rig import TnaRig
 
@@ -73,11 +64,7 @@ ROWS: list[tuple[str, int, Callable[[bytes], bytes]]] = [
     ("a whole block behind the frame", LENGTH, lambda f: f + bytes(32)),
     ("UDP length too long", LENGTH, lambda f: patched(f, 38, (len(f) - 34 + 1).to_bytes(2, "big"))),
     ("UDP length too short", LENGTH, lambda f: patched(f, 38, (8).to_bytes(2, "big"))),
-    (
-        "IPv4 length and frame disagree",
-        LENGTH,
-        lambda f: f[:14] + ipv4_header(rank_ip(0), SWITCH_IP, len(f)) + f[34:],
-    ),
+    ("IPv4 length and frame disagree", LENGTH, lambda f: f[:14] + ipv4_header(rank_ip(0), SWITCH_IP, len(f)) + f[34:]),
     ("present names a column the program lacks", LENGTH, lambda f: patched(f, BASE + 2, b"\x11")),
     ("wire version 0", VERSION, lambda f: patched(f, BASE, b"\x01")),
     ("wire version 1", VERSION, lambda f: patched(f, BASE, b"\x11")),

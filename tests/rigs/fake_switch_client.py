@@ -342,9 +342,7 @@ InThread = tuple[Controller, asyncio.AbstractEventLoop, "asyncio.Task[None]"]
 
 
 @contextlib.contextmanager
-def in_a_thread(
-    make: Callable[[], Controller],
-) -> Iterator[InThread]:
+def in_a_thread(make: Callable[[], Controller]) -> Iterator[InThread]:
     """A controller that serves in a thread until the block ends; what ends it is raised there.
 
     A switch may take LIMIT_S for an answer, and so may a scrape: only a busy machine delays one in memory.

@@ -61,13 +61,7 @@ def train(address: str, rank: int, steps: Steps, peers: MemoryGroups | None = No
     epochs = set()
     ranks = len(steps.done)
     with p4reduce.join(
-        "train",
-        rank=rank,
-        world_size=ranks,
-        controller=address,
-        timeout_s=LIMIT_S,
-        rejoin=True,
-        switch=switch or None,
+        "train", rank=rank, world_size=ranks, controller=address, timeout_s=LIMIT_S, rejoin=True, switch=switch or None
     ) as comm:
         if peers is not None:
             assert isinstance(comm.recovery, Rejoin)

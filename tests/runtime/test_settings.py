@@ -62,10 +62,7 @@ def test_omitted_keys_have_the_defaults_of_the_class() -> None:
         ({**LISTEN, "links": [{"to": "a"}, {}]}, "server.links[1]: Object missing required field `to`"),
         ({**LISTEN, "links": [{"to": ""}]}, "server.links[0].to: Expected `str` of length >= 1"),
         ({"listen": 80}, "server.listen: expected a string, not 80"),
-        (
-            {"listen": "h:\u0663"},
-            "server.listen: must be HOST:PORT like 127.0.0.1:9600, not 'h:\u0663'",
-        ),
+        ({"listen": "h:\u0663"}, "server.listen: must be HOST:PORT like 127.0.0.1:9600, not 'h:\u0663'"),
         (
             {**LISTEN, "mac": "02:00:00:00:00:0g"},
             "server.mac: must be a MAC address like 02:00:00:00:00:01, not '02:00:00:00:00:0g'",

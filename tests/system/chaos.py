@@ -23,16 +23,7 @@ if __name__ == "__main__":
 
 from p4reduce_contracts.jobs.client import JobClient
 from p4reduce_lab.processes import Child, Children
-from rigs.elastic_runs import (
-    EVERY,
-    FAULTS,
-    FAULTS_OF_TREE,
-    Fault,
-    begun,
-    check_end,
-    start_training,
-    world_size,
-)
+from rigs.elastic_runs import EVERY, FAULTS, FAULTS_OF_TREE, Fault, begun, check_end, start_training, world_size
 from rigs.limits import LIMIT_S
 from rigs.system import running_system
 

@@ -38,11 +38,7 @@ from system.soak_rank import REFUSED_WITH
 
 RANK: Final = Path(__file__).with_name("soak_rank.py")
 RACKS: Final = 2
-JOBS: Final = {
-    "two": [ROOT, ROOT],
-    "three": ["leaf1", "leaf1", "leaf1"],
-    "racks": ["leaf1", "leaf1", "leaf2", "leaf2"],
-}
+JOBS: Final = {"two": [ROOT, ROOT], "three": ["leaf1", "leaf1", "leaf1"], "racks": ["leaf1", "leaf1", "leaf2", "leaf2"]}
 """The switches that the ranks of a job send to."""
 SLOTS: Final = 5
 STEPS: Final = 300

@@ -51,8 +51,7 @@ def test_a_flipped_bit_on_any_link_of_a_tree_never_causes_a_wrong_sum(name: str)
     "sums are too large: down a lost frame; up: CorruptSumError"
 )
 @pytest.mark.parametrize(
-    ("of", "bit"),
-    [("float32", 31), ("floats16", 31), ("floats8", 31), ("lanes4", 31), ("lanes8", 31), ("lanes8", 28)],
+    ("of", "bit"), [("float32", 31), ("floats16", 31), ("floats8", 31), ("lanes4", 31), ("lanes8", 31), ("lanes8", 28)]
 )
 def test_a_flipped_high_bit_in_two_words_never_causes_a_wrong_sum(of: str, bit: int) -> None:
     """The check word cannot see bit 31 of two words. Where sums have room, none of them can be that large."""

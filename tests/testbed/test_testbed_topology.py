@@ -98,10 +98,7 @@ def test_delay_rate_and_loss(tail: list[Any], shape: Shape) -> None:
         (with_host(mac="1"), "hosts.h2.mac: must be a MAC address"),
         (a_topology(switches={"s1": {"ip": "10.0.1.1"}}), "not in the hosts' 10.0.0.0/24"),
         (with_host("a host"), "hosts.a host: a name is a letter"),
-        (
-            a_topology(switches={"switch123": {}}, links=[["h1", "switch123-p1"], ["h2", "switch123-p123"]]),
-            "too long",
-        ),
+        (a_topology(switches={"switch123": {}}, links=[["h1", "switch123-p1"], ["h2", "switch123-p123"]]), "too long"),
     ],
 )
 def test_impossible_files_are_refused_and_the_place_is_named(document: Any, words: str) -> None:

@@ -207,12 +207,7 @@ class JobClient:
         return Watch(lambda: self._stub.Watch(jobs_pb2.WatchRequest(nonce=nonce)), on_reset)
 
     def leave(
-        self,
-        nonce: int,
-        timeout_s: float | None = None,
-        *,
-        usage: Usage | None = None,
-        finished: bool = False,
+        self, nonce: int, timeout_s: float | None = None, *, usage: Usage | None = None, finished: bool = False
     ) -> None:
         """Take this member out of its job. Leaving twice, or after a reset, is no error.
 

@@ -30,11 +30,7 @@ class ControllerMetrics:
     """Collects the samples of a scrape, on the event loop."""
 
     def __init__(
-        self,
-        registry: Registry,
-        switches: Switches,
-        refusals: Counter[tuple[str, str]],
-        clock: Callable[[], float],
+        self, registry: Registry, switches: Switches, refusals: Counter[tuple[str, str]], clock: Callable[[], float]
     ) -> None:
         """`refusals` counts refused calls by (call, reason); `clock` is the registry's."""
         self._registry = registry

@@ -82,10 +82,7 @@ class Controller:
     """
 
     def __init__(
-        self,
-        config: Config,
-        clients: Mapping[str, Client] | None = None,
-        clock: Callable[[], float] = time.monotonic,
+        self, config: Config, clients: Mapping[str, Client] | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
         """`clients` are of the switches by name, by default P4Runtime's."""
         settings = config.controller
@@ -107,9 +104,7 @@ class Controller:
         )
         self.switches = Switches(
             self._reconciler(
-                switch,
-                pipeline_of[switch.name],
-                clients[switch.name] if clients is not None else self._client(switch),
+                switch, pipeline_of[switch.name], clients[switch.name] if clients is not None else self._client(switch)
             )
             for switch in config.switches
         )

@@ -85,16 +85,10 @@ class MacTable:
 
     def _forward(self, mac: int, port: int) -> TableEntry:
         return TableEntry(
-            table=self._names.mac_table,
-            match={"dst_mac": mac},
-            action=self._names.forward,
-            params={"port": port},
+            table=self._names.mac_table, match={"dst_mac": mac}, action=self._names.forward, params={"port": port}
         )
 
     def _known(self, mac: int, port: int) -> TableEntry:
         return TableEntry(
-            table=self._names.learned,
-            match={"src_mac": mac, "ingress_port": port},
-            action=self._names.known,
-            params={},
+            table=self._names.learned, match={"src_mac": mac, "ingress_port": port}, action=self._names.known, params={}
         )

@@ -24,14 +24,7 @@ from p4reduce_lab.bench.case import Run
 from p4reduce_lab.bench.links import Host, Link, Network
 from p4reduce_lab.network import NetworkBuilder
 from p4reduce_lab.processes import Child, ProcessError
-from p4reduce_lab.system import (
-    ANY_PORT,
-    EmbeddedSwitch,
-    System,
-    new_state_dir,
-    started_embedded_system,
-    toml_table,
-)
+from p4reduce_lab.system import ANY_PORT, EmbeddedSwitch, System, new_state_dir, started_embedded_system, toml_table
 from p4reduce_runtime.security import INSECURE_VARIABLE
 
 Reply = dict[str, Any]
@@ -208,13 +201,7 @@ def _counted(replies: list[Reply], switch_s: float, on_loopback: bool) -> dict[s
 
 
 def _start_workers(
-    run: Run,
-    stack: ExitStack,
-    hosts: Sequence[Host],
-    system: System,
-    world_size: int,
-    ranks_per_host: int,
-    share: bool,
+    run: Run, stack: ExitStack, hosts: Sequence[Host], system: System, world_size: int, ranks_per_host: int, share: bool
 ) -> Workers:
     folder = stack.enter_context(tempfile.TemporaryDirectory())
     path = str(Path(folder) / "socket")

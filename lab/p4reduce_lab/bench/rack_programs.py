@@ -122,10 +122,7 @@ def _configs(racks: int) -> list[SwitchConfig]:
     root = SwitchConfig(name=_name(ROOT), address=HostAddress("10.78.0.1"))
     below = [
         SwitchConfig(
-            name=_name(number),
-            address=HostAddress(f"10.78.0.{1 + number}"),
-            parent=root.name,
-            uplink_port=UPLINK_PORT,
+            name=_name(number), address=HostAddress(f"10.78.0.{1 + number}"), parent=root.name, uplink_port=UPLINK_PORT
         )
         for number in range(1, racks + 1)
     ]

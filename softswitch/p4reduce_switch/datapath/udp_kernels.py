@@ -24,11 +24,7 @@ from p4reduce_switch.datapath import (
     UdpSocket,
     hashed,
 )
-from p4reduce_switch.datapath.addresses import (
-    copy_bytes,
-    internet_checksum,
-    put_uint16,
-)
+from p4reduce_switch.datapath.addresses import copy_bytes, internet_checksum, put_uint16
 from p4reduce_switch.datapath.batch_kernels import (
     BATCH_DONE,
     MAX_RUN_US,

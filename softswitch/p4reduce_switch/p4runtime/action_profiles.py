@@ -33,11 +33,7 @@ class BoundProfile:
     """An action profile of the program bound to its P4Info."""
 
     def __init__(
-        self,
-        info: ActionProfileInfo,
-        state: ActionProfile,
-        tables: Iterable[TableInfo],
-        actions: Directory[ActionInfo],
+        self, info: ActionProfileInfo, state: ActionProfile, tables: Iterable[TableInfo], actions: Directory[ActionInfo]
     ) -> None:
         """`tables` are those that refer to the profile; members may have their actions."""
         self.info = info

@@ -32,10 +32,7 @@ class TraceService:
     """Traces the frames of one switch. No mastership is needed: it changes no state of the program."""
 
     def __init__(
-        self,
-        switch: Switch,
-        on_refused: Callable[[str, RequestError], None],
-        admitted: Callable[[Context], object],
+        self, switch: Switch, on_refused: Callable[[str, RequestError], None], admitted: Callable[[Context], object]
     ) -> None:
         """`admitted` is called with a call that need not be waited for."""
         self._switch, self._on_refused, self._admitted = switch, on_refused, admitted

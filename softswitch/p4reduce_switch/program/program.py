@@ -77,10 +77,7 @@ class Program:
     """
 
     def __init__(
-        self,
-        config: Config | Compiled,
-        target: TargetOptions = DEFAULT_TARGET,
-        queues: EgressQueues[Any] | None = None,
+        self, config: Config | Compiled, target: TargetOptions = DEFAULT_TARGET, queues: EgressQueues[Any] | None = None
     ) -> None:
         """Load a BMv2 JSON, or make the state of what `compile_program` returned. Raises ProgramError.
 

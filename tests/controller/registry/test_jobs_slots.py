@@ -31,8 +31,7 @@ def test_the_error_for_fragmented_slots_gives_the_numbers() -> None:
 
 @settings(max_examples=200)
 @given(
-    size=st.integers(1, 40),
-    steps=st.lists(st.tuples(st.integers(0, 9), st.none() | st.integers(1, 12)), max_size=40),
+    size=st.integers(1, 40), steps=st.lists(st.tuples(st.integers(0, 9), st.none() | st.integers(1, 12)), max_size=40)
 )
 def test_owners_never_share_a_slot(size: int, steps: list[tuple[int, int | None]]) -> None:
     slots = SlotAllocator(size)

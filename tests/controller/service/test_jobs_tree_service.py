@@ -153,8 +153,7 @@ def test_the_controller_starts_without_a_switch_and_takes_it_later(
 
 def test_workers_name_their_switch_where_the_addresses_differ(config: Config) -> None:
     apart = replace(
-        config,
-        switches=tuple(replace(each, udp_port=4000 + number) for number, each in enumerate(config.switches)),
+        config, switches=tuple(replace(each, udp_port=4000 + number) for number, each in enumerate(config.switches))
     )
     with serving(apart) as running, JobClient(running.address) as client:
         client.create_job("train", 1)

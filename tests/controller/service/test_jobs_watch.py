@@ -192,10 +192,7 @@ def line(rank: Rank) -> str:
 @pytest.mark.fault('SIGTERM of a worker: it leaves; JobResetError on the others, "rank 1 left"')
 def test_the_end_of_a_process_is_detected(system: System, start: Start) -> None:
     """Members may be silent for 60 s here, so it is not the silence that is noticed."""
-    reasons = {
-        signal.SIGKILL: "rank 1 is gone: its connection to the controller ended",
-        signal.SIGTERM: "rank 1 left",
-    }
+    reasons = {signal.SIGKILL: "rank 1 is gone: its connection to the controller ended", signal.SIGTERM: "rank 1 left"}
     with JobClient(system.controller.address("jobs on")) as client:
         for number, reason in reasons.items():
             client.create_job("train", 2)

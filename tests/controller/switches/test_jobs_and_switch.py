@@ -342,9 +342,7 @@ def test_a_port_in_use_is_an_error_before_the_switch_is_written(config: Config, 
 
 def test_macs_are_static_or_learned(config: Config) -> None:
     config = structs.replace(
-        config,
-        ports=(PortConfig(1, "02:00:00:00:00:11"),),
-        forwarding=ForwardingConfig(learn=True, flood=(1, 2)),
+        config, ports=(PortConfig(1, "02:00:00:00:00:11"),), forwarding=ForwardingConfig(learn=True, flood=(1, 2))
     )
     with serving(config) as running:
         assert MulticastGroup(1, ((1, 1), (2, 1))) in running.client.read_groups()

@@ -22,10 +22,7 @@ from rigs.ports import own_address
 
 PROGRAM = PROGRAMS / "timed" / "queues.json"
 FRAME_BYTES, FRAMES_PER_S, SECONDS, LINK = 1000, 200, 6, "500kbit"
-COMMANDS = {
-    "bmv2": ["simple_switch_grpc"],
-    "embedded": [sys.executable, "-m", "p4reduce_switch.bmv2"],
-}
+COMMANDS = {"bmv2": ["simple_switch_grpc"], "embedded": [sys.executable, "-m", "p4reduce_switch.bmv2"]}
 
 
 @dataclass(frozen=True)

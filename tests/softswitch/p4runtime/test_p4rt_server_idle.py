@@ -15,11 +15,7 @@ from p4reduce_controller.p4runtime.entries import TableEntry
 from p4reduce_runtime.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_runtime.p4runtime.schema import Schema, parse_p4info
 from p4reduce_switch.p4runtime import pipeline as pipelines
-from p4reduce_switch.p4runtime.idle_timeouts import (
-    MAX_ENTRIES_PER_NOTIFICATION,
-    MAX_STALE_TIMERS,
-    MIN_TIMEOUT_US,
-)
+from p4reduce_switch.p4runtime.idle_timeouts import MAX_ENTRIES_PER_NOTIFICATION, MAX_STALE_TIMERS, MIN_TIMEOUT_US
 from p4reduce_switch.program import Program
 from p4reduce_switch.program.llvm import batch_runner
 from rigs.p4rt import Raw, Served, code_of, config

@@ -40,11 +40,7 @@ def change(config: Config, place: str, value: Any) -> Config:
             [{"name": "box", "type": "magic", "id": 0, "attribute_values": []}],
             "extern box of type magic",
         ),
-        (
-            "meter_arrays",
-            [{"name": "m", "id": 0, "rate_count": 3, "size": 1, "type": "bytes"}],
-            "meter m with 3 rates",
-        ),
+        ("meter_arrays", [{"name": "m", "id": 0, "rate_count": 3, "size": 1, "type": "bytes"}], "meter m with 3 rates"),
         ("pipelines 0 tables -1 key 0 match_type", "selector", "match kind selector of table MainIngress.mac"),
         ("__meta__ version 0", 3, "version 3"),
     ],

@@ -48,10 +48,7 @@ def main() -> None:
     torch.manual_seed(5)
     model = DistributedDataParallel(nn.Sequential(nn.Linear(20, 64), nn.ReLU(), nn.Linear(64, 10)), bucket_cap_mb=0.002)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    compressor = {
-        "adacomp": p4reduce.AdaComp(form="gather", momentum=0.9),
-        "quantize": p4reduce.Quantize(8),
-    }[kind]
+    compressor = {"adacomp": p4reduce.AdaComp(form="gather", momentum=0.9), "quantize": p4reduce.Quantize(8)}[kind]
     with p4reduce.DDPState(dist.group.WORLD, compressor, module=model) as state:
         model.register_comm_hook(state, p4reduce.ddp_hook)
         if task == "save":

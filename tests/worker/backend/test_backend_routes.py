@@ -38,9 +38,7 @@ def test_all_ranks_choose_what_is_faster_on_the_slowest(slowest_gloo_s: list[flo
     with LocalGroup(RANKS) as group:
         found = group.run(
             lambda comm: ways(
-                comm,
-                slowest_gloo_s if comm.rank == 2 else [0.1, 0.1],
-                [3.0, 3.5] if comm.rank == 1 else [1.0, 1.0],
+                comm, slowest_gloo_s if comm.rank == 2 else [0.1, 0.1], [3.0, 3.5] if comm.rank == 1 else [1.0, 1.0]
             )
         )
     assert found == [["gloo", "switch"] * TRIALS + [chosen] * 2] * RANKS

@@ -91,8 +91,7 @@ def test_numbers_that_are_not_finite_are_refused_by_name_and_place(dtype: Any, b
     tensor[1, 7] = bad
     for given_tensor, bits in product((tensor, torch.from_numpy(tensor).bfloat16()), BITS):
         with pytest.raises(
-            NotFiniteError,
-            match=r"element \[1, 7\] of fc is -?(nan|inf) \(1 such elements\); a sum needs finite",
+            NotFiniteError, match=r"element \[1, 7\] of fc is -?(nan|inf) \(1 such elements\); a sum needs finite"
         ):
             Floats(given_tensor, bits, name="fc").bind(2, WORDS, False)
 

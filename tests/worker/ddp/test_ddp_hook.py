@@ -174,8 +174,5 @@ def test_a_closed_state_refuses_to_work(comm: Communicator) -> None:
 
 
 def test_a_process_group_of_another_size_is_refused() -> None:
-    with (
-        LocalGroup(2) as group,
-        pytest.raises(ValueError, match="job has 2 ranks, the model's process group 1"),
-    ):
+    with LocalGroup(2) as group, pytest.raises(ValueError, match="job has 2 ranks, the model's process group 1"):
         DDPState(group.comms[0], module=DistributedDataParallel(net()))

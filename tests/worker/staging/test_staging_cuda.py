@@ -16,10 +16,7 @@ from p4reduce.pytorch.ddp import DDPState, ddp_hook
 from p4reduce.pytorch.staging import stage
 from p4reduce.testing.local_group import LocalGroup
 
-pytestmark = [
-    pytest.mark.cuda,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device"),
-]
+pytestmark = [pytest.mark.cuda, pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")]
 SLOW = 100_000_000
 """Clock cycles: what does not wait for them is too early."""
 

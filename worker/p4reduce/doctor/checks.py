@@ -33,13 +33,7 @@ from p4reduce_contracts.jobs.errors import JobServiceError
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.ranks import name_children, name_ranks
 from p4reduce_contracts.wire import JUMBO, Geometry
-from p4reduce_runtime.security import (
-    Security,
-    check_dialling,
-    from_environment,
-    insecure_from_environment,
-    is_loopback,
-)
+from p4reduce_runtime.security import Security, check_dialling, from_environment, insecure_from_environment, is_loopback
 from p4reduce_runtime.settings import ConfigError
 
 _log = logging.getLogger(__name__)
@@ -116,12 +110,7 @@ class RankSpec:
 
 
 def run_checks(
-    address: str,
-    spec: RankSpec | None = None,
-    *,
-    token: str | None = None,
-    timeout_s: float = 10.0,
-    switch: str = "",
+    address: str, spec: RankSpec | None = None, *, token: str | None = None, timeout_s: float = 10.0, switch: str = ""
 ) -> list[Check]:
     """Check everything between this worker and its switch, through the controller at `address` (HOST:PORT).
 

@@ -426,9 +426,7 @@ class Expressions:
     def _select_condition(self, condition: Value, yes: Callable[[], Value], no: Callable[[], Value]) -> Value:
         where = self.e.local(I1, align=1)
         self.e.if_else(
-            condition,
-            lambda: self.e.store(yes(), where, align=1),
-            lambda: self.e.store(no(), where, align=1),
+            condition, lambda: self.e.store(yes(), where, align=1), lambda: self.e.store(no(), where, align=1)
         )
         return self.e.load(I1, where, align=1)
 
