@@ -215,8 +215,9 @@ class Communicator:
         """Return an array, not initialized, of memory that the ranks of this host share, else of ordinary memory.
 
         A sum of such an array is not copied there first, and with it as `out` on one host not copied back; all ranks
-        then give arrays of calls of `empty` alike. All ranks call it, with equal arguments. The memory is kept until
-        the communicators are closed. What a forked child writes is its own. A job with `rejoin` has none.
+        then give arrays of calls of `empty` alike. All ranks call it, with equal arguments. The memory is not given
+        back before the communicators are closed and the arrays gone. What a forked child writes is its own. A job with
+        `rejoin` has none.
         """
         try:
             plain = np.empty(shape, dtype)  # which checks the arguments
@@ -433,6 +434,7 @@ class Communicator:
             if hosts is not None and layout is not None and not collective.refusals:
                 left_s = self._left_s(deadline)
                 summed = hosts.sum(call, contribution.blocks, layout, left_s, self._lost_over_hosts, stats)
+                self._check_epoch()  # another thread may have closed it, and taken the arrays out of the sum
         except BaseException as error:
             self.fail_of(error, str(call), hosts)
             if number is None and isinstance(error, P4ReduceError):

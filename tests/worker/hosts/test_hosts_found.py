@@ -95,11 +95,13 @@ def test_memory_is_used_where_it_was_written(shared: HostMemory) -> None:
     assert not shared.elements.flags.writeable and shared.elements[shared.input_words] == 1
 
 
-def test_memory_that_cannot_be_made_private_is_an_error(shared: HostMemory, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_that_cannot_be_made_private_is_a_warning(
+    shared: HostMemory, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     shared.allocate(0, 8)
     monkeypatch.setattr(shared._file, "descriptor", -1)
-    with pytest.raises(CollectiveError, match=r"4096 bytes of Communicator.empty stay shared \(Bad file descriptor\)"):
-        shared.detach()
+    shared.detach()
+    assert "4096 bytes of Communicator.empty stay shared (Bad file descriptor): write to them when" in caplog.text
 
 
 @pytest.mark.processes

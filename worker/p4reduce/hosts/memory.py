@@ -14,7 +14,6 @@ import os
 import secrets
 import select
 import time
-import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -125,7 +124,6 @@ class HostMemory:
         self._allocated = self._area_end = 0
         """Bytes at the end of each rank's area that tensors have, equal on all ranks, and where this rank's ends."""
         self._watched = _watch([pid for pid in processes if pid != os.getpid()])
-        _memories.add(self)
 
     input_words: Final = _AREA_BYTES // 4
 
@@ -140,6 +138,7 @@ class HostMemory:
         if taken > _DATA_BYTES // 2:
             return None
         self._allocated, self._area_end = taken, (place + 1) * _AREA_BYTES
+        _allocated_from.add(self)
         begin = place * self.input_words + self.most_words
         return self.data[begin : begin + taken // 4].view(np.uint8)[:size]
 
@@ -151,8 +150,9 @@ class HostMemory:
     def detach(self) -> None:
         """Let what this process writes from now on to the memory that it allocated not be seen by the others.
 
-        After an error or the end the caller may, while another rank still reads it. CollectiveError if that fails.
+        After an error or the end the caller may, while another rank still reads it. Does not raise.
         """
+        _allocated_from.discard(self)
         size, self._allocated = self._allocated, 0
         if size:
             offset = self._area_end - size
@@ -161,7 +161,7 @@ class HostMemory:
             file, at = self._file.descriptor, ctypes.c_long(_CONTROL_BYTES + offset)
             if _LIBC.mmap(begin, ctypes.c_size_t(size), *how, file, at) == -1:
                 why = f"{size} bytes of Communicator.empty stay shared ({os.strerror(ctypes.get_errno())})"
-                raise CollectiveError(f"{why}: write to them when the other ranks' sums have ended")
+                _log.warning("%s: write to them when the other ranks' sums have ended", why)
 
     @property
     def bytes_used(self) -> int:
@@ -233,21 +233,19 @@ class HostMemory:
 
     def close(self) -> None:
         """Give the memory back, as far as no array refers to it any more. Does not raise."""
-        try:
-            self.detach()
-        except CollectiveError as error:
-            _log.warning("%s", error)
+        self.detach()
         for _, ended in self._watched:
             ended.close()
         self._watched = []
         self._file.close()
 
 
-_memories: weakref.WeakSet[HostMemory] = weakref.WeakSet()
+_allocated_from: set[HostMemory] = set()
+"""Memories with arrays that a child process must not share; arrays do not refer to them."""
 
 
 def _detach_all() -> None:
-    for memory in list(_memories):
+    for memory in list(_allocated_from):
         memory.detach()
 
 
