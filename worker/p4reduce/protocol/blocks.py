@@ -129,7 +129,7 @@ class Blocks:
             return []
         layout, touched = Layout(self), np.flatnonzero(exponents != UNTOUCHED)
         room = np.zeros(layout.sums_words, np.uint32)
-        rows = sums if len(touched) == len(sums) else sums[touched]
+        rows = sums if len(touched) == len(sums) and sums.flags.aligned else sums[touched]
         words = rows.astype(sums.dtype.newbyteorder(">"), copy=False).view(np.uint32)
         layout.decode(words, layout.units, touched, exponents[touched], room)
         return layout.finish(room, exponents)
