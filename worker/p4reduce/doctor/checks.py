@@ -69,8 +69,8 @@ FULL_BLOCKS: Final = 64
 """Blocks of the sum in full frames."""
 BATCH_SUMS: Final = 16
 """Sums of which each fills all slots several times."""
-DAMAGES: Final = ("CHECKSUM", "HEADER_CHECKSUM", "LENGTH", "RESERVED", "TRUNCATED", "TYPE", "VERSION")
-"""Why a switch drops frames that were damaged on the way to it."""
+DAMAGES: Final = ("CHECKSUM", "HEADER_CHECKSUM", "TRUNCATED")
+"""Why a switch drops frames that were damaged on the way; for other reasons also those of other programs."""
 _DAMAGE_ADVICE: Final = "look for a faulty host, cable or switch"
 _GSO_ADVICE: Final = (
     f"update kernels 7.0.0 to 7.1.4 and the network card's firmware, or set {VARIABLE}=off on the workers, and start "
@@ -337,8 +337,9 @@ def _collectives(
                 return
             before, drops = drops, _drops(client)
             if (damaged := _since(before, drops, DAMAGES)) and check.status in (Status.OK, Status.WARNING):
-                what = f"{_DAMAGE_ADVICE}; {advice}" if name == BATCHES else _DAMAGE_ADVICE
-                check = replace(check, status=Status.WARNING, found=check.found + damaged, advice=what)
+                what = [check.advice, _DAMAGE_ADVICE, advice if name == BATCHES and not check.advice else ""]
+                text = "; ".join(filter(None, what))
+                check = replace(check, status=Status.WARNING, found=check.found + damaged, advice=text)
             yield check
 
 
