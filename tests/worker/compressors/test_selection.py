@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from p4reduce.compressors import AdaComp, Form, ParameterState, Policy, Step
-from p4reduce.compressors.selection import flat, select_all_by_bin, select_by_bin
+from p4reduce.compressors.selection import flat, select_all_by_bin, select_by_bin, subtract_signs
 from p4reduce.errors import InvalidTensorError
 from p4reduce.testing.in_process import exchange_all, groups
 from rigs.kernels import bits
@@ -54,6 +54,11 @@ def check(gradient: torch.Tensor, residue: torch.Tensor | None, length: int) -> 
             assert bits(every[:1] + every[2:]) == bits(
                 (total, np.flatnonzero(chosen), np.array([chosen.sum()]), np.array([scale_of(largest)]))
             )
+            sent, amount = np.flatnonzero(chosen & (total != 0)), np.array([scale_of(largest)])
+            signs, left = np.sign(total[sent]), total.copy()
+            left[sent] -= signs * amount
+            assert bits(subtract_signs(every, amount)) == bits((sent, signs.astype(np.int8), np.array([len(sent)])))
+            assert bits(every.total) == bits(left)
     return ""
 
 
