@@ -205,7 +205,7 @@ def warm(processes: int | None = None) -> Iterator[tuple[str, float]]:
     if done.exists():
         return
     packages: dict[str, list[str]] = {}
-    for module in reversed(_modules()):  # a rank, which loads `pump` first, compiles in the other order meanwhile
+    for module in reversed(_modules()):  # a rank that starts meanwhile compiles them from the first on
         packages.setdefault(_package(module), []).append(module)
     by_size = sorted(packages, key=lambda package: -len(packages[package]))  # the longest begins first
     with ThreadPoolExecutor(processes or os.cpu_count()) as pool:

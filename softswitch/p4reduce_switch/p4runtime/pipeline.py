@@ -76,7 +76,7 @@ class _ById(Generic[BoundT]):
 class Pipeline:
     """A loaded ForwardingPipelineConfig: the program, and its entities that controllers write and read.
 
-    Callers hold the switch's lock.
+    Callers of its methods hold the switch's lock.
     """
 
     def __init__(
