@@ -411,7 +411,7 @@ def _full_frames(comm: Communicator) -> Check:
     wrong, off = _wrong_integers(comm, FULL_BLOCKS), _wrong_floats(comm, FULL_BLOCKS)
     numbers = FULL_BLOCKS * comm.lease.block_words
     if wrong or off:
-        text = f"{wrong} of {numbers} int32 sums are wrong, {off} float32 sums are beyond the codec's error"
+        text = f"{wrong} of {numbers} int32 sums are wrong, {off} of {numbers} float32 sums beyond the codec's error"
         return Check(FULL_FRAMES, Status.FAILED, text, "do not train like this: look for what changes words on the way")
     packet = comm.lease.geometry.max_frame_bytes + IP_UDP_BYTES
     text = f"packets of {packet} B pass unfragmented; {numbers} int32 and {numbers} float32 sums are right"
