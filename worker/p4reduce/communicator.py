@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import numpy as np
 
@@ -37,6 +37,7 @@ from p4reduce.membership import EpochMembership, Membership
 from p4reduce.protocol.blocks import Array, Blocks
 from p4reduce.protocol.call import Call, CodecId, Kind
 from p4reduce.protocol.collective import Collective, load_kernels
+from p4reduce.protocol.deadline import Deadline
 from p4reduce.protocol.refusal import reason_of
 from p4reduce.resync import FinishedCollective
 from p4reduce.stats import CollectiveReport, CollectiveStats
@@ -84,13 +85,6 @@ class RecoveryPolicy(Protocol):
     def cancel(self) -> None:
         """End a `finish` on another thread soon, since the communicator was closed."""
         ...
-
-
-class Deadline(NamedTuple):
-    """When a call has to be done, by the communicator's clock, and the time limit that its caller gave."""
-
-    at: float
-    limit_s: float
 
 
 class Communicator:
@@ -215,27 +209,26 @@ class Communicator:
         """Return an array, not initialized, of memory that the ranks of this host share, else of ordinary memory.
 
         A sum of such an array is not copied there first, and with it as `out` on one host not copied back; all ranks
-        then give arrays of calls of `empty` alike. All ranks call it, with equal arguments. The memory is not given
-        back before the communicators are closed and the arrays gone. What a forked child writes is its own. A job with
-        `rejoin` has none.
+        then give arrays of calls of `empty` alike. All ranks call it, with equal arguments. The memory is kept until
+        communicators are closed and arrays gone. What a forked child writes is its own. A job with `rejoin` has none.
         """
-        try:
+
+        def prepare() -> Array:
             plain = np.empty(shape, dtype)  # which checks the arguments
             if plain.dtype.kind not in "biufc":
                 raise InvalidTensorError(f"dtype is {plain.dtype}; give float32, float16, int32 or other numbers")
-            wait_s = self.timeout_s if timeout_s is None else timeout_seconds(timeout_s)
-        except Exception as error:
-            self.refuse(error, timeout_s=timeout_s)
-            raise
+            return plain
+
+        wait_s, plain = self._prepared(prepare, timeout_s)
         return self.queue.run("empty", wait_s, self._allocate, plain, self._deadline(wait_s))
 
     def _allocate(self, plain: Array, deadline: Deadline) -> Array:
         """Return an array as `empty` does, in one turn: the ranks have to allocate in the same order."""
-        kind, sizes = plain.dtype, plain.shape
-        self.compare("empty", len(sizes), plain.size, f"{kind.str}{sizes}", timeout_s=self._left_s(deadline))
+        detail = f"{plain.dtype.str}{plain.shape}"
+        self.compare("empty", plain.ndim, plain.size, detail, timeout_s=self._left_s(deadline))
         hosts = self.find_hosts(self._left_s(deadline))
         found = None if hosts is None else hosts.empty(plain.nbytes)
-        return plain if found is None else found.view(kind).reshape(sizes)
+        return plain if found is None else found.view(plain.dtype).reshape(plain.shape)
 
     def all_reduce(
         self,
@@ -355,21 +348,24 @@ class Communicator:
         return self.queue.submit(call)
 
     def _run(self, prepare: Callable[[], Contribution], timeout_s: Timeout | None) -> Any:
-        """Take part in one collective, in the order of the calls; return what the contribution's `finish` returns.
+        """Take part in one collective, in the order of the calls; return what the contribution's `finish` returns."""
+        wait_s, contribution = self._prepared(prepare, timeout_s)
+        finished = self.queue.run(*self._turn_of(contribution, wait_s))
+        if finished.refusals:
+            raise PeerRefusedError(str(finished.call), finished.refusals)
+        return contribution.finish(finished.result())
+
+    def _prepared(self, prepare: Callable[[], T], timeout_s: Timeout | None) -> tuple[float, T]:
+        """Return a call's time limit in seconds, and what `prepare` returns.
 
         When `prepare` raises, because this rank's data cannot be summed, the rank refuses in the place of this
         collective: that error is raised here and PeerRefusedError on the others, and all are ready for the next.
         """
         try:
-            wait_s = self.timeout_s if timeout_s is None else timeout_seconds(timeout_s)
-            contribution = prepare()
+            return self.timeout_s if timeout_s is None else timeout_seconds(timeout_s), prepare()
         except Exception as error:
             self.refuse(error, timeout_s=timeout_s)
             raise
-        finished = self.queue.run(*self._turn_of(contribution, wait_s))
-        if finished.refusals:
-            raise PeerRefusedError(str(finished.call), finished.refusals)
-        return contribution.finish(finished.result())
 
     def _turn_of(
         self, contribution: Contribution, wait_s: float

@@ -107,4 +107,4 @@ def digits() -> tuple[nn.Module, Data, Data]:
     pixels, labels = load_digits(return_X_y=True)
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))
     x, y = torch.tensor(pixels, dtype=torch.float32)[order] / 16, torch.tensor(labels)[order]
-    return (nn.Sequential(*layers), (x[:-_TEST_IMAGES], y[:-_TEST_IMAGES]), (x[-_TEST_IMAGES:], y[-_TEST_IMAGES:]))
+    return nn.Sequential(*layers), (x[:-_TEST_IMAGES], y[:-_TEST_IMAGES]), (x[-_TEST_IMAGES:], y[-_TEST_IMAGES:])

@@ -160,8 +160,8 @@ class HostMemory:
             how = mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | _MAP_FIXED
             file, at = self._file.descriptor, ctypes.c_long(_CONTROL_BYTES + offset)
             if _LIBC.mmap(begin, ctypes.c_size_t(size), *how, file, at) == -1:
-                why = f"{size} bytes of Communicator.empty stay shared ({os.strerror(ctypes.get_errno())})"
-                _log.warning("%s: write to them when the other ranks' sums have ended", why)
+                why, advice = os.strerror(ctypes.get_errno()), "write to them when the other ranks' sums have ended"
+                _log.warning("%d bytes of Communicator.empty stay shared (%s): %s", size, why, advice)
 
     @property
     def bytes_used(self) -> int:

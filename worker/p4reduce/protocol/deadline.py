@@ -1,4 +1,4 @@
-"""Why a collective does not go on, and what to say when it missed its deadline."""
+"""The deadline of a collective, why it does not go on, and what to say when it missed its deadline."""
 
 from __future__ import annotations
 
@@ -15,6 +15,13 @@ IP_UDP_BYTES: Final = 20 + 8
 """What IPv4 and UDP add to a frame."""
 Refused = tuple[int, int, int]
 """Foreign, malformed and stale frames."""
+
+
+class Deadline(NamedTuple):
+    """When a call has to be done, by the communicator's clock, and the time limit that its caller gave."""
+
+    at: float
+    limit_s: float
 
 
 class Obstacle(NamedTuple):
