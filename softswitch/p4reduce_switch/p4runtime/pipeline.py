@@ -232,8 +232,7 @@ def load(
         invalid_argument(f"the program uses a construct that is not supported: {error}")
     except ProgramError as error:
         invalid_argument(f"p4_device_config: {error}")
-    idle_timeouts = IdleTimeouts(send, changed, clock_us)
-    return Pipeline(config, schema, program, Digests(schema, send, changed), idle_timeouts)
+    return Pipeline(config, schema, program, Digests(schema, send, changed), IdleTimeouts(send, changed, clock_us))
 
 
 def _with_program_widths(actions: Directory[ActionInfo], program: Program) -> Directory[ActionInfo]:
