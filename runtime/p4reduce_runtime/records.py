@@ -59,7 +59,8 @@ def _declared(record: type[Record]) -> np.dtype[np.void]:
             fields.append((name, np.dtype(arguments[1])))
         else:
             array, length = arguments
-            fields.append((name, get_args(get_args(array)[1])[0], length))
+            of_array = get_args(array)[-1]  # from numpy 2.5 on the scalar type, before it dtype[of it]
+            fields.append((name, (get_args(of_array) or (of_array,))[0], length))
     return np.dtype(fields, align=True)
 
 
