@@ -92,7 +92,8 @@ def mnist(cache: Path) -> Images:
 def accuracy(model: nn.Module, images: Images) -> float:
     """Return the accuracy on the test images, in %."""
     parts = zip(torch.split(images.x_test, 1000), torch.split(images.y_test, 1000), strict=True)
-    right = sum(int((model(x).argmax(1) == labels).sum()) for x, labels in parts)
+    device = next(model.parameters()).device
+    right = sum(int((model(x.to(device)).argmax(1).cpu() == labels).sum()) for x, labels in parts)
     return round(100 * right / len(images.y_test), 2)
 
 

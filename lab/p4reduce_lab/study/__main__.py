@@ -20,9 +20,10 @@ ROOT = Path(__file__).resolve().parents[3]
 @click.command()
 @click.option("--out", type=click.Path(path_type=Path), default=ROOT / "out" / "study", help="Results, data and logs.")
 @click.option("--jobs", type=click.IntRange(min=1), default=2, show_default=True, help="Trainings at a time.")
+@click.option("--device", default="cpu", show_default=True, help="Where models are trained, e.g. cuda.")
 @click.option("--only", default="*", show_default=True, help="Only the runs whose name matches, e.g. 'mnist-mlp-4-*'.")
 @click.option("--report-only", is_flag=True, help="Train nothing, write the report of what is there.")
-def main(out: Path, jobs: int, only: str, report_only: bool) -> None:
+def main(out: Path, jobs: int, device: str, only: str, report_only: bool) -> None:
     """Run the study. Finished runs, whose results are files in OUT/runs, are not repeated."""
     wanted = [run for run in runs() if fnmatchcase(run.id, only)]
     if not wanted:
@@ -32,7 +33,7 @@ def main(out: Path, jobs: int, only: str, report_only: bool) -> None:
     finished = {record["id"] for record in read(results)}
     missing = [run for run in wanted if run.id not in finished]
     try:
-        failed = train_all(missing, out, jobs) if missing and not report_only else 0
+        failed = train_all(missing, out, jobs, device) if missing and not report_only else 0
     except DataError as error:
         raise click.ClickException(str(error)) from error
     write_report(results, ROOT / "docs")

@@ -22,15 +22,15 @@ from p4reduce_lab.system import running_system
 _POLL_S: Final = 0.5
 
 
-def _run(run: Run, cache: Path, controller: str) -> dict[str, Any]:
+def _run(run: Run, cache: Path, controller: str, device: str) -> dict[str, Any]:
     torch.set_num_threads(1)
     os.environ["P4REDUCE_HOSTS"] = "off"  # the workers of one machine are to use the switch
     if VARIANTS[run.variant].hook:
         return hooks.train(run, cache)
-    return train(run, cache, controller if run.seed == SEEDS[0] else None)
+    return train(run, cache, controller if run.seed == SEEDS[0] else None, device)
 
 
-def train_all(missing: list[Run], out: Path, jobs: int) -> int:
+def train_all(missing: list[Run], out: Path, jobs: int, device: str) -> int:
     """Train, and write results to OUT/runs, a file a run, logs and data beside it. Return how many runs failed."""
     cache, logs = out / "data", out / "logs"
     click.echo("loading MNIST and Shakespeare's plays")
@@ -50,7 +50,7 @@ def train_all(missing: list[Run], out: Path, jobs: int) -> int:
             while waiting or futures:
                 while waiting and len(futures) < jobs:
                     run = waiting.pop()
-                    futures[pool.submit(_run, run, cache, system.controller)] = run
+                    futures[pool.submit(_run, run, cache, system.controller, device)] = run
                 for future in wait(futures, _POLL_S, FIRST_COMPLETED).done:
                     run = futures.pop(future)
                     number = f"{len(missing) - len(waiting) - len(futures)}/{len(missing)}"

@@ -38,13 +38,16 @@ _CHARACTERS, _TEST_CHARACTERS = 32, 100
 Batch = tuple[torch.Tensor, torch.Tensor]
 
 
-def train(run: Run, cache: Path, controller: str | None) -> dict[str, Any]:
-    """Train once; return the results as plain numbers. `controller`: of a running switch, for the bytes."""
+def train(run: Run, cache: Path, controller: str | None, device: str = "cpu") -> dict[str, Any]:
+    """Train once; return the results as plain numbers. `controller`: of a running switch, for the bytes.
+
+    The model and the optimizer are on `device`, the gradients are compressed and summed in the host's memory.
+    """
     started = time.monotonic()
     torch.manual_seed(run.seed)
     task, variant = TASKS[run.model], VARIANTS[run.variant]
     batches, test, alphabet = data_of(task, run, cache)
-    model = models.make(task, alphabet)
+    model = models.make(task, alphabet).to(device)
     parameters = dict(model.named_parameters())
     sums = make_sums(variant, task, model, run.workers)
     optimizer = optimizers.make_optimizer(run, task, variant, model)
@@ -77,7 +80,7 @@ def train(run: Run, cache: Path, controller: str | None) -> dict[str, Any]:
                 else:
                     means = sums.here(gradients)
                 for name, parameter in parameters.items():
-                    parameter.grad = means[name].clone()
+                    parameter.grad = means[name].to(device, copy=True)
                 if variant.clip == "mean" and task.clip:
                     nn.utils.clip_grad_norm_(model.parameters(), task.clip)
             optimizer.step()
@@ -99,7 +102,7 @@ def train(run: Run, cache: Path, controller: str | None) -> dict[str, Any]:
         "state_per_parameter": _state_per_parameter(optimizer, parameters),
         "rates": rates_by_kind(sums.compressors[0], parameters) if sums.compressors else {},
         **({"ring": sums.counted()} if isinstance(sums, Ring) else {}),
-        "weights": hashlib.sha256(b"".join(p.detach().numpy().tobytes() for p in parameters.values())).hexdigest(),
+        "weights": hashlib.sha256(b"".join(p.numpy(force=True).tobytes() for p in parameters.values())).hexdigest(),
         "seconds": round(time.monotonic() - started, 1),
     }
 
@@ -126,12 +129,12 @@ def spread(points: int, steps: int) -> set[int]:
 def gradients_of(
     model: nn.Module, parameters: Mapping[str, torch.Tensor], batches: list[Batch]
 ) -> tuple[list[dict[str, torch.Tensor]], float]:
-    """Return each worker's gradients by parameter name, and the mean of their losses."""
-    gradients, total = [], 0.0
+    """Return each worker's gradients by parameter name, in the host's memory, and the mean of their losses."""
+    gradients, total, device = [], 0.0, next(iter(parameters.values())).device
     for x, y in batches:
-        loss = F.cross_entropy(model(x), y)
+        loss = F.cross_entropy(model(x.to(device)), y.to(device))
         found = torch.autograd.grad(loss, list(parameters.values()))
-        gradients.append(dict(zip(parameters, found, strict=True)))
+        gradients.append(dict(zip(parameters, (own.cpu() for own in found), strict=True)))
         total += loss.item()
     return gradients, total / len(batches)
 
@@ -230,6 +233,7 @@ def test_loss(model: nn.Module, text: torch.Tensor, task: Task) -> float:
     x, y = (
         part.long().view(count, characters) for part in (text[: count * characters], text[1 : count * characters + 1])
     )
-    pairs = zip(torch.split(x, 100), torch.split(y, 100), strict=True)
+    device = next(model.parameters()).device
+    pairs = zip(torch.split(x.to(device), 100), torch.split(y.to(device), 100), strict=True)
     total = sum(float(F.cross_entropy(model(one), other.flatten(), reduction="sum")) for one, other in pairs)
     return round(total / (count * characters), 4)

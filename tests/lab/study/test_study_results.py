@@ -99,7 +99,7 @@ def trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     grid = [of("dense"), of("adacomp-gather"), of("scalecom")]
     seen: list[str] = []
 
-    def train_all(missing: list[Run], out: Path, jobs: int) -> int:
+    def train_all(missing: list[Run], out: Path, jobs: int, device: str) -> int:
         seen.extend(run.id for run in missing)
         put(out / "runs", *(record(run, 90.0) for run in missing))
         return 0
@@ -147,11 +147,11 @@ def test_options_for_a_part_and_for_the_report_only(tmp_path: Path, trained: lis
 
 def test_a_failed_run_is_reported(tmp_path: Path, trained: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     put(tmp_path / "runs", record(of("dense"), 98.0))
-    monkeypatch.setattr(command, "train_all", lambda missing, out, jobs: len(missing))
+    monkeypatch.setattr(command, "train_all", lambda missing, *_: len(missing))
     assert study(tmp_path).exit_code == 1
     assert [one["variant"] for one in kept(tmp_path)] == ["dense"]
 
-    def no_network(missing: list[Run], out: Path, jobs: int) -> int:
+    def no_network(*_: object) -> int:
         raise DataError("check the network")
 
     monkeypatch.setattr(command, "train_all", no_network)
