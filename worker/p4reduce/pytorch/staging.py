@@ -9,7 +9,7 @@ The host waits for a copy out of the device alone, before it sums. The order, as
 Each call has a side stream and pinned memory of its own, so that one call's copy to the host, another's sum and a
 third's copy back overlap. torch's caching allocator of pinned memory keeps the buffers for later calls.
 
-It has not run on a GPU yet: the tests have a simulated accelerator.
+The tests have a simulated accelerator; those of CUDA passed on an H200.
 """
 
 from __future__ import annotations
