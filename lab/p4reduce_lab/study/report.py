@@ -107,8 +107,6 @@ _COLUMNS: Final[dict[str, Callable[[Group, Group], str]]] = {
     "ring-zeros": lambda group, dense: f"{_of_ring(group, 'zeros'):.2%}",
     "feedback": lambda group, dense: _residues(group, "{:.4f}") if group.variant.compressor == "quantize" else "",
     "state": lambda group, dense: _show(group.records[0].get("state_per_parameter"), "{:.2f}"),
-    "alike": lambda group, dense: _show(group.similarity(with_residues=False), "{:.2f}"),
-    "alike-totals": lambda group, dense: _show(group.similarity(with_residues=True), "{:.2f}"),
 }
 """What is shown of a group, and its dense counterpart."""
 

@@ -94,11 +94,6 @@ class Group:
         norms = [record["residue_norm"] for record in self.records if record["residue_norm"]]
         return _mean(points[round(part * (len(points) - 1))][1] for points in norms)
 
-    def similarity(self, *, with_residues: bool) -> float | None:
-        """Return the ranks' leading cosine after the warm-up, the mean over the steps measured and over the seeds."""
-        points = (point for record in self.records for point in record.get("similarity", []))
-        return _mean(totals if with_residues else alone for step, alone, totals in points if step >= WARMUP_STEPS)
-
 
 def select(records: Iterable[Record], **wanted: object) -> Group:
     """Return the records with these fields, like model="mnist-mlp", workers=4, optimizer="sgd", variant="dense"."""

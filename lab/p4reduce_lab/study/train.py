@@ -18,7 +18,7 @@ from p4reduce.compressors import Compressor
 from p4reduce_lab import datasets
 from p4reduce_lab.study import models, optimizers
 from p4reduce_lab.study.grid import GROUPS, TASKS, VARIANTS, Run, Task
-from p4reduce_lab.study.sums import Gradients, Ring, make_sums, on_switch
+from p4reduce_lab.study.sums import Ring, make_sums, on_switch
 
 OTHER_SWITCH_STEPS: Final = 40
 SWITCH_STEPS: Final = dict.fromkeys(("dense", *GROUPS["rounded"]), 6)
@@ -30,8 +30,6 @@ TEST_POINTS: Final = 5
 """Of the transformer's test loss; all but the last of fewer characters."""
 TEST_CHARACTERS, EARLIER_TEST_CHARACTERS = 100_000, 12_800
 TRANSFORMER_TEST_CHARACTERS = 64_000
-LEADING: Final = 0.01
-"""The share of elements, the largest in magnitude, that count as leading."""
 _CHARACTERS, _TEST_CHARACTERS = 32, 100
 """Of the LSTM's pieces of text in training and in the test, from a state of zeros."""
 
@@ -58,7 +56,7 @@ def train(run: Run, cache: Path, controller: str | None, device: str = "cpu") ->
     switch_steps = spread(usual, task.steps) if controller else set()
     loss_steps, residue_steps = spread(LOSS_POINTS, task.steps), spread(RESIDUE_POINTS, task.steps)
     test_steps = {round((part + 1) * task.steps / TEST_POINTS) - 1 for part in range(TEST_POINTS - 1)}
-    found: dict[str, list[Any]] = {name: [] for name in ("train_loss", "residue_norm", "similarity", "switch")}
+    found: dict[str, list[Any]] = {name: [] for name in ("train_loss", "residue_norm", "switch")}
     found |= {"test_loss": []} if task.context else {}
     diverged_at: int | None = None
     with contextlib.ExitStack() as stack:
@@ -69,8 +67,6 @@ def train(run: Run, cache: Path, controller: str | None, device: str = "cpu") ->
                 diverged_at = step
                 break
             with torch.no_grad():
-                if step in residue_steps and run.variant in ("dense", "scalecom") and not task.context:
-                    found["similarity"].append((step, *_similarities(sums.compressors, gradients)))
                 if variant.clip == "ranks":
                     for of_rank in gradients:
                         limit_norm(list(of_rank.values()), task.clip)
@@ -145,31 +141,6 @@ def limit_norm(tensors: Sequence[torch.Tensor], limit: float) -> None:
     if norm > limit:
         for own in tensors:
             own.mul_(limit / norm)
-
-
-def _similarities(compressors: Sequence[Compressor], gradients: Gradients) -> tuple[float, float]:
-    """Return the leading cosine of the ranks' gradients, and that of gradients and residues together."""
-    alone = [torch.cat([own.flatten() for own in found.values()]) for found in gradients]
-    totals = []
-    for compressor, found in zip(compressors, gradients, strict=True):
-        kept = {name: compressor.residue(name) for name in found}
-        parts = (own.flatten() if (r := kept[name]) is None else own.flatten() + r for name, own in found.items())
-        totals.append(torch.cat(list(parts)))
-    return round(leading_cosine(alone), 4), round(leading_cosine(totals), 4)
-
-
-def leading_cosine(learners: Sequence[torch.Tensor]) -> float:
-    """Return the mean cosine between a leader and another learner at the leader's leading elements.
-
-    `learners`: float32 [elements] of each rank. Every rank leads once, against every other. ScaleCom's choice by one
-    leader relies on it.
-    """
-    cosines = []
-    for leader in learners:
-        places = leader.abs().topk(max(1, round(LEADING * leader.numel()))).indices
-        ours = leader[places]
-        cosines += [torch.cosine_similarity(ours, other[places], dim=0) for other in learners if other is not leader]
-    return float(torch.stack(cosines).mean())
 
 
 def _state_per_parameter(optimizer: torch.optim.Optimizer, parameters: Mapping[str, torch.Tensor]) -> float:

@@ -1,4 +1,4 @@
-"""The baselines: what they send, and what they keep, of gradients that can be worked out by hand; and similarity."""
+"""The baselines: what they send, and what they keep, of gradients that can be worked out by hand."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import torch
 from p4reduce.compressors import Compressor
 from p4reduce.testing.in_process import exchange_all, groups
 from p4reduce_lab.study.compressors import OneBit, TopK, to_one_bit
-from p4reduce_lab.study.train import leading_cosine
 
 
 def means(compressors: list[Compressor], *gradients: torch.Tensor) -> list[torch.Tensor]:
@@ -58,12 +57,3 @@ def test_top_k_sends_the_largest_and_keeps_or_drops_the_rest() -> None:
         assert means(ranks, gradient, gradient)[1].tolist() == [[0.0, -5.0, 0.0, 0.0]]
         assert ranks[0].residue("weight").tolist() == pytest.approx(kept)
         assert ranks[0].rate_of() == 2.0  # a place and a float for one of four
-
-
-def test_leading_elements_are_compared_where_the_leader_is_largest() -> None:
-    leader = torch.zeros(200)
-    leader[7], leader[9] = 3.0, -4.0
-    other = torch.ones(200)  # at the leader's two largest: 3 - 4 = -1 over 5 * sqrt(2)
-    other[:2] = 9.0  # at the other's own two largest the leader is zero
-    assert leading_cosine([leader, other]) == pytest.approx((-1 / (5 * 2**0.5) + 0) / 2, abs=1e-6)
-    assert leading_cosine([leader, 2 * leader, leader]) == pytest.approx(1.0)

@@ -12,8 +12,6 @@ import numpy as np
 import pytest
 import torch
 
-from p4reduce.compressors import AdaComp
-from p4reduce.testing.in_process import exchange_all, groups
 from p4reduce_lab import datasets
 from p4reduce_lab.study import hooks, models
 from p4reduce_lab.study import train as training
@@ -76,7 +74,6 @@ def test_a_training_can_be_repeated(model: str, variant: str, optimizer: str) ->
     )  # from the start: ScaleCom begins with 50 dense steps
     assert bool(found["rates"]) == (sparse or variant == "wire-16")
     assert (found["residue_norm"][-1][1] > 0) == sparse
-    assert len(found["similarity"]) == (STEPS if variant in ("dense", "scalecom") and model != TRANSFORMER else 0)
     if model == TRANSFORMER:
         assert [step for step, _ in found["test_loss"]] == list(range(STEPS - 1))
     if "ring" in variant:
@@ -111,17 +108,6 @@ def test_a_training_that_diverges_ends_there(monkeypatch: pytest.MonkeyPatch) ->
     found = trained("mnist-mlp", "adacomp-gather")
     assert found["diverged_at"] == 2 and found["accuracy"] is None
     assert [step for step, _ in found["train_loss"]] == [0, 1]
-
-
-def test_similarity_with_residues_is_of_the_tensors_that_would_be_sent() -> None:
-    """Two ranks whose residues agree and whose gradients do not, at the elements that lead once both are added up."""
-    ranks = [AdaComp(form="gather"), AdaComp(form="gather")]
-    kept, own = torch.full((1, 500), 0.1), torch.zeros(1, 500)
-    kept[0, 0] = 1.0  # is sent, so that the rest stays
-    own[0, 7:9] = 0.01
-    exchange_all(ranks, [{"weight": kept}] * 2, groups(2))
-    gradients = [{"weight": own}, {"weight": -own}]
-    assert training._similarities(ranks, gradients) == (-1.0, 0.9976)  # of 0.11 0.11 0.1 0.1 0.1 and 0.09 0.09 0.1 ...
 
 
 def test_a_character_is_predicted_from_those_before_it() -> None:
