@@ -31,8 +31,6 @@ def _one_in_20(instructions: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
 
 
 FAULTS: Final = {
-    "up": (_EGRESS, 42 + HELLO_BYTES, _DROP),  # a firewall that lets HELLO pass
-    "down": (_INGRESS, 42 + HELLO_BYTES, _DROP),
     "batches": (_INGRESS, 1514, _DAMAGE),
     "batches up": (_EGRESS, 1514, _DAMAGE),
     "frames up": (_EGRESS, 1000, _one_in_20(_DAMAGE)),
