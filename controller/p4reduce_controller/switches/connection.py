@@ -107,11 +107,6 @@ class SwitchConnection:
         self._demoted_at = -STABLE_MASTERSHIP_S
         self._connect_pause, self._bid_pause = _Pause(), _Pause()
 
-    @property
-    def connected(self) -> bool:
-        """Whether the switch can be read."""
-        return self.state in (State.PRIMARY, State.BACKUP)
-
     def connect(self, now: float) -> None:
         """Begin a try, the first or a bid; what happened to an earlier connection does not count any more."""
         self._happen(Event.CONNECT)
