@@ -19,7 +19,8 @@ from p4reduce_contracts.jobs.answers import Usage
 from p4reduce_contracts.jobs.client import JobClient
 from p4reduce_contracts.jobs.errors import UnknownJobError
 from p4reduce_switch.run import SwitchError, SwitchOptions
-from rigs.fake_switch_client import Running, make_config
+from rigs.fake_switch_client import Running, form, make_config
+from rigs.tables import rows
 
 
 def p4reduce(*arguments: str, controller: str | None = None, **env: str) -> Result:
@@ -34,14 +35,6 @@ def as_json(*arguments: str, controller: str) -> Any:
     return json.loads(result.stdout)
 
 
-def form(running: Running, job: str, world_size: int) -> None:
-    with JobClient(running.address) as client:
-        tickets = [client.join(job, rank, world_size) for rank in range(world_size)]
-        for ticket in tickets:
-            running.hello(ticket.job_id, ticket.nonce, ticket.rank)
-        client.wait_lease(tickets[0].nonce, 10.0)
-
-
 def test_a_job_in_tables(running: Running) -> None:
     at = running.address
     made = p4reduce("job", "create", "train", "--world-size", "2", "--slots", "4", controller=at)
@@ -50,19 +43,16 @@ def test_a_job_in_tables(running: Running) -> None:
         ticket = client.join("train", 0, 2)
         shown = p4reduce("job", "show", "train", controller=at).stdout
         client.leave(ticket.nonce)
+        form(running, client, "train", 2)
     assert "FORMING, slots 0..3" in shown
     assert "joined, no HELLO yet" in shown
     assert "not joined" in shown
-    form(running, "train", 2)
     shown = p4reduce("job", "show", "train", controller=at).stdout
     assert "ACTIVE, epoch 1" in shown
     assert "10.0.0.11:4001" in shown
     listed = p4reduce("job", "list", controller=at).stdout
     assert listed.splitlines()[-1] == "12 of 16 slots free"
-    row = next(line for line in listed.splitlines() if "train" in line)
-    assert [cell.strip() for cell in row.strip("│").split("│")] == [
-        "train", "1", "ACTIVE", "1", "2", "2", "0..3", "-", "-"
-    ]  # fmt: skip
+    assert rows(listed, "train") == [["train", "1", "ACTIVE", "1", "2", "2", "0..3", "-", "-"]]
     assert p4reduce("job", "remove", "train", controller=at).stdout == "job train removed\n"
     assert "16 of 16 slots free" in p4reduce("job", "list", controller=at).stdout
 
@@ -85,17 +75,14 @@ def test_what_a_job_was_is_shown_after_it_has_ended(running: Running) -> None:
         )
         of_shard = p4reduce("job", "show", "shard-1-0", controller=at).stdout
         assert "\nsums a shard of job train, whose ranks count it\n" in of_shard and "collectives" not in of_shard
-        lines = p4reduce("stats", controller=at).stdout.splitlines()
-        (train,) = (line for line in lines if "train " in line)
-        assert [cell.strip() for cell in train.strip("│").split("│")][-1] == "2"
-        assert "train: shard-1-0" in lines[lines.index(train) + 1]
+        stats = p4reduce("stats", controller=at).stdout
+        assert [cells[-1] for cells in rows(stats, "train")] == ["2"]
+        assert re.search(r"│ train  .*\n│ train: shard-1-0 ", stats)
         client.leave(tickets[0].nonce, usage=Usage(10, 6000, 4500, 2), finished=True)
         client.remove_job("train")
         client.leave(tickets[1].nonce, usage=Usage(10, 5100, 4500, 1))
     ended = p4reduce("job", "list", "--ended", controller=at).stdout
-    row = next(line for line in ended.splitlines() if "train" in line)
-    cells = [cell.strip() for cell in row.strip("│").split("│")]
-    assert cells[0] == "train" and cells[2:] == ["2", "2", "10", "11100", "9000", "3", "0"]
+    assert [cells[2:] for cells in rows(ended, "train")] == [["2", "2", "10", "11100", "9000", "3", "0"]]
     shown = p4reduce("job", "show", "train", controller=at).stdout
     assert shown.startswith("job train (id 1): ENDED at 2") and "host machine1: rank 1" in shown
     assert "2 ranks counted: 10 collectives, 11100 B up, 9000 B down, 3 retransmissions" in shown
@@ -122,7 +109,8 @@ def test_stats(running: Running) -> None:
     at = running.address
     p4reduce("job", "create", "train", "--world-size", "1", controller=at)
     assert p4reduce("stats", controller=at).stdout.splitlines()[-1] == "no frames dropped"
-    form(running, "train", 1)
+    with JobClient(at) as client:
+        form(running, client, "train", 1)
     running.client.counters["MainIngress.contributions", 1] = (12, 3456)
     running.client.counters["MainIngress.drops", 6] = (7, 89)
     table = p4reduce("stats", "--job", "train", controller=at).stdout
@@ -249,9 +237,7 @@ def test_a_private_job_needs_its_tokens(running: Running, tmp_path: Path) -> Non
     assert f"owner's token, to remove it: in {file}" in made.stdout
     (member,) = re.findall(r"members' token, to join it: (\S+)", made.stdout)
     with JobClient(at, token=member) as client:
-        ticket = client.join("mine", 0, 1)
-        running.hello(ticket.job_id, ticket.nonce, 0)
-        client.wait_lease(ticket.nonce, 10.0)
+        form(running, client, "mine", 1)
     for token, seen in ((None, False), ("wrong", False), (member, True), (owner, True)):
         shown = p4reduce("job", "show", "mine", *(["--token", token] if token else []), controller=at).stdout
         assert ("10.0.0.10:4000" in shown) is ("epoch 1" in shown) is seen

@@ -10,6 +10,7 @@ from p4reduce_contracts.cli import main
 from p4reduce_contracts.jobs.answers import WaitingSlot
 from p4reduce_contracts.jobs.client import JobClient
 from rigs.fake_switch_client import Running, form
+from rigs.tables import rows
 
 STUCK = WaitingSlot(slot=5, round=1234, missing=0b10, waited_s=7.5, in_flight=3)
 
@@ -22,9 +23,7 @@ def show(running: Running, name: str, *options: str) -> str:
 
 def row(text: str, rank: int) -> list[str]:
     """The cells of a rank's row in the second table."""
-    table = text.partition("Waiting, at the last heartbeat")[2]
-    rows = [[cell.strip() for cell in line.strip("│").split("│")] for line in table.splitlines() if "│" in line]
-    (found,) = [cells for cells in rows if cells[0] == str(rank)]
+    (found,) = rows(text.partition("Waiting, at the last heartbeat")[2], str(rank))
     return found
 
 

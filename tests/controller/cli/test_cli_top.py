@@ -13,6 +13,7 @@ from p4reduce_contracts.jobs.answers import Count, DropStats, JobInfo, JobList, 
 from p4reduce_contracts.jobs.client import JobClient
 from p4reduce_controller.cli.top import Look, screen
 from rigs.fake_switch_client import Running
+from rigs.tables import rows
 
 
 def top(running: Running) -> Result:
@@ -20,9 +21,8 @@ def top(running: Running) -> Result:
 
 
 def cells(text: str, beginning: str) -> list[str]:
-    """The cells of the row that begins so."""
-    rows = [[cell.strip() for cell in line.strip("│┃ ").split("│")] for line in text.splitlines()]
-    (row,) = [row for row in rows if row[0] == beginning]
+    """The cells of the only row that begins so."""
+    (row,) = rows(text, beginning)
     return row
 
 

@@ -13,6 +13,7 @@ from p4reduce_contracts.jobs.client import JobClient
 from p4reduce_controller.config import Config
 from p4reduce_controller.switches.program_names import V1MODEL
 from rigs.fake_switch_client import RACKS, UPLINK, Running, form_at, with_tree
+from rigs.tables import rows
 
 
 @pytest.fixture
@@ -32,12 +33,6 @@ def shown(running: Running, *arguments: str) -> str:
     result = CliRunner().invoke(main, [*arguments, "--controller", running.address])
     assert result.exit_code == 0, result.output
     return result.output
-
-
-def rows(text: str, beginning: str) -> list[list[str]]:
-    """The cells of the rows that begin so."""
-    found = [[cell.strip() for cell in line.strip("│┃ ").split("│")] for line in text.splitlines()]
-    return [cells for cells in found if cells[0] == beginning]
 
 
 def test_job_show_shows_the_tree_and_what_waits(running: Running, tickets: list[JoinTicket]) -> None:
