@@ -290,11 +290,6 @@ def test_the_cpu_port_is_not_assigned_to_a_peer() -> None:
     underlay.close()
 
 
-def test_the_error_names_an_address_in_use(bench: Bench) -> None:
-    with pytest.raises(PortError, match=r"127\.0\.0\.1.*is another switch running"):
-        UdpUnderlay(bench.underlay.address)
-
-
 @pytest.mark.parametrize("host", ["::1", "localhost", "0.0.0.0"])
 def test_the_underlay_needs_one_ipv4_address(host: str) -> None:
     with pytest.raises(PortError):

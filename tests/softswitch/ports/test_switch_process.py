@@ -122,7 +122,7 @@ def test_the_error_names_an_address_in_use() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as used:
         used.bind(("127.0.0.1", 0))
         address = "{}:{}".format(*used.getsockname())
-        with pytest.raises(SwitchError, match=f"{address}.*--listen"):
+        with pytest.raises(SwitchError, match=f"{address}.*is another switch running.*--listen"):
             run_switch(SwitchOptions(listen=address, p4runtime="127.0.0.1:0"))
 
 

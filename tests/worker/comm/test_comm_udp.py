@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -36,7 +37,7 @@ def test_a_closed_port_of_the_switch_is_named_in_the_timeout() -> None:
     assert f"127.0.0.1:{port} answered nothing" in str(caught.value)
 
 
-def test_the_largest_legal_frame_is_received_whole() -> None:
+def test_the_largest_legal_frame_is_received_whole_and_the_paths_mtu_is_known() -> None:
     largest = Geometry(MAX_COLUMNS, 64).max_frame_bytes  # geometry.p4 allows blocks of up to 64 words
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as peer:
         peer.bind(("127.0.0.1", 0))
@@ -44,6 +45,7 @@ def test_the_largest_legal_frame_is_received_whole() -> None:
         for size in (largest, largest + 1):
             peer.sendto(bytes(size), transport.address)
             assert [len(frame) for frame in transport.receive(10)] == [size]
+        assert transport.path_mtu == min(int(Path("/sys/class/net/lo/mtu").read_text()), 0xFFFF)
         transport.close()
 
 

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import logging
-import os
 import re
-import shutil
-import subprocess
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -95,8 +91,12 @@ def test_a_reset_ends_a_wait_of_30_minutes_at_once(caplog: pytest.LogCaptureFixt
     assert "session failed" in caplog.messages
 
 
+@pytest.mark.fault(
+    "only full frames are lost (MTU) in a collective: CollectiveTimeoutError names the size that is "
+    "lost, the MTU that is needed, and the path's where the system knows it"
+)
 def test_a_path_whose_mtu_is_below_a_frame_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The transport has the path's MTU, where the system reports it."""
+    """As a system does that knows the path's MTU."""
     monkeypatch.setattr(UdpTransport, "path_mtu", property(lambda self: 1000))
     with UdpSwitch(1, 16) as switch, connect(switch.port, 0, 1, 16, timeout_s=1.0) as comm:
         process = switch.switch.process
@@ -107,43 +107,6 @@ def test_a_path_whose_mtu_is_below_a_frame_is_named(monkeypatch: pytest.MonkeyPa
             comm.all_reduce(np.ones(5000, np.float32))
     assert "answered frames of up to 192 bytes, and none of 1088 bytes or more" in str(caught.value)
     assert str(caught.value).endswith("; the path's MTU is 1000 bytes, and a full frame takes a packet of 1116 bytes")
-
-
-IN_A_SMALL_NETWORK = """
-echo 0 > /proc/sys/net/ipv4/ipfrag_low_thresh
-echo 0 > /proc/sys/net/ipv4/ipfrag_high_thresh
-ip link set lo up mtu 1000
-exec "$@"
-"""
-"""The loopback of this network namespace cuts up packets of more than 1000 bytes, and drops fragments."""
-SUM = """
-import numpy as np
-from p4reduce.errors import CollectiveTimeoutError
-from p4reduce.testing.udp_switch import UdpSwitch, connect
-
-with UdpSwitch(1, 16) as switch, connect(switch.port, 0, 1, 16, timeout_s=600) as comm:
-    assert comm.all_reduce(np.ones(30, np.float32)).sum() == 30
-    try:
-        comm.all_reduce(np.ones(5000, np.float32), timeout_s=1.0)
-    except CollectiveTimeoutError as error:
-        print(error)
-"""
-
-
-@pytest.mark.fault(
-    "only full frames are lost (MTU) in a collective: CollectiveTimeoutError, and the log before it, name the "
-    "size that is lost, the MTU that is needed, and the path's where the system knows it"
-)
-@pytest.mark.root
-@pytest.mark.skipif(os.geteuid() != 0, reason="takes root: a network namespace")
-@pytest.mark.skipif(shutil.which("unshare") is None, reason="unshare (util-linux) is not on PATH")
-@pytest.mark.skipif(shutil.which("ip") is None, reason="ip (iproute2) is not on PATH")
-def test_a_path_with_a_small_mtu_in_a_network_namespace() -> None:
-    command = ["unshare", "--net", "sh", "-c", IN_A_SMALL_NETWORK, "sh", sys.executable, "-c", SUM]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "answered frames of up to 192 bytes, and none of 1088 bytes or more" in done.stdout
-    assert "the path's MTU is 1000 bytes, and a full frame takes a packet of 1116 bytes" in done.stdout
 
 
 class Told(logging.Handler):
