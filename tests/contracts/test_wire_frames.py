@@ -5,15 +5,12 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scapy.utils import checksum
 
 from p4reduce.errors import FrameError, GeometryMismatchError
 from p4reduce_contracts import wire
 from p4reduce_contracts.wire import DEFAULT, KEY_NONE, SMALL, Frame, Geometry, key_of, pack, unpack
 from p4reduce_runtime.underlay import is_hello
-
-
-def ones_complement_sum(data: bytes) -> int:
-    return int.from_bytes(data, "big") % 0xFFFF
 
 
 @st.composite
@@ -42,8 +39,8 @@ def test_the_bytes_of_a_frame() -> None:
     secret, check = 0x1122334455667788, 0xAABBCCDD
     frame = Frame(wire.CONTRIBUTE, 7, 0b0100, 0x1234, 0xBEEF, 0x01020304, 0, secret, check, keys, bytes(range(32)))
     base, spelled_keys = "21070400" + "1234beef" + "01020304" + "00000000", "00000580" + "ffffffff" + "0000000000000001"
-    checksum = 0xFFFF ^ ones_complement_sum(bytes.fromhex(base + "aabbccdd" + spelled_keys))
-    expected = base + "1122334455667788" + "aabbccdd" + f"{checksum:04x}" + "0000" + spelled_keys
+    of_headers = checksum(bytes.fromhex(base + "aabbccdd" + spelled_keys))
+    expected = base + "1122334455667788" + "aabbccdd" + f"{of_headers:04x}" + "0000" + spelled_keys
     assert pack(SMALL, frame).hex() == expected + bytes(range(32)).hex()
 
 
