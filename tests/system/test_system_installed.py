@@ -80,3 +80,22 @@ def test_an_installed_wheel_has_every_module_and_runs_every_command(installed: P
     for command in metadata.entry_points(group="p4reduce.commands").names:
         assert command in listed
         run(program, command, "--help", cwd=tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.processes
+def test_an_installed_user_writes_a_compressor(installed: Path, tmp_path: Path) -> None:
+    """The document's file and test, with nothing of the checkout."""
+    pytest.importorskip("torch")
+    from worker.compressors.test_compressor_howto import HOWTO, blocks
+
+    example, test = blocks(HOWTO, "python")
+    (tmp_path / "top_signs.py").write_text(example, encoding="utf-8")
+    (tmp_path / "test_top_signs.py").write_text(test, encoding="utf-8")
+    code = (
+        "import p4reduce; assert p4reduce.compressors.AdaComp.name == 'adacomp';"
+        "import p4reduce_contracts, top_signs, test_top_signs; test_top_signs.test_nothing_is_lost();"
+        "print(p4reduce.__file__, p4reduce_contracts.__file__)"
+    )
+    files = run(installed / "python", "-c", code, cwd=tmp_path)
+    assert all(Path(file).is_relative_to(installed.parent) for file in files.split())

@@ -1,10 +1,7 @@
 """docs/compressors.md: the compressor that it shows and the test of it run as they stand there."""
 
-import os
 import re
-import subprocess
 import sys
-import sysconfig
 import types
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +13,6 @@ import torch
 from p4reduce.compressors import by_name, interface
 from p4reduce.compressors.all_reduce import all_reduce_compressed
 from p4reduce.testing.local_group import LocalGroup
-from rigs.limits import LIMIT_S
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "compressors.md"
 HOWTO = "Write a compressor"
@@ -69,42 +65,3 @@ def test_the_table_names_every_compressor_with_its_forms() -> None:
     for name, cls in interface._classes.items():
         forms = "" if name == "none" else ", ".join(cls.forms)
         assert table[name] == (cls.__name__, forms)
-
-
-def run(*command: str | Path, **options: Any) -> str:
-    """What a command prints; its errors are the test's."""
-    done = subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=LIMIT_S, **options)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
-def installed(folder: Path) -> dict[str, str]:
-    """Install the project's wheel into a folder; the environment in which only that and what it depends on is found.
-
-    The `.pth` files of this environment, which lead into the checkout, are not read with Python's -S.
-    """
-    pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet")
-    wheels = folder.parent / "wheels"
-    run(*pip, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", wheels, DOCUMENT.parents[1])
-    run(*pip, "install", "--no-deps", "--no-index", "--target", folder, *wheels.glob("p4reduce-*.whl"))
-    path = os.pathsep.join([str(folder), str(folder.parent / "project"), sysconfig.get_path("purelib")])
-    return {**{key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}, "PYTHONPATH": path}
-
-
-@pytest.mark.slow
-@pytest.mark.processes
-def test_an_installed_user_writes_a_compressor(tmp_path: Path) -> None:
-    """The document's file and test, with nothing of the checkout."""
-    environment = installed(tmp_path / "site")
-    project = tmp_path / "project"
-    project.mkdir()
-    example, test = blocks(HOWTO, "python")
-    (project / "top_signs.py").write_text(example, encoding="utf-8")
-    (project / "test_top_signs.py").write_text(test, encoding="utf-8")
-    code = (
-        "import p4reduce; assert p4reduce.compressors.AdaComp.name == 'adacomp';"
-        "import p4reduce_contracts, top_signs, test_top_signs; test_top_signs.test_nothing_is_lost();"
-        "print(p4reduce.__file__, p4reduce_contracts.__file__)"
-    )
-    files = run(sys.executable, "-S", "-P", "-c", code, cwd=project, env=environment)
-    assert all(Path(file).is_relative_to(tmp_path / "site") for file in files.split())
