@@ -7,8 +7,11 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from p4reduce_switch.ports.udp import UdpUnderlay
+from p4reduce_switch.program.load import DEFAULT_TARGET
 from rigs.faults import pytest_report_collectionfinish  # noqa: F401 (hook)
 from rigs.fork_server import TORCH, ForkServer, fork_server
 from rigs.networks import racks_of
@@ -24,6 +27,10 @@ if importlib.util.find_spec("hypothesis") is not None:  # the environment of `ma
 
 # All ranks of a test are on one host: without this they would not use the switch. worker/hosts/ has the other case.
 os.environ["P4REDUCE_HOSTS"] = "off"
+
+if THREADS := int(os.environ.get("P4REDUCE_SWITCH_THREADS", "0")):  # `p4reduce switch run` reads it too
+    msgspec.structs.force_setattr(DEFAULT_TARGET, "threads", THREADS)
+    UdpUnderlay.__init__.__kwdefaults__["threads"] = THREADS
 
 
 @pytest.fixture

@@ -76,6 +76,15 @@ def switch() -> None:
     help="Send frames of equal length as one GSO frame; off where the peer is BMv2, which does not split it.",
 )
 @click.option(
+    "--threads",
+    type=click.IntRange(0, 64),
+    default=1,
+    envvar="P4REDUCE_SWITCH_THREADS",
+    show_default=True,
+    show_envvar=True,
+    help="Threads that share the frames of UDP peers; 0: one less than there are cores.",
+)
+@click.option(
     "--trace",
     type=click.Choice(FORMATS),
     is_flag=False,

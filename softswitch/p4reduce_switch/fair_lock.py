@@ -21,6 +21,8 @@ class LockState(Record):
     """1 while the native loop does not need the lock."""
     requests: int
     """How often the lock was requested of the native loop."""
+    closed: int
+    """1 while helpers are not to run frames."""
 
 
 RequestLock = Callable[[NDArray[np.void]], bool]
@@ -35,9 +37,14 @@ class FairLock:
     waiters or were requests. So other threads get the lock at once while the loop is idle, and soon while it is not.
     """
 
-    def __init__(self) -> None:
-        self.shared: NDArray[np.void] = zeros(LockState)
-        """One LockState."""
+    def __init__(self, threads: int = 1) -> None:
+        self.shared: NDArray[np.void] = zeros(LockState, threads)
+        """The LockState; `idle` of each further row is 0 while a helper of the native loop runs frames."""
+        self.shared["idle"][1:] = self.shared["closed"] = 1
+        self.open_helpers: Callable[[], None] = _nothing
+        """Called when the native loop owns the lock again: let its helpers run frames."""
+        self.close_helpers: Callable[[], None] = _nothing
+        """Called when a thread owns the lock in Python: return when no helper runs frames."""
         self._request: RequestLock | None = None
         self._state = threading.Lock()
         self._owner: int | None = None
@@ -50,13 +57,15 @@ class FairLock:
         self._request = request
         with self._state:
             self._native_owner = self._owner
-            self.shared["idle"] = 0
+            self.shared["idle"][0] = 0
             self._publish_waiters()
+            self.open_helpers()
 
     def end_native(self) -> None:
         """Acquire the lock again after the native loop; threads that wait for it come first."""
         with self._state:
             self._native_owner = None
+            self.close_helpers()
             if self._owner == threading.get_ident():
                 return
         self.acquire()
@@ -70,6 +79,7 @@ class FairLock:
         with self._state:
             if self._owner is None or self._is_idle():
                 self._owner, self._depth = me, 1
+                self.close_helpers()
                 return True
             granted = threading.Lock()
             granted.acquire()
@@ -112,6 +122,8 @@ class FairLock:
         else:
             self._owner, self._depth = self._native_owner, 1
             self._publish_waiters()
+            if self._native_owner is not None:
+                self.open_helpers()
 
     def _cancel(self, me: int, granted: threading.Lock) -> None:
         with self._state:
@@ -138,3 +150,7 @@ class FairLock:
     def _acquire_restore(self, depth: int) -> None:
         self.acquire()
         self._depth = depth
+
+
+def _nothing() -> None:
+    pass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import sys
 import threading
@@ -14,6 +15,7 @@ from pathlib import Path
 from types import FrameType
 
 import grpc
+from msgspec.structs import replace
 
 from p4reduce_runtime import pipeline_folders
 from p4reduce_runtime.logs import event
@@ -89,6 +91,8 @@ class SwitchOptions:
     """Trace every frame to stdout in this format: text, json or bmv2."""
     on_trace: TraceHandler | None = None
     """Receives the trace of every frame."""
+    threads: int = 1
+    """How many share the frames of the UDP underlay; 0: one less than there are cores."""
     uplink: str | None = None
     """HOST:PORT at which the parent switch listens: the peer at port UPLINK_PORT; None: there is no parent."""
 
@@ -107,7 +111,8 @@ def run_switch(options: SwitchOptions, ready: Callable[[str], None] = print_line
     """
     try:
         with ExitStack() as stack:
-            switch = Switch(options.device_id, options.cpu_port, options.on_log, options.target, options.queues)
+            target = replace(options.target, threads=options.threads or max(1, len(os.sched_getaffinity(0)) - 1))
+            switch = Switch(options.device_id, options.cpu_port, options.on_log, target, options.queues)
             stack.callback(switch.close)
             ports, words = _ports(options, switch)
             switch.add_ports(ports)
@@ -168,17 +173,19 @@ def _print_trace(shown: Callable[[PacketTrace], Iterator[str]], trace: PacketTra
 
 def _ports(options: SwitchOptions, switch: Switch) -> tuple[Ports, str]:
     """Return the ports and their description for the log."""
-    gso = Gso[options.gso.upper()]
+    gso, threads = Gso[options.gso.upper()], switch.threads
     if not options.interfaces and options.listen is not None:
         uplink = None if options.uplink is None else _address(options.uplink)
         listen, cpu_port, in_use = _address(options.listen), switch.cpu_port, switch.ports_in_use
-        underlay = UdpUnderlay(listen, uplink=uplink, cpu_port=cpu_port, in_use=in_use, gso=gso)
+        underlay = UdpUnderlay(listen, uplink=uplink, cpu_port=cpu_port, in_use=in_use, gso=gso, threads=threads)
         words = "UDP {}:{}".format(*underlay.address)
         return underlay, words if uplink is None else f"{words}, uplink {UPLINK_PORT}@{options.uplink}"
     if options.uplink is not None:
         raise PortError(
             "--uplink is for UDP peers; among interfaces the uplink is a port like the others: give it by -i"
         )
+    if threads > 1:
+        raise PortError("--threads divides the frames of UDP peers: leave it out with interfaces")
     interfaces: dict[int, str] = {}
     for text in options.interfaces:
         port, name = parse_interface(text)

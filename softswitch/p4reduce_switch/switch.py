@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
@@ -90,7 +91,8 @@ class Switch:
         """
         self.device_id = device_id
         self.cpu_port = cpu_port
-        self.lock = FairLock()
+        self.threads = target.threads
+        self.lock = FairLock(self.threads)
         self.program: Program | None = None
         self.queues: EgressQueues[Any] = EgressQueues(queues)
         """The egress queues of the programs that `load` makes, where their packets pass queues."""
@@ -201,7 +203,11 @@ class Switch:
         """Load the native loop of the ports, which may compile it. PortError where it cannot be."""
         if self._loop is None and self.ports is not None:
             self._loop = self.ports.datapath_loop(self._wake_reader)
-            self._request = load_loop("p4reduce_switch.datapath.lock_kernels").request
+            kernels = load_loop("p4reduce_switch.datapath.lock_kernels")
+            self._request = kernels.request
+            if self._loop.helpers:
+                self._close = partial(kernels.close, self.lock.shared)
+                self.lock.open_helpers, self.lock.close_helpers = self._share, partial(self._close, 1)
 
     @property
     def wake_descriptor(self) -> int:
@@ -272,17 +278,49 @@ class Switch:
         """Process frames until `stop` is called."""
         self.prepare()
         assert self._loop is not None, "the switch has ports"
+        helpers = [
+            threading.Thread(target=self._help, args=(loop, number), daemon=True)
+            for number, loop in enumerate(self._loop.helpers, 1)
+        ]
+        for helper in helpers:
+            helper.start()
         while not self._stopping.is_set():
             self._serve(self._loop)
+        self.wake()  # the pipe may have been emptied since `stop`
+        for helper in helpers:
+            helper.join()
+
+    def _native(self) -> BatchProgram | None:
+        """Return the program, with the lock held, if native loops are to run its frames."""
+        traced = bool(self._watches) and self.program is not None and self.program.traces
+        return None if traced or self.ports is None or self.ports.recorder else batch_program(self.program)
+
+    def _share(self) -> None:
+        """Let the helpers run frames, with the lock held."""
+        assert self._loop is not None
+        self._loop.share(self._native(), self._installed_us)
+        self._close(0)
+
+    def _help(self, loop: DatapathLoop, number: int) -> None:
+        """Run a helper's loop until `stop` is called; if it fails, the switch ends."""
+        try:
+            while not self._stopping.is_set():
+                reason = loop.help_once(self.lock.shared, number)
+                with self.lock:
+                    packet_ins = self._settle(reason, loop, self._native(), number)
+                if reason is Reason.FRAMES:
+                    self._receive(loop.buffers.frames())
+                    self.wake()  # `run` serves the queues
+                self._punt(packet_ins)
+        finally:
+            self.stop()
 
     def _serve(self, loop: DatapathLoop) -> None:
         """Run the native loop once, and handle what it returned for."""
         assert self.ports is not None
         buffers, recorder = loop.buffers, self.ports.recorder
         with self.lock:
-            program = self.program
-            traced = bool(self._watches) and program is not None and program.traces
-            native = batch_program(program) if recorder is None and not traced else None
+            program, native = self.program, self._native()
             buffers.bind(None if native is None else native.batch, self._installed_us)
             due_ns = None if program is None or program.queues is None else program.queues.next_ns()
             buffers.state["due_us"] = -1 if due_ns is None else -(-due_ns // 1000)
@@ -291,15 +329,7 @@ class Switch:
                 reason = loop.run_once(self.lock.shared)
             finally:
                 self.lock.end_native()
-            packet_ins: list[bytes] = []
-            if native is not None and (reason is Reason.EVENT or buffers.clear_event()):
-                self._collect(native, loop)  # before another thread may run a frame
-            elif native is not None and reason is Reason.BUFFER_FULL:
-                buffers.enlarge(native.batch)
-            if reason is Reason.OTHER_PORT:
-                packet_ins = self._send([buffers.result()])
-            elif reason is Reason.UNKNOWN_PEER:
-                loop.admit_pending()
+            packet_ins = self._settle(reason, loop, native)
             self.ports.flush()
         if reason is Reason.WOKEN:
             self._woken()
@@ -315,6 +345,21 @@ class Switch:
         if program is not None and program.queues is not None:
             self._depart(program)
 
+    def _settle(self, reason: Reason, loop: DatapathLoop, native: BatchProgram | None, thread: int = 0) -> list[bytes]:
+        """Do what a thread's loop needs, with the lock held since its last frame; return frames for the controller."""
+        if native is not None and (reason is Reason.EVENT or loop.buffers.clear_event()):
+            try:
+                native.collect(thread)
+            except ExecutionError as error:
+                self._failed(loop.buffers.last_port(), error)
+        elif native is not None and reason is Reason.BUFFER_FULL:
+            loop.buffers.enlarge(native.batch)
+        if reason is Reason.OTHER_PORT:
+            return self._send([loop.buffers.result()])
+        if reason is Reason.UNKNOWN_PEER:
+            loop.admit_pending()
+        return []
+
     def _depart(self, program: Program) -> None:
         """Send what is due in the queues; of a program that recirculates for ever not all of it."""
         for _ in range(MAX_DEPARTURES):
@@ -328,12 +373,6 @@ class Switch:
                     return
                 packet_ins = self._send(outputs)
             self._punt(packet_ins)
-
-    def _collect(self, program: BatchProgram, loop: DatapathLoop) -> None:
-        try:
-            program.collect()
-        except ExecutionError as error:
-            self._failed(loop.buffers.last_port(), error)
 
     def stop(self) -> None:
         """Make `run` return; callable from any thread or signal handler, more than once."""

@@ -60,7 +60,7 @@ class PythonBatch:
         finally:
             self._give()
 
-    def collect(self) -> None:
+    def collect(self, thread: int = 0) -> None:
         self._give()
         failure, self._failure = self._failure, None
         if failure is not None:

@@ -146,7 +146,7 @@ class TnaPipeline:
                 self.on_digest(self._digest, [tuple(value for value, _ in fields)])
         return sent
 
-    def collect(self) -> None:
+    def collect(self, thread: int = 0) -> None:
         raise AssertionError("there is no native batch")
 
 

@@ -59,7 +59,7 @@ def test_other_threads_get_the_lock_while_the_loop_is_idle() -> None:
     threads = [threading.Thread(target=take, args=("other", taken, go))]
     threads[0].start()
     assert taken.wait(LIMIT_S)
-    assert lock.shared.tolist() == [(1, 1, 1)], "the loop sees that it has to go back to Python"
+    assert lock.shared.tolist() == [(1, 1, 1, 1)], "the loop sees that it has to go back to Python"
     threads.append(threading.Thread(target=take, args=("third", threading.Event(), go)))
     threads[1].start()
     until(lock, 2)

@@ -47,7 +47,7 @@ types: Any = numba.types
 signed: Any = np.int64
 """Makes an int64 of a number of another type: numba computes uint64 with int64 as float64."""
 _errno_location = types.ExternalFunction("__errno_location", types.uintp())
-_sched_yield = types.ExternalFunction("sched_yield", types.int32())
+yield_processor = types.ExternalFunction("sched_yield", types.int32())
 recvmsg = types.ExternalFunction("recvmsg", types.int64(types.int32, types.uintp, types.int32))
 sendmsg = types.ExternalFunction("sendmsg", types.int64(types.int32, types.uintp, types.int32))
 _I32, _I64 = ir.IntType(32), ir.IntType(64)
@@ -153,7 +153,7 @@ def wait(polled: Table[PollFd], timeout_us: int) -> int:
         ready = sleep(polled, 0)
         if ready != 0:
             return ready
-        _sched_yield()
+        yield_processor()
     return sleep(polled, timeout_us)
 
 

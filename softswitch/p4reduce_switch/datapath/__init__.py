@@ -44,7 +44,7 @@ class BatchProgram(Protocol):
     def batch(self) -> batch.NativeBatch:
         """The native function."""
 
-    def collect(self) -> None:
+    def collect(self, thread: int = 0) -> None:
         """Pass the digests of the last frame to `on_digest`; raise ExecutionError if it met undefined behaviour."""
 
 
@@ -205,14 +205,17 @@ class Buffers:
         self._bound: batch.NativeBatch | None = None
         self._allocate(_RESULTS_BYTES, _RESULTS)
 
-    def bind(self, native: batch.NativeBatch | None, installed_us: int) -> None:
-        """Run the rest of this batch, and all later batches, with this program; with None they are for Python."""
+    def bind(self, native: batch.NativeBatch | None, installed_us: int, words: NDArray[np.int64] | None = None) -> None:
+        """Run the rest of this batch, and all later batches, with this program; with None they are for Python.
+
+        `words` is the program's state, of a thread that has its own.
+        """
         if native is self._bound:
             return
         self._bound = native
         self.state["event_due"], self.state["function"] = False, 0
         if native is not None:
-            self._batch["program"] = native.new()["program"]
+            self._batch["program"] = native.new()["program"] if words is None else words.ctypes.data
             self.state["function"], self.state["started_us"] = native.address, started_us(native, installed_us)
 
     def enlarge(self, native: batch.NativeBatch) -> None:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from numba.extending import register_jitable
 
-from p4reduce_runtime.datagrams.kernels import address_of
+from p4reduce_runtime.datagrams.kernels import address_of, yield_processor
 from p4reduce_runtime.kernels import kernel
-from p4reduce_runtime.records import Table, offset_of
+from p4reduce_runtime.records import Table, dtype_of, offset_of
 from p4reduce_switch.datapath.addresses import exchange_word, load_shared_word
 from p4reduce_switch.fair_lock import LockState
 
 _WAITERS, _IDLE = offset_of(LockState, "waiters"), offset_of(LockState, "idle")
-_REQUESTS = offset_of(LockState, "requests")
+_REQUESTS, _CLOSED = offset_of(LockState, "requests"), offset_of(LockState, "closed")
+_ROW = dtype_of(LockState).itemsize
 
 
 @kernel("boolean(LockState[::1])")
@@ -22,6 +23,33 @@ def request(lock: Table[LockState]) -> bool:
     exchange_word(base + _WAITERS, 1)
     idle: bool = load_shared_word(base + _IDLE) == 1
     return idle
+
+
+@kernel("void(LockState[::1], int64)")
+def close(lock: Table[LockState], closed: int) -> None:
+    """Set `closed`; if it is 1, return when no helper runs frames."""
+    base = address_of(lock)
+    exchange_word(base + _CLOSED, closed)
+    for helper in range(1, len(lock) if closed else 0):
+        while load_shared_word(base + _ROW * helper + _IDLE) == 0:
+            yield_processor()
+
+
+@register_jitable
+def enter_helper(lock: Table[LockState], helper: int) -> bool:
+    """Clear a helper's `idle`, and return True; or, where helpers are not to run frames, leave it and return False."""
+    base = address_of(lock)
+    exchange_word(base + _ROW * helper + _IDLE, 0)
+    closed: bool = load_shared_word(base + _CLOSED) != 0
+    if closed:
+        leave_helper(lock, helper)
+    return not closed
+
+
+@register_jitable
+def leave_helper(lock: Table[LockState], helper: int) -> None:
+    """Set a helper's `idle`."""
+    exchange_word(address_of(lock) + _ROW * helper + _IDLE, 1)
 
 
 @register_jitable

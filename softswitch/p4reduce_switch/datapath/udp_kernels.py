@@ -37,7 +37,7 @@ from p4reduce_switch.datapath.batch_kernels import (
     is_due,
     run_batch,
 )
-from p4reduce_switch.datapath.lock_kernels import enter_idle, has_waiters, leave_idle
+from p4reduce_switch.datapath.lock_kernels import enter_helper, enter_idle, has_waiters, leave_helper, leave_idle
 from p4reduce_switch.fair_lock import LockState
 from p4reduce_switch.program.packet import MAX_PORT
 
@@ -48,6 +48,7 @@ _YIELD, _WOKEN, _UNKNOWN_PEER, _OTHER_PORT = (
     int(Reason.OTHER_PORT),
 )
 _IP_BYTES = 20
+_CLOSED_US = 50
 _hashed: Callable[[int], int] = register_jitable(hashed)
 
 
@@ -185,20 +186,50 @@ def send_results(memory: Memory, peers: Peers, socket: UdpSocket) -> bool:
     return _send_results(memory, peers, socket)
 
 
+@register_jitable
+def _run_rest(memory: Memory, peers: Peers, socket: UdpSocket, now: int) -> int:
+    """Run and send the rest of a batch; return a `Reason`, or BATCH_DONE."""
+    while not _send_results(memory, peers, socket):
+        stopped = run_batch(memory, now)
+        if stopped != SEND_RESULTS:
+            return stopped
+    return _OTHER_PORT
+
+
+@kernel("int64(Memory, Peers, UdpSocket, LockState[::1], int64)")
+def help_once(memory: Memory, peers: Peers, socket: UdpSocket, lock: Table[LockState], helper: int) -> int:
+    """Serve a helper's socket, while the lock is not closed, until Python is needed; return the `Reason`."""
+    now = udp.microseconds()
+    while True:
+        if not enter_helper(lock, helper):
+            udp.yield_processor()
+            if udp.sleep(socket.polled, _CLOSED_US) < 0 or socket.polled[1].revents != 0:
+                return _WOKEN
+            continue
+        stopped = _run_rest(memory, peers, socket, now)
+        now = udp.microseconds()
+        if stopped == BATCH_DONE:
+            _receive_all(memory, socket, peers, now)
+        leave_helper(lock, helper)
+        if stopped != BATCH_DONE:
+            return stopped
+        if memory.batch[0].frames == 0:
+            if memory.state[0].pending_at >= 0:
+                return _UNKNOWN_PEER
+            if udp.wait(socket.polled, idle_us(memory, now)) < 0 or socket.polled[1].revents != 0:
+                return _WOKEN
+            now = udp.microseconds()
+
+
 @kernel("int64(Memory, Peers, UdpSocket, LockState[::1])")
 def run_once(memory: Memory, peers: Peers, socket: UdpSocket, lock: Table[LockState]) -> int:
     """Serve the socket until Python is needed; return the `Reason`. The caller holds the lock."""
     begun, requests = udp.microseconds(), lock[0].requests
     now = begun
     while True:
-        while True:  # the rest of a batch
-            if _send_results(memory, peers, socket):
-                return _OTHER_PORT
-            stopped = run_batch(memory, now)
-            if stopped == BATCH_DONE:
-                break
-            if stopped != SEND_RESULTS:
-                return stopped
+        stopped = _run_rest(memory, peers, socket, now)
+        if stopped != BATCH_DONE:
+            return stopped
         now = udp.microseconds()
         if has_waiters(lock) or now - begun > MAX_RUN_US:
             return _YIELD

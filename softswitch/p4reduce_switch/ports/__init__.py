@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from p4reduce_runtime import datagrams, kernels
-from p4reduce_switch.datapath import Buffers, Reason
+from p4reduce_switch.datapath import BatchProgram, Buffers, Reason
 
 Receiver = Callable[[int, bytes], None]
 """Called with (port, frame)."""
@@ -45,6 +45,16 @@ class DatapathLoop:
     def run_once(self, lock: NDArray[np.void]) -> Reason:
         """Run the loop until Python is needed, or the lock, given by its LockState, has waiters."""
         return Reason(self._compiled.run_once(self.buffers.memory, *self._state, lock))
+
+    helpers: Sequence[DatapathLoop] = ()
+    """Loops for further threads, which run frames while this loop's thread does or waits."""
+
+    def help_once(self, lock: NDArray[np.void], helper: int) -> Reason:
+        """Run this loop as a helper, whose row of `lock` this is, until Python is needed."""
+        return Reason(self._compiled.help_once(self.buffers.memory, *self._state, lock, helper))
+
+    def share(self, program: BatchProgram | None, installed_us: int) -> None:
+        """Have the helpers run frames of this program as far as it allows; the others are for Python."""
 
     def send(self, frames: Sequence[tuple[int, bytes]]) -> bool:
         """Send frames; False if one found no room, and frames are to wait for it."""

@@ -13,8 +13,10 @@ afterwards. Inside the frame the UDP destination is always the aggregation port,
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import ipaddress
+import itertools
 import logging
 import socket
 import struct
@@ -31,7 +33,7 @@ from p4reduce_runtime.datagrams import PollFd, SocketState
 from p4reduce_runtime.logs import RateLimitedLog
 from p4reduce_runtime.records import Table, zeros
 from p4reduce_runtime.underlay import AGGREGATION_PORT, UPLINK_PORT, is_hello
-from p4reduce_switch.datapath import PeerTable, UdpCounters, UdpSocket
+from p4reduce_switch.datapath import BatchProgram, PeerTable, UdpCounters, UdpSocket
 from p4reduce_switch.ports import DatapathLoop, Gso, PortError
 
 _log = logging.getLogger(__name__)
@@ -47,6 +49,9 @@ SOCKET_BUFFER_BYTES: Final = 8 << 20
 _IPV4 = struct.Struct(">BBHHHBBH4s4s")
 _UDP = struct.Struct(">HHHH")
 _UDP_PROTOCOL = 17
+_ATTACH_FILTER = 51  # SO_ATTACH_REUSEPORT_CBPF
+_LOAD_8, _LOAD_16, _TO_X, _DIVIDE, _ADD_X, _MODULO, _RETURN_A = 0x30, 0x28, 0x07, 0x34, 0x0C, 0x94, 0x16  # classic BPF
+_JOB_AT, _SLOT_AT, _RUN_SLOTS = 1, 6, 43  # in a payload of p4reduce; frames of 1 KB in a run
 
 Address = tuple[str, int]
 
@@ -99,8 +104,9 @@ class UdpUnderlay:
         in_use: Callable[[], Collection[int]] = frozenset,
         gso: Gso = Gso.AUTO,
         clock: Callable[[], float] = time.monotonic,
+        threads: int = 1,
     ) -> None:
-        """`listen` is (IPv4 address, port); `uplink` the address of the parent switch.
+        """`listen` is (IPv4 address, port); `uplink` the address of the parent switch; `threads` have a socket each.
 
         `in_use` returns the ports that must not be evicted. PortError when the socket cannot be bound, or the uplink
         cannot be used with it.
@@ -115,7 +121,7 @@ class UdpUnderlay:
         self.full: set[int] = set()
         self._outgoing: list[tuple[int, bytes]] = []
         self._counters = UnderlayCounters()
-        self._native_counters: NDArray[np.void] = zeros(UdpCounters)
+        self._native_counters: NDArray[np.void] = zeros(UdpCounters, threads)
         self._rate_limited_log = RateLimitedLog(_log, clock=clock)
         self._clock = clock
         self._in_use = in_use
@@ -124,30 +130,27 @@ class UdpUnderlay:
         self._table = PeerTable(plain=gso is Gso.OFF)
         self._peers: dict[Address, Peer] = {}
         self._by_port: dict[int, Peer] = {}
-        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
-        datagrams.enlarge_buffers(self._socket, SOCKET_BUFFER_BYTES)
         try:
-            self._socket.bind((host, number))
+            self._sockets = _bound((host, number), threads)
         except OSError as error:
-            self._socket.close()
             raise PortError(
                 f"cannot listen on UDP {host}:{number}: {error.strerror}; is another switch running, "
                 "or is the address not this machine's? Choose another with --listen"
             ) from error
-        self.address: Address = self._socket.getsockname()
+        self.address: Address = self._sockets[0].getsockname()
         self.uplink = uplink
         if uplink is not None:
             try:
                 self._check_uplink(uplink, cpu_port)
             except PortError:
-                self._socket.close()
+                self.close()
                 raise
             self._add_peer(UPLINK_PORT, uplink)
 
     @property
     def counters(self) -> UnderlayCounters:
-        native = self._native_counters[0]
-        return replace(self._counters, **{name: int(native[name]) for name in native.dtype.names or ()})
+        native = self._native_counters
+        return replace(self._counters, **{name: int(native[name].sum()) for name in native.dtype.names or ()})
 
     @property
     def peers(self) -> int:
@@ -156,12 +159,18 @@ class UdpUnderlay:
 
     @functools.cached_property
     def _loop(self) -> UdpLoop:
-        loop = UdpLoop(self._socket, self._native_counters, self._table, self._admit_peer)
-        datagrams.accept_runs(self._socket)
+        rows = [self._native_counters[row : row + 1] for row in range(len(self._sockets))]
+        loop, *loop.helpers = [
+            UdpLoop(opened, row, self._table, self._admit_peer) for opened, row in zip(self._sockets, rows, strict=True)
+        ]
+        for opened in self._sockets:
+            datagrams.accept_runs(opened)
+        loop.share(None, 0)
         return loop
 
     def datapath_loop(self, wake: int) -> DatapathLoop:
-        self._loop.wake_by(wake)
+        for loop in (self._loop, *self._loop.helpers):
+            loop.wake_by(wake)
         return self._loop
 
     def send(self, port: int, frame: bytes) -> bool:
@@ -179,7 +188,8 @@ class UdpUnderlay:
         """No frame waits for room: on loopback datagrams are lost, not held up."""
 
     def close(self) -> None:
-        self._socket.close()
+        for opened in self._sockets:
+            opened.close()
 
     def _check_uplink(self, uplink: Address, cpu_port: int | None) -> None:
         """Raise PortError for a parent switch whose frames would not arrive, or arrive at no port."""
@@ -273,6 +283,20 @@ class UdpLoop(DatapathLoop):
         )
         super().__init__("p4reduce_switch.datapath.udp_kernels", polled, table.peers, shared)
         self._admit = admit
+        self._socket, self._parts = opened, 0
+
+    def share(self, program: BatchProgram | None, installed_us: int) -> None:
+        native = None if program is None else program.batch
+        threads = getattr(native, "threads", ())
+        for helper, thread in itertools.zip_longest(self.helpers, threads):
+            if thread is None:
+                helper.buffers.bind(None, installed_us)
+            else:
+                thread.refresh()
+                helper.buffers.bind(native, installed_us, thread.words)
+        if self.helpers and self._parts != 1 + len(threads):
+            self._parts = 1 + len(threads)
+            _divide(self._socket, self._parts)
 
     def admit_pending(self) -> None:
         state = self.buffers.state
@@ -283,6 +307,37 @@ class UdpLoop(DatapathLoop):
             if self._admit(address, self.buffers.pending(end)[start:]):
                 return
             state["pending_at"] = end if end < size else -1
+
+
+def _bound(address: Address, count: int) -> list[socket.socket]:
+    """Return so many sockets with one address. OSError if another socket has it."""
+    with contextlib.ExitStack() as stack:
+        if count > 1:  # those below would share the address with another switch's
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as alone:
+                alone.bind(address)
+                address = alone.getsockname()
+        sockets = []
+        for _ in range(count):
+            opened = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK))
+            opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, count > 1)
+            datagrams.enlarge_buffers(opened, SOCKET_BUFFER_BYTES)
+            opened.bind(address)
+            sockets.append(opened)
+        stack.pop_all()
+        return sockets
+
+
+def _divide(opened: socket.socket, parts: int) -> None:
+    """Have the sockets of an address receive by job and slot of p4reduce's frames: a slot's frames meet in one.
+
+    That is only for speed. A super-datagram goes by its first frame, anything shorter to the first socket.
+    """
+    by_job = (_LOAD_8, _JOB_AT), (_TO_X, 0)
+    by_slot = (_LOAD_16, _SLOT_AT), (_DIVIDE, _RUN_SLOTS)
+    steps = (*by_job, *by_slot, (_ADD_X, 0), (_MODULO, parts), (_RETURN_A, 0))
+    code = b"".join(struct.pack("HBBI", what, 0, 0, number) for what, number in steps)
+    kept = np.frombuffer(code, np.uint8)
+    opened.setsockopt(socket.SOL_SOCKET, _ATTACH_FILTER, struct.pack("HP", len(steps), kept.ctypes.data))
 
 
 def _text(address: Address) -> str:

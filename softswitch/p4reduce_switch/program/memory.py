@@ -68,7 +68,14 @@ class Word(IntEnum):
     """1 while log messages have a receiver."""
     NOW_US = 14
     """Microseconds since the program started, for tables with idle timeouts; other programs may ignore it."""
-    FIRST_FREE = 15
+    LOCKS = 15
+    """Address of LOCKS cache lines, in a program that several threads run: the first word is not 0 while it is held."""
+    FIRST_FREE = 16
+
+
+LOCKS = 256
+"""Locks of a program's registers, each of the cells of GROUP indices in a row and of every LOCKS-th group."""
+GROUP = 32
 
 
 class TableWord(IntEnum):

@@ -10,6 +10,7 @@ from p4reduce_switch.program.errors import UnsupportedConstructError
 from p4reduce_switch.program.ir import program as ir
 from p4reduce_switch.program.ir.features import features
 from p4reduce_switch.program.ir.program import TargetOptions
+from p4reduce_switch.program.ir.sharing import can_share
 from p4reduce_switch.program.layout import Layout
 from p4reduce_switch.program.llvm.batch_runner import BatchRunner
 from p4reduce_switch.program.llvm.build import object_file
@@ -114,6 +115,8 @@ class Program:
             self.queues = self._stages.queues
         else:
             self._runner = self.batch = BatchRunner(code, host, headers)
+            if can_share(program):
+                self.batch.threads = [host.new_thread(compiled.offsets) for _ in range(1, program.target.threads)]
 
     def trace_with(self, traced: Traced) -> None:
         """Trace frames by this code, which works on the same state; it is what `compiled.traced()` returned."""
@@ -143,12 +146,13 @@ class Program:
         """Run the next packet of the queues; as `process`, but None if no packet is due."""
         return self._stages.depart()
 
-    def collect(self) -> None:
-        """After a batch has stopped with an EVENT: pass on the digest of the last frame run.
+    def collect(self, thread: int = 0) -> None:
+        """After a batch of a thread has stopped with an EVENT: pass on the digest of the last frame run.
 
         ExecutionError: as for `process`; a digest that the frame sent before is handed out first.
         """
-        self._host.collect()
+        threads = [] if self.batch is None else self.batch.threads
+        self._host.collect(*threads[thread - 1 : thread])
 
     @property
     def on_digest(self) -> DigestHandler | None:

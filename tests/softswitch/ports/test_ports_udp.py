@@ -74,7 +74,7 @@ class Bench:
         return self.drain()
 
     def drain(self) -> list[tuple[int, bytes]]:
-        assert select.select([self.underlay._socket], [], [], LIMIT_S)[0]
+        assert select.select(self.underlay._sockets, [], [], LIMIT_S)[0]
         frames, loop = self.program.program.frames, self.loop
         frames.clear()
         loop.buffers.bind(self.program, 0)

@@ -323,6 +323,8 @@ class TargetOptions(Struct, frozen=True):
     """A packet with this egress_spec is dropped."""
     queues: bool = False
     """Whether packets pass egress queues, even if the program does not use them."""
+    threads: int = 1
+    """How many run its frames at the same time, where the program allows it."""
 
     @property
     def not_dropped(self) -> int:

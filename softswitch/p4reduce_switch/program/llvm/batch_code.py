@@ -70,6 +70,8 @@ class BatchWriter:
         )
         self.frame, self.length = e.local(POINTER), e.local(I64)
         self.payload, self.payload_length = e.local(POINTER), e.local(I64)
+        if self.context.held is not None:
+            e.store(e.i64(0), self.context.held)
         self.frames_out, self.bytes_out = e.local(I64), e.local(I64)
         self.checksums = Checksums(self.x, self.context, self._payload)
         self._write()
@@ -122,6 +124,7 @@ class BatchWriter:
         e.continue_in(end)
 
         e.b.position_at_end(self.failed)
+        self.context.unlock()
         e.b.branch(end)
 
         e.b.position_at_end(end)
@@ -157,6 +160,7 @@ class BatchWriter:
                 self.packet.set(slot, self.packet.number(source))
         self.context.trace(Step.CHECKED)
         ControlWriter(p.actions, p.context).write(program.ingress)
+        self.context.unlock()
         self._dispatch()
 
     def _new_packet(self, port: Value, length: Value) -> None:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from p4reduce_runtime.records import zeros
 from p4reduce_switch.program.batch import EVENT, FULL, Batch, Frame
 from p4reduce_switch.program.llvm.batch_code import RUN_BATCH
-from p4reduce_switch.program.llvm.host_state import HostState
+from p4reduce_switch.program.llvm.host_state import HostState, ThreadState
 from p4reduce_switch.program.llvm.target import Loaded
 from p4reduce_switch.program.memory import Word, address
 from p4reduce_switch.program.state.stateful import microseconds
@@ -35,6 +35,8 @@ class BatchRunner:
         self.started_us = host.started_us
         """The origin of the program's time (NOW_US), on the monotonic clock."""
         self._traced = self._run
+        self.threads: list[ThreadState] = []
+        """The states of further threads that may run its frames."""
         self._reserve(MAX_FRAME)
 
     def trace_with(self, code: Loaded) -> None:

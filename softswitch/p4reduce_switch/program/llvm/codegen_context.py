@@ -9,11 +9,12 @@ from llvmlite import ir
 from p4reduce_switch.program import packet
 from p4reduce_switch.program.ir.externs import Calculation, Counter, Register
 from p4reduce_switch.program.ir.program import Program
-from p4reduce_switch.program.llvm.emitter import I64, Emitter, Value
+from p4reduce_switch.program.ir.sharing import can_share
+from p4reduce_switch.program.llvm.emitter import I32, I64, Emitter, Value
 from p4reduce_switch.program.llvm.host_abi import Failure, HostAbi, Point, WordFormat
 from p4reduce_switch.program.llvm.numbers import Number, Numbers
 from p4reduce_switch.program.llvm.packet_state import Cell, PacketState
-from p4reduce_switch.program.memory import Call, StateOffsets, Word, register_kind
+from p4reduce_switch.program.memory import GROUP, LINE, LOCKS, Call, StateOffsets, Word, register_kind
 from p4reduce_switch.program.steps import Step
 
 
@@ -41,6 +42,36 @@ class CodegenContext:
         self.host_abi = host_abi
         self.meters = {meter: number for number, meter in enumerate(program.meters)}
         self.calculate: Callable[[Calculation], Value] = _no_calculations
+        self.held = emitter.local(I64) if can_share(program) else None
+        """The address of the lock that this thread holds, or 0; None in code for one thread."""
+
+    def lock(self, index: Value) -> None:
+        """Before an access to a register: lock the cells of this index, once for each frame."""
+        e = self.e
+        if self.held is None:
+            return
+        with e.if_then(self.n.is_zero(e.load(I64, self.held))):
+            number = e.b.and_(e.b.udiv(index, e.i64(GROUP)), e.i64(LOCKS - 1))
+            lock = e.at(self.pointer(Word.LOCKS), e.b.mul(number, e.i64(LINE)))
+            e.store(e.b.ptrtoint(lock, I64), self.held)
+            attempt, wait, after = e.block(), e.block(), e.block()
+            e.continue_in(attempt)
+            before = e.b.atomic_rmw("xchg", lock, e.i64(1), "acquire")
+            e.b.cbranch(self.n.is_zero(before), after, wait)
+            e.b.position_at_end(wait)
+            e.b.call(e.module.intrinsic("sched_yield", I32, []), [])
+            e.b.branch(attempt)
+            e.b.position_at_end(after)
+
+    def unlock(self) -> None:
+        """After the last access of a frame: release the lock, if it is held."""
+        e = self.e
+        if self.held is None:
+            return
+        held = e.load(I64, self.held)
+        with e.if_then(e.b.not_(self.n.is_zero(held))):
+            e.b.store_atomic(e.i64(0), e.b.inttoptr(held, ir.PointerType(I64)), "release", 8)
+            e.store(e.i64(0), self.held)
 
     def word(self, number: int) -> Value:
         """Load a word of the state."""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import random
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from p4reduce_switch.program.ir import externs as ir
 from p4reduce_switch.program.ir.program import Program
@@ -15,6 +17,8 @@ from p4reduce_switch.program.layout import Layout
 from p4reduce_switch.program.llvm.checksums import bytes_of
 from p4reduce_switch.program.llvm.host_abi import Failure, HostAbi, Point, error_of, unpack_values
 from p4reduce_switch.program.memory import (
+    LINE,
+    LOCKS,
     WORD,
     Call,
     StateOffsets,
@@ -53,13 +57,15 @@ class HostState:
         self._program = program
         self._host_abi = host_abi
         self.state: Words = np.zeros(offsets.size, np.int64)
-        self._callback = CALLBACK(self._called)
+        self._callback, self._calls = CALLBACK(self._called), threading.Lock()
         self._values: Words = np.zeros(max(1, host_abi.words), np.int64)
         self._records = aligned_words(2, -(-max(1, layout.size // 8) // 8) * 8)
         self._pieces = max((bytes_of(found, layout.kinds) for found in program.calculations), default=0)
         self.state[Word.CALLBACK] = ctypes.cast(self._callback, ctypes.c_void_p).value or 0
         self.state[Word.VALUES] = address(self._values)
         self.state[Word.RECORD], self.state[Word.SAVED] = (address(record) for record in self._records)
+        self._locks = aligned_words(LOCKS, LINE // 8)
+        self.state[Word.LOCKS] = address(self._locks)
         self.replication = Replication(self.state)
         registers = self._register_arrays(offsets)
         counters = {found: Counter(found.name, found.size) for found in program.counters}
@@ -107,15 +113,23 @@ class HostState:
         self._scratch = np.zeros(self._pieces + length, np.uint8)
         self.state[Word.SCRATCH] = address(self._scratch)
 
+    def new_thread(self, offsets: StateOffsets) -> ThreadState:
+        """Return the state of one more thread."""
+        record, saved = aligned_words(*self._records.shape)
+        own: dict[int, NDArray[Any]] = {Word.RECORD: record, Word.SAVED: saved}
+        own |= {Word.VALUES: np.zeros_like(self._values), Word.SCRATCH: np.zeros_like(self._scratch)}
+        own |= {word: self.counters[counter.name].add_thread() for counter, word in offsets.counters.items()}
+        return ThreadState(self.state, own)
+
     def trace_with(self, host_abi: HostAbi) -> None:
         """Take reports of traced code that was emitted with this."""
         self._points = host_abi.points or ()
         self._values = np.zeros(max(1, host_abi.words), np.int64)
         self.state[Word.VALUES] = address(self._values)
 
-    def collect(self) -> None:
-        """Pass the digest of the last frame to `on_digest`; raise ExecutionError if the frame failed."""
-        state = self.state
+    def collect(self, thread: ThreadState | None = None) -> None:
+        """Pass the digest of the last frame of a thread to `on_digest`; raise ExecutionError if the frame failed."""
+        state, stored = (self.state, self._values) if thread is None else (thread.words, thread.values)
         digest, failure = int(state[Word.DIGEST]), int(state[Word.FAILURE])
         state[Word.DIGEST] = state[Word.FAILURE] = 0
         raised, self.raised = self.raised, None
@@ -123,7 +137,7 @@ class HostState:
             raise raised
         if digest and self.on_digest is not None:
             declared = self._program.digests[digest]
-            values = unpack_values(self._values.tolist(), self._host_abi.digest_formats[digest])
+            values = unpack_values(stored.tolist(), self._host_abi.digest_formats[digest])
             masks = [(1 << slot.bits) - 1 for slot in declared.fields]
             row = tuple(value & mask for value, mask in zip(values, masks, strict=True))
             self.on_digest(declared.name, [row])
@@ -145,7 +159,8 @@ class HostState:
 
     def _called(self, kind: int, number: int, a: int, b: int) -> int:
         try:
-            return self._answer(Call(kind), number, a, b)
+            with self._calls:
+                return self._answer(Call(kind), number, a, b)
         except BaseException as error:  # an exception must not propagate through machine code
             self.raised = error
             self.state[Word.FAILURE] = Failure.CALL
@@ -172,6 +187,21 @@ class HostState:
         if self._on_log is not None:
             self._on_log(text)
         return 0
+
+
+class ThreadState:
+    """A program's words for one of several threads that run its frames: those of its `own` memory differ."""
+
+    def __init__(self, shared: Words, own: Mapping[int, NDArray[Any]]) -> None:
+        self._shared, self._own = shared, own
+        self.words = shared.copy()
+        self.values = own[Word.VALUES]
+
+    def refresh(self) -> None:
+        """Take over the changes that Python has made; the thread runs no frame."""
+        for part in (slice(Word.DIGEST), slice(Word.LOGGING, None)):  # not the reports
+            self.words[part] = self._shared[part]
+        self.words[list(self._own)] = [address(memory) for memory in self._own.values()]
 
 
 def _ignore(_step: Step, _subject: Any, _values: tuple[int, ...]) -> None:

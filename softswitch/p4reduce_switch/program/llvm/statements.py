@@ -46,6 +46,7 @@ class Statements:
         index, inside = self.x.checked_index(node.index, node.register.size)
 
         def write() -> None:
+            self.context.lock(index)
             cell = self.context.register_cell(node.register, index)
             self.x.store(cell, node.value)
             self._trace(Step.WRITTEN, node.register, index, cell)
@@ -188,6 +189,7 @@ class Statements:
         index, inside = self.x.checked_index(node.index, node.register.size)
 
         def read() -> None:
+            self.context.lock(index)
             cell = self.context.register_cell(node.register, index)
             self._trace(Step.READ, node.register, index, cell)
             self._into(node.into, cell)

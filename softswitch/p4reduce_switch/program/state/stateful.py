@@ -42,17 +42,25 @@ class Counter(_Array):
 
     def __init__(self, name: str, size: int) -> None:
         super().__init__(name, size)
-        self.memory: Words = np.zeros((max(1, size), 2), np.int64)
+        self.memories: list[Words] = []
+        self.memory = self.add_thread()
+
+    def add_thread(self) -> Words:
+        """Return memory for what one thread counts; all together are the counters."""
+        self.memories.append(np.zeros((max(1, self.size), 2), np.int64))
+        return self.memories[-1]
 
     def read(self, index: int) -> tuple[int, int]:
         """Return (packets, bytes) at `index`; IndexError if it is out of range."""
         self._check(index)
-        packets, bytes_ = self.memory[index]
+        packets, bytes_ = sum(memory[index] for memory in self.memories)
         return int(packets), int(bytes_)
 
     def write(self, index: int, packets: int, bytes_: int) -> None:
         """Set the counter at `index`."""
         self._check(index)
+        for memory in self.memories:
+            memory[index] = 0
         self.memory[index] = packets, bytes_
 
 
