@@ -26,22 +26,28 @@ from p4reduce.communicator import Communicator
 from p4reduce.errors import P4ReduceError
 from p4reduce.hosts import memory, sums
 from p4reduce.hosts.find import Hosts
-from p4reduce.hosts.memory import HostMemory, MemoryFile
+from p4reduce.hosts.memory import ALL_BLOCKS, HostMemory, MemoryFile
 from p4reduce.hosts.plan import HostPlan
-from p4reduce.hosts.sums import HostCollective, HostLayout, HostSums
+from p4reduce.hosts.sums import Copies, HostCollective, HostLayout, HostSums
 from p4reduce.protocol.blocks import Blocks
 from p4reduce.protocol.call import Call
+from p4reduce.protocol.collective import Collective
 from p4reduce.switch_connection import SwitchConnection
 from p4reduce.testing.reference_switch import ReferenceSwitch
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.wire import SMALL
 
-SMALL_SEARCHES: Final = ({"steps": 2}, {"steps": 1, "losses": 1}, {"steps": 1, "deaths": 1})
-LARGE_SEARCHES: Final = ({"steps": 2, "losses": 1}, {"steps": 2, "deaths": 1}, {"steps": 1, "losses": 1, "deaths": 1})
+SMALL_SEARCHES: Final = ({"steps": 2, "piece": 3}, {"steps": 1, "losses": 1}, {"steps": 1, "deaths": 1})
+LARGE_SEARCHES: Final = (
+    {"steps": 2},
+    {"steps": 2, "losses": 1},
+    {"steps": 2, "deaths": 1},
+    {"steps": 1, "losses": 1, "deaths": 1},
+)
 PLAN: Final = HostPlan(((0, 1), (2,)))
 _TIMEOUT_S: Final = 5.0
 _LOOK_S: Final = 0.1
-_BLOCKS: Final = 2
+_BLOCKS: Final = 3
 
 Choice = tuple[str, int]
 """What happens, and to which rank: it goes on, perhaps what it then sends is lost, or what it waits for is, or it dies.
@@ -135,24 +141,36 @@ class SteppedMemory(HostMemory):
 
     rank: RankThread
 
+    def stop(self, at: str) -> None:
+        """Stop, where other ranks see the memory."""
+        if len(self.ranks) > 1:
+            self.rank.stop(at)
+
     def nonzero(self, place: int) -> NDArray[np.bool_]:
-        self.rank.stop(f"blocks {place}")
+        self.stop(f"blocks {place}")
         found = super().nonzero(place)
         self.rank.saw(found[:_BLOCKS].tobytes())
         return found
 
     def exponents(self, place: int) -> NDArray[np.uint8]:
         if place == len(self.ranks):
-            self.rank.stop("sums")
+            self.stop("sums")
+            self.rank.saw(self.sums[: _BLOCKS * SMALL.block_words].tobytes())
         return super().exponents(place)
 
-    def set_done(self, shard: int, number: int) -> None:
-        self.rank.stop("done")
-        super().set_done(shard, number)
+    def finished(self, shard: int, number: int) -> int:
+        found = super().finished(shard, number)
+        if found:
+            self.rank.saw(found)
+        return found
 
-    def set_failed(self, shard: int, number: int) -> None:
-        self.rank.stop("failed")
-        super().set_failed(shard, number)
+    def set_done(self, place: int, number: int) -> None:
+        self.stop("done")
+        super().set_done(place, number)
+
+    def set_failed(self, place: int, number: int) -> None:
+        self.stop("failed")
+        super().set_failed(place, number)
 
     def content(self) -> bytes:
         """All that may differ."""
@@ -162,7 +180,7 @@ class SteppedMemory(HostMemory):
         return self.flags() + b"".join(array.tobytes() for array in (*rows, *tables))
 
     def flags(self) -> bytes:
-        return self._done.tobytes() + self._failed.tobytes()
+        return b"".join(flags.tobytes() for flags in (self._done, self._failed, self.published, self._finished))
 
 
 class _Time:
@@ -293,12 +311,18 @@ class Run:
             if isinstance(rank.outcome, Exception):
                 if not self.dead or not isinstance(rank.outcome, P4ReduceError):
                     return f"rank {rank.rank}: {rank.outcome!r}"
-                named = rf"ranks? (\d+, )*{min(self.dead)}\b|its log says why"
+                blamed = f"({'|'.join(map(str, self._blamed(rank.rank)))})"
+                named = rf"ranks? (\d+, )*{blamed}\b|its log says why"
                 if not re.search(named, str(rank.outcome)):
                     return f"rank {rank.rank} does not name rank {min(self.dead)}: {rank.outcome}"
             elif rank.outcome != expected:
                 return f"rank {rank.rank} got a wrong sum"
         return ""
+
+    def _blamed(self, rank: int) -> set[int]:
+        """Return whom an error may name: the dead, and on the other host who failed because of them."""
+        others = {it.rank for it in self.ranks if PLAN.host_of(it.rank) != PLAN.host_of(rank)}
+        return self.dead | {other for other in others if isinstance(self.ranks[other].outcome, Exception)}
 
     def end(self) -> None:
         """End the threads."""
@@ -308,19 +332,34 @@ class Run:
 
 
 def tensor(rank: int, step: int) -> NDArray[np.int32]:
-    """What a rank contributes: the sum's digits say who is in it; rank 1 holds one block."""
+    """What a rank contributes: the sum's digits say who is in it; rank 1 holds the last two blocks."""
     values = np.full((_BLOCKS, SMALL.block_words), (1 + step) * 16**rank, np.int32)
-    values[1] *= rank != 1
+    values[0] *= rank != 1
     return values.reshape(-1)
 
 
 @contextmanager
-def _begun(steps: int, losses: int, deaths: int, host_sums: type[HostSums]) -> Iterator[Run]:
+def _begun(steps: int, losses: int, deaths: int, piece: int, host_sums: type[HostSums]) -> Iterator[Run]:
     run = Run(steps, losses, deaths, host_sums)
     with ExitStack() as patches:
         for module in (memory, sums):
             patches.enter_context(mock.patch.object(module, "time", _Time(run)))
         patches.enter_context(mock.patch("p4reduce.communicator.FEWEST_HOST_BYTES", 1))
+        patches.enter_context(mock.patch("p4reduce.hosts.sums.PIECE_WORDS", piece * SMALL.block_words))
+        contribute, copy_in = Collective._contribute, Copies.copy_in
+
+        def copied(self: Copies) -> bool:
+            if 0 < self._copied_in < self._end:
+                run.memories[run.running.rank].stop("copy in")
+            return copy_in(self)
+
+        def stepped(self: Collective, *arguments: Any) -> list[bytes]:
+            if self._state["needed"] > self._state["published"]:
+                run.running.saw(run.memories[run.running.rank].published.tobytes())
+            return contribute(self, *arguments)
+
+        patches.enter_context(mock.patch.object(Collective, "_contribute", stepped))
+        patches.enter_context(mock.patch.object(Copies, "copy_in", copied))
         try:
             yield run
         finally:
@@ -328,14 +367,17 @@ def _begun(steps: int, losses: int, deaths: int, host_sums: type[HostSums]) -> I
 
 
 def explore_hosts(
-    steps: int, *, losses: int = 0, deaths: int = 0, host_sums: type[HostSums] = HostSums
+    steps: int, *, losses: int = 0, deaths: int = 0, piece: int = 2, host_sums: type[HostSums] = HostSums
 ) -> tuple[int, str, list[Choice]]:
-    """Search all orders of `steps` sums; return how many states there are, what is broken, and the way to it."""
+    """Search all orders of `steps` sums; return how many states there are, what is broken, and the way to it.
+
+    `piece`: blocks in a piece.
+    """
     seen: set[int] = set()
     ways: list[list[Choice]] = [[]]
     while ways:
         way = ways.pop()
-        with _begun(steps, losses, deaths, host_sums) as run:
+        with _begun(steps, losses, deaths, piece, host_sums) as run:
             if not all(run.take(choice) for choice in way):
                 continue
             while (state := run.state()) not in seen:
@@ -354,12 +396,11 @@ def explore_hosts(
 class PublishesLate(HostSums):
     """A mutant: a rank writes its data after the calls were compared, so another one may read before."""
 
-    def publish(self, blocks: Blocks, layout: HostLayout) -> None:
-        self._late = layout
+    def publish(self, blocks: Blocks, layout: HostLayout) -> Copies:
+        return mock.Mock(layout=layout, in_meanwhile=lambda _: 1.0)
 
-    def sum(self, call: Call, blocks: Blocks, *arguments: Any) -> HostCollective:
-        super().publish(blocks, self._late)
-        return super().sum(call, blocks, *arguments)
+    def sum(self, call: Call, blocks: Blocks, copies: Copies, *arguments: Any) -> HostCollective:
+        return super().sum(call, blocks, super().publish(blocks, copies.layout), *arguments)
 
 
 class WaitsForNoShard(HostSums):
@@ -368,3 +409,24 @@ class WaitsForNoShard(HostSums):
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self._memory.wait = lambda *_: None  # type: ignore[method-assign]
+
+
+class PublishesNoPieces(HostSums):
+    """A mutant: a rank says with its first piece that all are there."""
+
+    def publish(self, *arguments: Any) -> Copies:
+        copies = super().publish(*arguments)
+        self._memory.set_published(self.place, ALL_BLOCKS)
+        return copies
+
+
+class CopiesUnfinishedPieces(HostSums):
+    """A mutant: a rank copies the sums of a piece that has none yet."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        finished = self._memory.finished
+        self._memory.finished = lambda *which: finished(*which) + 1  # type: ignore[method-assign]
+
+
+HOST_MUTANTS: Final = (PublishesLate, WaitsForNoShard, PublishesNoPieces, CopiesUnfinishedPieces)

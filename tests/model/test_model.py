@@ -9,7 +9,7 @@ import pytest
 
 from model import controller_plans, parts
 from model.controller import explore_controller
-from model.hosts import SMALL_SEARCHES, PublishesLate, WaitsForNoShard, explore_hosts
+from model.hosts import HOST_MUTANTS, SMALL_SEARCHES, explore_hosts
 from model.jobs import JOBS, MUTANTS, Searched
 from model.search import Faults, explore
 from model.switch import CompiledSwitch, LeafAsRoot
@@ -97,7 +97,7 @@ def test_no_order_of_steps_breaks_a_sum_over_hosts(searched: dict[str, int]) -> 
     assert states > 1000
 
 
-@pytest.mark.parametrize("mutant", [PublishesLate, WaitsForNoShard])
+@pytest.mark.parametrize("mutant", HOST_MUTANTS)
 def test_a_mutant_of_the_sums_over_hosts_is_caught(mutant: type[HostSums]) -> None:
     _, broken, way = explore_hosts(1, host_sums=mutant)
     assert "got a wrong sum" in broken and way

@@ -418,18 +418,19 @@ class Communicator:
         call = contribution.call(self.operations - 1 if number is None else number, slots, deadline.limit_s)
         begun = self._clock()
         summed: HostCollective | None = None
-        # Over hosts the ranks only compare their calls here: afterwards every rank has published its data.
-        blocks = contribution.blocks if hosts is None else Blocks()
+        # Over hosts the ranks only compare their calls here.
+        blocks, copies = contribution.blocks if hosts is None else Blocks(), None
         try:
             if hosts is not None and layout is not None:
                 self._over_hosts = True
-                hosts.publish(contribution.blocks, layout)
+                copies = hosts.publish(contribution.blocks, layout)
+                blocks.copy = copies.in_meanwhile
             collective = connection.run(
                 call, blocks, slots, self._left_s(deadline), stats, self._lost, keep_words=self.recovery is not None
             )
-            if hosts is not None and layout is not None and not collective.refusals:
+            if hosts is not None and copies is not None and not collective.refusals:
                 left_s = self._left_s(deadline)
-                summed = hosts.sum(call, contribution.blocks, layout, left_s, self._lost_over_hosts, stats)
+                summed = hosts.sum(call, contribution.blocks, copies, left_s, self._lost_over_hosts, stats)
                 self._check_epoch()  # another thread may have closed it, and taken the arrays out of the sum
         except BaseException as error:
             self.fail_of(error, str(call), hosts)

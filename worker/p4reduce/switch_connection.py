@@ -110,7 +110,8 @@ class SwitchConnection:
             if self.channel is not None:
                 collective.begin(now)
                 while not collective.done and lost() is None:
-                    self._send(collective.run(self.channel, self._clock() + _LONGEST_WAIT_S), stats)
+                    wait_s = min(_LONGEST_WAIT_S, collective.copy())
+                    self._send(collective.run(self.channel, self._clock() + wait_s), stats)
                     waits.look(self._clock())
             else:
                 self._send(collective.start(now), stats)
@@ -150,9 +151,10 @@ class SwitchConnection:
         clock, receive = self._clock, self.transport.receive
         while (timer := collective.next_timer) is not None:
             failure = lost()
-            frames = receive(0.0 if failure is not None else min(max(0.0, timer - now), _LONGEST_WAIT_S))
+            wait_s = 0.0 if failure is not None else min(max(0.0, timer - now), _LONGEST_WAIT_S, collective.copy())
+            frames = receive(wait_s)
             now = clock()
-            if frames:
+            if frames or collective.waits_for_blocks and failure is None:
                 collective.stats.frames_down += len(frames)
                 collective.stats.bytes_down += sum(map(len, frames)) + ENCAP_BYTES * len(frames)
                 answers = collective.receive_burst(frames, now)

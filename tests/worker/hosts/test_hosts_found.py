@@ -115,6 +115,14 @@ def test_a_wait_names_the_rank_that_is_late(shared: HostMemory) -> None:
     assert caught.value.missing_ranks == (7,)
 
 
+def test_a_wait_for_data_names_the_rank_that_is_late(shared: HostMemory) -> None:
+    shared.set_published(0, 3)
+    shared.set_published(1, 2)
+    shared.wait(2, 1, time.monotonic(), lambda: None, "a sum", blocks=2)
+    with pytest.raises(CollectiveTimeoutError, match="no data came from rank 7 of this host"):
+        shared.wait(2, 1, time.monotonic(), lambda: None, "a sum", blocks=3)
+
+
 def test_a_rank_that_ends_after_its_part_is_no_error(shared: HostMemory, monkeypatch: pytest.MonkeyPatch) -> None:
     def ended(*arguments: object) -> None:
         shared.set_done(0, 1)

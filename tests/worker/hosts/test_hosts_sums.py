@@ -24,7 +24,7 @@ from p4reduce.errors import (
     P4ReduceError,
     PeerRefusedError,
 )
-from p4reduce.hosts.sums import HostCollective, HostSums
+from p4reduce.hosts.sums import Copies, HostCollective, HostSums
 from p4reduce.pytorch.backend import sums as backend
 from p4reduce.testing.local_group import LocalGroup
 from rigs.host_group import HostGroup
@@ -93,6 +93,7 @@ def alone() -> dict[int, list[dict[str, Any]]]:
 def test_sums_have_the_same_bits_wherever_ranks_are(
     monkeypatch: pytest.MonkeyPatch, alone: dict[int, list[dict[str, Any]]], placement: Sequence[int]
 ) -> None:
+    monkeypatch.setattr("p4reduce.hosts.sums.PIECE_WORDS", 1 << 15)
     with HostGroup(monkeypatch, placement) as group:
         for found, expected in zip(group.run(collectives), alone[len(placement)], strict=True):
             assert [name for name in expected if found[name] != expected[name]] == []
@@ -252,34 +253,43 @@ def test_ranks_of_one_host_that_call_differently_are_named(monkeypatch: pytest.M
         assert all("ranks 0, 2, 3: " in text and "; rank 1: " in text for text in group.run(mismatch))
 
 
+@pytest.mark.parametrize(
+    ("placement", "rank", "owner", "step"),
+    [([0, 0, 0, 0], 2, HostSums, "_sum_shard"), ([0, 0, 1], 0, Copies, "copy_in"), ([0, 0, 1], 1, Copies, "copy_in")],
+    ids=["its shard", "a piece of a rank that sends", "a piece of one that does not"],
+)
 @pytest.mark.fault("a rank fails in a sum over its host: the others of the host get an error that names it")
-def test_a_failure_of_a_shard_is_an_error_on_its_host(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = HostSums._sum_shard
+def test_a_failure_of_a_rank_is_an_error_on_its_host(
+    monkeypatch: pytest.MonkeyPatch, placement: Sequence[int], rank: int, owner: Any, step: str
+) -> None:
+    original = getattr(owner, step)
 
-    def failing(self: HostSums, *arguments: Any) -> int:
-        if threading.current_thread() is failed[0]:
+    def failing(self: Any, *arguments: Any) -> Any:
+        if threading.current_thread() is failed[0] and getattr(self, "_copied_in", 1):
             raise MemoryError("no memory")
         return original(self, *arguments)
 
     failed: list[threading.Thread] = []
+    monkeypatch.setattr("p4reduce.hosts.sums.PIECE_WORDS", 1 << 15)
 
     def run(comm: Communicator) -> str:
         comm.all_reduce(gradient(comm.rank))
-        if comm.rank == 2:
+        if comm.rank == rank:
             failed.append(threading.current_thread())
-            monkeypatch.setattr(HostSums, "_sum_shard", failing)
+            monkeypatch.setattr(owner, step, failing)
         comm.barrier()
         try:
-            comm.all_reduce(gradient(comm.rank))
+            comm.all_reduce(gradient(comm.rank), timeout_s=2.0)
         except (P4ReduceError, MemoryError) as error:
             comm.close(wait=False)
             return f"{type(error).__name__}: {error}"
         return "summed"
 
-    with HostGroup(monkeypatch, [0, 0, 0, 0]) as group:
+    with HostGroup(monkeypatch, placement) as group:
         texts = group.run(run)
-    assert texts[2] == "MemoryError: no memory"
-    assert all("rank 2 of this host failed in it" in text for text in (texts[0], texts[1], texts[3]))
+    assert texts[rank] == "MemoryError: no memory"
+    others = [text for place, text in enumerate(texts) if placement[place] == 0 and place != rank]
+    assert all(f"rank {rank} of this host failed in it" in text for text in others)
 
 
 def test_without_room_for_shards_each_rank_sends_for_itself(

@@ -30,9 +30,11 @@ _CONTROL_BYTES: Final = 1 << 16
 _TABLE_BYTES: Final = MAX_BLOCKS + 1
 _DATA_BYTES: Final = 1 << 32
 _AREA_BYTES: Final = 2 * _TABLE_BYTES + _DATA_BYTES
-_DONE_AT, _FAILED_AT = 1024, 2048
-"""Where in the control page, in numbers of 8 bytes, the shards' counts begin: of sums that are done, and the last one
-that failed."""
+_DONE_AT, _FAILED_AT, _PUBLISHED_AT, _FINISHED_AT = 1024, 2048, 3072, 4096
+"""Where in the control page, in numbers of 8 bytes, the ranks' numbers begin: of the last sum that is done, and that
+failed, and of the blocks of each shard that are published, and of the rank's shard that are finished, in this sum."""
+ALL_BLOCKS: Final = 1 << 32
+"""As a number of blocks: all."""
 
 _MAP_FIXED: Final = 16
 """Of Linux: what is mapped takes the place of what was at the address."""
@@ -46,6 +48,9 @@ _NOTICE_S: Final = 0.2
 """After the process of a rank has ended: how long to wait for the controller's notice that the rank left the job."""
 
 Words = NDArray[np.uint32]
+Lost = Callable[[], P4ReduceError | None]
+"""Returns why a sum cannot be finished, if it cannot."""
+Copy = Callable[[int], None] | None
 _log = logging.getLogger(__name__)
 
 
@@ -109,6 +114,9 @@ class HostMemory:
         tables: NDArray[np.uint8] = np.frombuffer(self._map, np.uint8)
         control: NDArray[np.uint64] = np.frombuffer(self._map, np.uint64, _CONTROL_BYTES // 8)
         self._done, self._failed = control[_DONE_AT : _DONE_AT + count], control[_FAILED_AT : _FAILED_AT + count]
+        self.published: NDArray[np.uint64] = control[_PUBLISHED_AT : _PUBLISHED_AT + count]
+        """Of each rank: how many blocks of each shard its data has here."""
+        self._finished = control[_FINISHED_AT : _FINISHED_AT + count]
         begins = [_CONTROL_BYTES + place * _AREA_BYTES for place in range(count + 1)]
         self._exponents = [tables[begin : begin + MAX_BLOCKS] for begin in begins]
         self._nonzero = [
@@ -176,53 +184,72 @@ class HostMemory:
         """Return [blocks]: which the data at a place holds."""
         return self._nonzero[place]
 
-    def set_done(self, shard: int, number: int) -> None:
-        """Say that the sums of a shard of sum `number` are in the memory."""
-        self._done[shard] = number
+    def set_published(self, place: int, blocks: int) -> None:
+        """Say how many blocks of each shard a rank's data has in the memory; 0 before the ranks compare their calls."""
+        self.published[place] = blocks
 
-    def set_failed(self, shard: int, number: int) -> None:
-        """Say that a shard of sum `number` has failed, if it is not done."""
-        if self._done[shard] != number:
-            self._failed[shard] = number
+    def set_finished(self, shard: int, blocks: int) -> None:
+        """Say how many blocks of a shard have their sums in the memory; 0 before the ranks compare their calls."""
+        self._finished[shard] = blocks
+
+    def finished(self, shard: int, number: int) -> int:
+        """Return how many blocks of a shard have their sums in the memory, in sum `number`, which has begun."""
+        return ALL_BLOCKS if self._done[shard] == number else int(self._finished[shard])
+
+    def set_done(self, place: int, number: int) -> None:
+        """Say that a rank has done its part of sum `number`: its data, and the sums of its shard, are in the memory."""
+        self._done[place] = number
+
+    def set_failed(self, place: int, number: int) -> None:
+        """Say that a rank has failed in sum `number`, or if its part of that is done, in the next."""
+        self._failed[place] = number + int(self._done[place] == number)
 
     def wait(
-        self, shards: int, number: int, deadline: float, lost: Callable[[], P4ReduceError | None], what: object
+        self, shards: int, number: int, deadline: float, lost: Lost, what: object, copy: Copy = None, *, blocks: int = 0
     ) -> None:
-        """Return when all shards of sum `number` are done.
+        """Return when all shards of sum `number` are done; with `blocks`, when all ranks have published so many.
 
-        Raises what `lost` returns, CollectiveTimeoutError at `deadline` of the monotonic clock, CollectiveError
-        when a rank of this host has failed, and HostLostError when one has ended.
+        Meanwhile call `copy`. Raises what `lost` returns, CollectiveTimeoutError at `deadline` of the monotonic clock,
+        CollectiveError when a rank of this host has failed, and HostLostError when one has ended.
         """
+
+        def missing() -> NDArray[np.bool_]:
+            return self.published < blocks if blocks else self._done[:shards] != number
+
         begun = time.monotonic()
         look_at, pause_s = begun + _LOOK_S, 20e-6
-        while (self._done[:shards] != number).any():
+        while missing().any():
             now = time.monotonic()
             if now >= look_at:
                 look_at = now + _LOOK_S
                 try:
-                    self._check(shards, number, lost, what)
+                    self._check(number, lost, what)
                 except P4ReduceError:
-                    if (self._done[:shards] == number).all():  # it ended after its part was done
+                    if not missing().any():  # it ended after its part was done
                         return
                     raise
                 if now >= deadline:
-                    late = ", ".join(str(self.ranks[shard]) for shard in np.flatnonzero(self._done[:shards] != number))
+                    late = [self.ranks[place] for place in np.flatnonzero(missing())]
+                    text = ", ".join(map(str, late))
                     raise CollectiveTimeoutError(
-                        f"{what}: no sum came from rank {late} of this host in time; {_HINT}", [int(late.split(",")[0])]
+                        f"{what}: no {'data' if blocks else 'sum'} came from rank {text} of this host in time; {_HINT}",
+                        () if blocks else late[:1],
                     )
+            if copy is not None:
+                copy(number)
             if now - begun < _SPIN_S:
                 time.sleep(0)
             else:
                 time.sleep(pause_s)
                 pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
-    def _check(self, shards: int, number: int, lost: Callable[[], P4ReduceError | None], what: object) -> None:
+    def _check(self, number: int, lost: Lost, what: object) -> None:
         """Raise an error when the sum cannot be done any more."""
         failure = lost()
         if failure is not None:
             raise failure.with_traceback(None)
-        for shard in np.flatnonzero(self._failed[:shards] == number):
-            raise CollectiveError(f"{what}: rank {self.ranks[shard]} of this host failed in it; {_HINT}")
+        for place in np.flatnonzero(self._failed == number):
+            raise CollectiveError(f"{what}: rank {self.ranks[place]} of this host failed in it; {_HINT}")
         for process, ended in self._watched:
             if ended():
                 time.sleep(_NOTICE_S)

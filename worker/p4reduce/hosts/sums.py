@@ -1,18 +1,20 @@
 """A collective's sums over the ranks of a host, and over the switch for those of all hosts.
 
-Every rank writes its data to the host's memory. Once the ranks have compared their calls, all of it is there. The rank
-that sends a shard encodes each block from the data of every rank of the host that holds it, with the exponent that all
-hosts agree on, and adds the integers; so the sums have the bits that they have without shared memory.
+Every rank writes its data to the host's memory. Once the ranks have compared their calls, all of them know which blocks
+the others hold. The rank that sends a shard encodes each block from the data of every rank of the host that holds it,
+with the exponent that all hosts agree on, and adds the integers; so the sums have the bits that they have without
+shared memory. Data is copied in, and sums are copied out, piece by piece while frames are on the link.
 
 A compressor's step (compressors/over_hosts.py) uses the same memory and the same connections.
 """
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,9 +22,9 @@ from numpy.typing import NDArray
 from p4reduce import collectives
 from p4reduce.codecs import Segment
 from p4reduce.collectives import Contribution
-from p4reduce.errors import CollectiveMismatchError, CollectiveTimeoutError, P4ReduceError, PeerRefusedError, Reason
+from p4reduce.errors import CollectiveMismatchError, CollectiveTimeoutError, PeerRefusedError, Reason
 from p4reduce.group import Group
-from p4reduce.hosts.memory import HostMemory, Words
+from p4reduce.hosts.memory import ALL_BLOCKS, HostMemory, Lost, Words
 from p4reduce.hosts.plan import HostPlan, span_of
 from p4reduce.protocol.blocks import UNTOUCHED, Blocks, Layout, Part, sum_blocks
 from p4reduce.protocol.call import Call, Kind
@@ -35,9 +37,12 @@ from p4reduce.switch_connection import SwitchConnection
 from p4reduce_contracts.ranks import name_ranks
 from p4reduce_runtime import kernels
 
+PIECE_WORDS: Final = 1 << 18
+"""Words of frames in a piece, which is as many blocks of each shard."""
+_BRIEF_S, _PAUSE_S = 300e-6, 10e-3
+"""How long a rank takes part in a collective before it copies the next piece in, and looks for sums to copy out."""
+
 T = TypeVar("T")
-Lost = Callable[[], P4ReduceError | None]
-"""Returns why a sum cannot be finished, if it cannot."""
 
 
 @dataclass(frozen=True)
@@ -107,60 +112,63 @@ class HostSums:
         """Return so many bytes of the host's memory for tensors of this rank; None without room. All ranks call it."""
         return None if self._keep_words else self._memory.allocate(self.place, size)
 
-    def publish(self, blocks: Blocks, layout: HostLayout) -> None:
-        """Write this rank's data where the others find it, if it is not there, before the ranks compare their calls."""
+    def publish(self, blocks: Blocks, layout: HostLayout) -> Copies:
+        """Before calls are compared, write which blocks this rank holds and a piece; return what copies the rest."""
         memory, place, count = self._memory, self.place, blocks.n_blocks
+        memory.set_published(place, 0)
+        memory.set_finished(place, 0)
         memory.exponents(place)[:count] = blocks.exponents
         memory.nonzero(place)[:count] = blocks.nonzero
-        data, begin = memory.data[place * memory.input_words :], 0
-        for part in () if layout.at else blocks.parts:
-            values, words = part.values, _words_per_block(part)
-            room = data[begin : begin + _capacity(part)]
-            held = part.nonzero if part.step == 1 else np.ones(-(-len(values) // words), np.bool_)
-            _copy_held(values, room[: len(values)], held, words)
-            room[len(values) : -(-len(values) // words) * words] = 0
-            begin += len(room)
+        copies = Copies(layout, memory, place, self.plan, keep_words=self._keep_words)
+        copies.copy_in()
+        return copies
 
     def sum(
-        self, call: Call, blocks: Blocks, layout: HostLayout, timeout_s: float, lost: Lost, stats: CollectiveStats
+        self, call: Call, blocks: Blocks, copies: Copies, timeout_s: float, lost: Lost, stats: CollectiveStats
     ) -> HostCollective:
-        """Return the collective once it is done: all ranks have published their data. `layout`: of the blocks.
+        """Return the collective once it is done, after the ranks have compared their calls. `copies`: of the blocks.
 
         Raises CollectiveError, and what `lost` returns.
         """
 
         def work(shard: int) -> int:
-            return self._sum_shard(shard, call, layout, timeout_s, lost, stats)
+            return self._sum_shard(shard, call, copies, timeout_s, lost, stats)
 
-        slots = self.share(work, timeout_s, lost, call)
-        exponents = self._memory.exponents(self._places)[: blocks.n_blocks].copy()
+        slots = self.share(work, timeout_s, lost, call, copies)
+        copies.copy_out(self._number)
+        layout, exponents = copies.layout, self._memory.exponents(self._places)[: blocks.n_blocks].copy()
         if not self._keep_words:
-            return HostCollective(call, layout.results(exponents), exponents, np.zeros((0, 0), ">i4"), slots or 0)
+            results = layout.results(copies.found, exponents)
+            return HostCollective(call, results, exponents, np.zeros((0, 0), ">i4"), slots or 0)
         sums = layout.sums[: layout.sums_words].view(np.int32).reshape(blocks.n_blocks, -1).astype(">i4")
         sums[exponents == UNTOUCHED] = 0
         return HostCollective(call, blocks.decode(sums, exponents), exponents, sums, slots or 0)
 
     def set_failed(self) -> None:
-        """Tell the other ranks of the host that this rank will not finish its part of the last sum, if it has not.
+        """Tell the other ranks of the host that this rank will not finish its part of the sum that has begun.
 
         They do not see what the caller writes to arrays of `empty` afterwards.
         """
-        if self.shard is not None:
-            self._memory.set_failed(self.shard, self._number)
+        self._memory.set_failed(self.place, self._number)
         self._memory.detach()
 
-    def share(self, work: Callable[[int], T], timeout_s: float, lost: Lost, what: object) -> T | None:
+    def share(
+        self, work: Callable[[int], T], timeout_s: float, lost: Lost, what: object, copies: Copies | None = None
+    ) -> T | None:
         """Have the ranks of this host each do the work of its shard; return this rank's result when all have.
 
         None for a rank without a shard. Raises what `work` and `lost` raise, and CollectiveError as `HostMemory.wait`;
-        `set_failed` is for the caller.
+        `set_failed` is for the caller. `copies`: to be made meanwhile.
         """
         deadline, found = time.monotonic() + timeout_s, None
         self._number += 1
         if self.shard is not None:
             found = work(self.shard)
-            self._memory.set_done(self.shard, self._number)
-        self._memory.wait(self.plan.shards, self._number, deadline, lost, what)
+        while copies is not None and copies.copy_in():
+            pass
+        self._memory.set_done(self.place, self._number)
+        copy = None if copies is None else copies.copy_out
+        self._memory.wait(self.plan.shards, self._number, deadline, lost, what, copy)
         return found
 
     def sum_segments(
@@ -234,19 +242,38 @@ class HostSums:
         return self.plan.hosts[host][self.shard]
 
     def _sum_shard(
-        self, shard: int, call: Call, layout: HostLayout, timeout_s: float, lost: Lost, stats: CollectiveStats
+        self, shard: int, call: Call, copies: Copies, timeout_s: float, lost: Lost, stats: CollectiveStats
     ) -> int:
         """Sum a shard into the memory; return how many slots that took."""
+        memory, layout, deadline = self._memory, copies.layout, time.monotonic() + timeout_s
         first, last = span_of(shard, self.plan.shards, layout.n_blocks)
-        data = _ShardBlocks(layout, self._memory, self._places, first, last)
-        slots = 0
+        data = _ShardBlocks(layout, memory, self._places, first, last)
+        slots = finished = 0
+
+        def meanwhile(collective: Collective) -> float:
+            """Copy in, then out; return for how long not to call this again."""
+            nonlocal finished
+            if copies.copy_in():
+                return _BRIEF_S
+            if needed := collective.waits_for_blocks:
+                memory.wait(self.plan.shards, self._number, deadline, lost, call, blocks=needed)
+                return 0.0
+            before, finished = finished, collective.finished_blocks
+            if before < finished:
+                agreed = memory.exponents(self._places)[first : first + finished]
+                agreed[before:] = collective.agreed_exponents[before:finished]
+                memory.set_finished(shard, finished)
+            copies.copy_out(self._number)
+            return copies.pause_s
+
         if self._connection is None:
             agreed = np.where(data.nonzero, data.exponents, np.uint8(UNTOUCHED))
             data.sum_in_memory()
         else:
+            data.copy = meanwhile
             collective = self._run(call, data, timeout_s, lost, stats)
             agreed, slots = collective.agreed_exponents, collective.slots
-        self._memory.exponents(self._places)[first:last] = agreed
+        memory.exponents(self._places)[first:last] = agreed
         return slots
 
 
@@ -258,7 +285,7 @@ class HostLayout:
         self.n_blocks, self.parts, self.starts = blocks.n_blocks, blocks.parts, blocks.starts
         self.scales, self.units = own.scales, own.units
         self.elements, self.sums = memory.elements, memory.sums
-        self._own = own
+        self.own = own
         self.table = own.table.copy()
         one = blocks.parts[0] if len(blocks.parts) == 1 else None
         self.at = 0 if one is None else memory.offset_of(place, one.values)
@@ -283,23 +310,89 @@ class HostLayout:
         self.agreement = f"|{self.at}, {self.copies}" if self.at else ""
         """What of it must be equal on all ranks, and is not where only some give arrays of `empty`."""
 
-    def results(self, exponents: NDArray[np.uint8]) -> list[Any]:
-        """Return the results of the parts, copied from the sums; blocks that no rank held are zeros."""
-        own, begin = self._own, 0
-        touched = exponents != UNTOUCHED
-        if self.copies > 1:
-            found = self.parts[0].values
+    def copy_in(self, data: Words, first: int, last: int) -> None:
+        """Write this rank's data in a span of blocks to its area `data`."""
+        begin = 0
+        for part, start in zip(self.parts, self.starts, strict=False):
+            words, step = _words_per_block(part), part.step
+            low, high = max(first - start, 0), min(last - start, len(part.nonzero))
+            room, begin = data[begin : begin + _capacity(part)], begin + _capacity(part)
+            if low < high:
+                held = part.nonzero[low:high] if step == 1 else np.ones(-(-high // step) - low // step, np.bool_)
+                values = part.values[low // step * words : -(-high // step) * words]
+                room = room[low // step * words :][: -(-len(values) // words) * words]
+                _copy_held(values, room[: len(values)], held, words)
+                room[len(values) :] = 0
+
+    def copy_out(self, found: Words, exponents: NDArray[np.uint8], first: int, last: int) -> None:
+        """Write the results of a span of blocks with these exponents to `found`, zeros for those that no rank held."""
+        begin = 0
+        for row, end in enumerate(self.own.sums_ends):
+            words, start, entry = self.words_per_block[row], self.starts[row], self.table[row]
+            kept_begin, kept_end = (int(self.own.table[name][row]) for name in ("kept_begin", "kept_end"))
+            low, high = max(first - start, kept_begin), min(last - start, kept_end)
+            room, begin = found[begin:end], end
+            if low < high:
+                room = room[(low - kept_begin) * words : (high - kept_begin) * words]
+                at = int(entry["sums_begin"]) + low * words
+                touched = exponents[low + start - first : high + start - first] != UNTOUCHED
+                _copy_held(self.sums[at : at + len(room)], room, touched, words)
+                if not touched.all():
+                    room[np.repeat(~touched, words)[: len(room)]] = 0
+
+    def results(self, found: Words | None, exponents: NDArray[np.uint8]) -> list[Any]:
+        """Return the results of the parts; `found`: as copied out, None where the sums replaced the data."""
+        if found is None:
+            found, touched = self.parts[0].values, exponents != UNTOUCHED
             if not touched.all():  # where there may be negative zeros
                 found[np.repeat(~touched, self.words_per_block[0])[: len(found)]] = 0
-            return own.finish(found, exponents)
-        found = own.make_room(dense=bool(touched.all()))
-        for row, end in enumerate(own.sums_ends):
-            words, room = self.words_per_block[row], found[begin:end]
-            first = int(own.table["kept_begin"][row])
-            at = int(self.table["sums_begin"][row]) + first * words
-            _copy_held(self.sums[at : at + len(room)], room, touched[self.starts[row] + first :], words)
-            begin = end
-        return own.finish(found, exponents)
+        return self.own.finish(found, exponents)
+
+
+class Copies:
+    """The copies that a rank makes in one collective."""
+
+    def __init__(self, layout: HostLayout, memory: HostMemory, place: int, plan: HostPlan, *, keep_words: bool) -> None:
+        """`keep_words`: nothing is copied out."""
+        self.layout, self._memory, self._place = layout, memory, place
+        self._spans = [span_of(shard, plan.shards, layout.n_blocks) for shard in range(plan.shards)]
+        self._end = max(last - first for first, last in self._spans)
+        words = layout.parts[0].block_words * plan.shards if layout.parts else 1
+        self._piece = max(1, PIECE_WORDS // words) if plan.uses_switch and not layout.at else self._end
+        """Blocks of each shard; all where nothing is sent, or copied."""
+        self._copied_in, self._copied_out = 0, [0] * plan.shards
+        self._copies_out = layout.copies == 1 and not keep_words
+        self.pause_s = _PAUSE_S if self._copies_out and self._end * words >= 4 * PIECE_WORDS else math.inf
+        """How long not to look for sums to copy out; few are copied out at the end, in less time than looking takes."""
+        self.found: Words | None = None
+        """The results, as far as they are copied out."""
+
+    def copy_in(self) -> bool:
+        """Copy the next piece in, and tell the other ranks; return whether there was one."""
+        begin = self._copied_in
+        if begin >= self._end:
+            return False
+        self._copied_in = end = begin + self._piece
+        data = self._memory.data[self._place * self._memory.input_words :]
+        for first, last in () if self.layout.at else self._spans:
+            self.layout.copy_in(data, min(first + begin, last), min(first + end, last))
+        self._memory.set_published(self._place, end if end < self._end else ALL_BLOCKS)
+        return True
+
+    def copy_out(self, number: int) -> None:
+        """Copy out what is finished of sum `number`."""
+        for shard, (first, last) in enumerate(self._spans if self._copies_out else ()):
+            begin, end = self._copied_out[shard], min(self._memory.finished(shard, number), last - first)
+            if begin < end:
+                if self.found is None:
+                    self.found = self.layout.own.make_room(dense=True)
+                exponents = self._memory.exponents(len(self._memory.ranks))[first + begin : first + end]
+                self.layout.copy_out(self.found, exponents, first + begin, first + end)
+                self._copied_out[shard] = end
+
+    def in_meanwhile(self, _: Collective) -> float:
+        """Copy a piece in; return for how long not to call this again."""
+        return _BRIEF_S if self.copy_in() else math.inf
 
 
 class _ShardBlocks(Blocks):
@@ -310,6 +403,7 @@ class _ShardBlocks(Blocks):
         self.parts = layout.parts
         self.n_blocks = last - first
         self.starts = [0, self.n_blocks]
+        self.published = memory.published
         self.holders = np.zeros(self.n_blocks, np.uint64)
         self.exponents = np.zeros(self.n_blocks, np.uint8)
         for place in range(places):

@@ -111,6 +111,10 @@ class Blocks:
         self.exponents: NDArray[np.uint8] = _joined([part.exponents for part in parts], np.uint8)
         self.holders: NDArray[np.uint64] = _NO_HOLDERS
         """[blocks]: which ranks of this host hold each, as a bitmap, where the data is that of several (hosts/)."""
+        self.published: NDArray[np.uint64] = _NO_HOLDERS
+        """Of each of these ranks, which may change it meanwhile: how many blocks of its data are there."""
+        self.copy: Callable[[Any], float] | None = None
+        """Called with the collective now and then, to copy data; returns for how many seconds not to call it again."""
 
     def layout(self, *, keep_words: bool = False) -> Layout:
         """Return where the data lies, and where its sums belong; see `Layout`."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import math
 import time
 from collections.abc import Iterable, Sequence
 from types import ModuleType
@@ -159,6 +160,21 @@ class Collective:
         """When `on_timer` has to be called next; None once the collective is done."""
         return None if self.done else min(float(self._loss["timer_at"]), self._deadline)
 
+    def copy(self) -> float:
+        """Copy what can be copied now; return for how many seconds not to call this again."""
+        return math.inf if self._blocks.copy is None else self._blocks.copy(self)
+
+    @property
+    def waits_for_blocks(self) -> int:
+        """How many blocks the ranks of this host have to publish before this one can go on; 0: it can."""
+        return int(self._state["needed"]) if self._state["contributions"] else 0
+
+    @property
+    def finished_blocks(self) -> int:
+        """So many blocks, from the first one on, are summed."""
+        last = self._slots["last_blocks"][:, : self._lease.columns]
+        return max(0, min(int(last.min()), self._blocks.n_blocks))
+
     @property
     def agreed_exponents(self) -> NDArray[np.uint8]:
         """[blocks]: the exponent agreed for each block, UNTOUCHED where no rank held it."""
@@ -253,6 +269,8 @@ class Collective:
             return []
         if now >= self._deadline:
             raise too_late(self.call, self._timeout_s, self.obstacle())
+        if self.waits_for_blocks:
+            return []
         count = self._kernels.on_loss_detection_timeout(self._arguments, now)
         self._take_over_counts()
         return self._frames_of(self._arguments, count)
@@ -336,10 +354,10 @@ class Collective:
         state["contributions"] = pending
 
     def _contribute(self, engine: Engine, now: float) -> list[bytes]:
-        """Make the frames of the slots in `contributions` and return them."""
+        """Make the frames of the slots in `contributions` and return them; none if their blocks are not there."""
         count = int(self._state["contributions"])
         self._kernels.contribute(engine, now)
-        return self._frames_of(engine, count)
+        return [] if self.waits_for_blocks else self._frames_of(engine, count)
 
     def _frames_of(self, engine: Engine, count: int) -> list[bytes]:
         """Return what the first slots in `contributions` sent last."""

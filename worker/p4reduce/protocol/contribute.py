@@ -43,8 +43,18 @@ def fetch(
 
 @kernel("void(Engine, float64)", separate=True)
 def contribute(engine: Engine, now: float) -> None:
-    """Make the frames of the slots in `contributions`, and wait for what answers them."""
+    """Make the frames of the slots in `contributions`, and wait for what answers them.
+
+    They stay there if not all of the blocks are published; then nothing is made.
+    """
     config, state, stats, loss = engine.config[0], engine.state[0], engine.stats[0], engine.loss[0]
+    if state.needed > state.published:
+        least: Any = np.int64(engine.published[0])
+        for i in range(1, len(engine.published)):
+            least = min(least, np.int64(engine.published[i]))
+        state.published = least
+        if state.needed > state.published:
+            return
     slots, parts, weights, elements = engine.slots, engine.parts, engine.weights, engine.elements
     contributions, count = engine.contributions, state.contributions
     columns, size = config.columns, np.uint64(config.block_words)

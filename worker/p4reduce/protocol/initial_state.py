@@ -48,6 +48,7 @@ def new_engine(
     agreed.fill(UNTOUCHED)
     state: Array = zeros(State)
     state[0]["open_slots"] = count
+    state[0]["published"] = 0 if len(blocks.published) else blocks.n_blocks
     loss: Array = zeros(Loss)
     nothing = loss[0]
     nothing["oldest"] = nothing["newest"] = -1
@@ -68,6 +69,7 @@ def new_engine(
         keys=keys,
         elements=layout.elements,
         holders=blocks.holders,
+        published=blocks.published,
         sums=layout.make_room(dense) if layout.sums_words <= FEW_SUMS else np.zeros(0, np.uint32),
         agreed=agreed,
         frames=frames,

@@ -120,6 +120,8 @@ def _run(socket: Socket, engine: Engine, until: float) -> int:
         count = state.contributions
         if count:
             contribute(engine, now)
+            if state.contributions:  # they wait for data of other ranks of this host
+                return PAUSE
             send_frames(socket, engine, count, frames_together(engine))
         else:  # what was received may have ended slots, and shown that others are lost
             set_loss_detection_timer(loss, path, slots)

@@ -273,6 +273,7 @@ def receive(engine: Engine, data: NDArray[np.uint32], received: Table[Received],
                 expected |= bit
                 if np.int64(mine[block] >> np.uint32(8)) == block:
                     own |= bit
+                    state.needed = max(state.needed, block + 1)
                 else:
                     missing += 1
         stats.rounds += 1

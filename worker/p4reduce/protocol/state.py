@@ -78,6 +78,10 @@ class State(Record):
     """Slots whose next frame is to be made."""
     early_results: int
     """Opening RESULTs that are held back, since that of slot 0 has not come."""
+    needed: int
+    """The end of the blocks of the slots in `contributions`, as far as this host holds them."""
+    published: int
+    """How many blocks all ranks of this host had published when that was looked at."""
     longest_result: int
     """Bytes of the longest RESULT that came."""
     foreign_at_progress: int
@@ -258,6 +262,8 @@ class Engine(NamedTuple):
     elements: Annotated[NDArray[np.uint32], "Array(uint32, 1, 'C', True)"]
     holders: Annotated[NDArray[np.uint64], "uint64[::1]"]
     """[blocks]: which ranks of this host hold each block, as a bitmap, where the data is that of several."""
+    published: Annotated[NDArray[np.uint64], "uint64[::1]"]
+    """Of these ranks: how many blocks of each rank's data are there, which other processes change."""
     sums: Words
     agreed: Annotated[NDArray[np.uint8], "uint8[::1]"]
     """[blocks]: the exponent agreed for each, UNTOUCHED where no rank held it."""
