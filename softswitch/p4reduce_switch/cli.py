@@ -82,7 +82,7 @@ def switch() -> None:
     envvar="P4REDUCE_SWITCH_THREADS",
     show_default=True,
     show_envvar=True,
-    help="Threads that share the frames of UDP peers; 0: one less than there are cores.",
+    help="Threads that share the frames of UDP peers, without queues; 0: one less than there are cores.",
 )
 @click.option(
     "--trace",

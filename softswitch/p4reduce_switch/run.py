@@ -42,6 +42,8 @@ _log = logging.getLogger(__name__)
 DEFAULT_LISTEN = f"127.0.0.1:{AGGREGATION_PORT}"
 SWITCH_INTERVAL_S = 0.0005
 """How long the P4Runtime server's threads may keep the data plane from the interpreter, when it comes back to it."""
+MOST_THREADS = 64
+"""As many as the option takes."""
 DEFAULT_P4RUNTIME = "127.0.0.1:9559"
 P4INFO_ENDINGS = (".p4info.txtpb", ".p4info.txt")
 
@@ -111,7 +113,8 @@ def run_switch(options: SwitchOptions, ready: Callable[[str], None] = print_line
     """
     try:
         with ExitStack() as stack:
-            target = replace(options.target, threads=options.threads or max(1, len(os.sched_getaffinity(0)) - 1))
+            spare = min(MOST_THREADS, max(1, len(os.sched_getaffinity(0)) - 1)) if not options.interfaces else 1
+            target = replace(options.target, threads=options.threads or spare)
             switch = Switch(options.device_id, options.cpu_port, options.on_log, target, options.queues)
             stack.callback(switch.close)
             ports, words = _ports(options, switch)

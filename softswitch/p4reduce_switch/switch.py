@@ -109,7 +109,10 @@ class Switch:
         self.packet_outs = 0
         self._rate_limited_log = RateLimitedLog(_log)
         self._wake_reader, self._wake_writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._stop_reader, self._stop_writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        """Of the helpers, which nothing but `stop` wakes."""
         self._stopping = threading.Event()
+        self._helper_error: BaseException | None = None
         self._loop: DatapathLoop | None = None
         self._request: RequestLock | None = None
         self._installed_us = 0
@@ -161,6 +164,8 @@ class Switch:
         """Return the program of a BMv2 JSON, which may compile for seconds. Raises ProgramError."""
         queued = self._target.queues or self.queues.are_set
         program = Program(config, replace(self._target, queues=queued), self.queues)
+        if self.threads > 1 and not (program.batch and program.batch.threads):
+            event(_log, logging.WARNING, "program for one thread", cause="its frames depend on each other's order")
         self._trace_if_watched(program)
         return program
 
@@ -206,6 +211,9 @@ class Switch:
             kernels = load_loop("p4reduce_switch.datapath.lock_kernels")
             self._request = kernels.request
             if self._loop.helpers:
+                assert len(self._loop.helpers) < self.threads, "the lock has a row for each thread"
+                for helper in self._loop.helpers:
+                    helper.wake_by(self._stop_reader)
                 self._close = partial(kernels.close, self.lock.shared)
                 self.lock.open_helpers, self.lock.close_helpers = self._share, partial(self._close, 1)
 
@@ -275,7 +283,7 @@ class Switch:
             self.wake()  # `run` serves the queues
 
     def run(self) -> None:
-        """Process frames until `stop` is called."""
+        """Process frames until `stop` is called. Raises what a helper raised."""
         self.prepare()
         assert self._loop is not None, "the switch has ports"
         helpers = [
@@ -284,11 +292,15 @@ class Switch:
         ]
         for helper in helpers:
             helper.start()
-        while not self._stopping.is_set():
-            self._serve(self._loop)
-        self.wake()  # the pipe may have been emptied since `stop`
-        for helper in helpers:
-            helper.join()
+        try:
+            while not self._stopping.is_set():
+                self._serve(self._loop)
+        finally:
+            self.stop()
+            for helper in helpers:
+                helper.join()
+        if self._helper_error is not None:
+            raise self._helper_error
 
     def _native(self) -> BatchProgram | None:
         """Return the program, with the lock held, if native loops are to run its frames."""
@@ -312,7 +324,8 @@ class Switch:
                     self._receive(loop.buffers.frames())
                     self.wake()  # `run` serves the queues
                 self._punt(packet_ins)
-        finally:
+        except BaseException as error:
+            self._helper_error = error
             self.stop()
 
     def _serve(self, loop: DatapathLoop) -> None:
@@ -378,6 +391,8 @@ class Switch:
         """Make `run` return; callable from any thread or signal handler, more than once."""
         self._stopping.set()
         self.wake()
+        with contextlib.suppress(BlockingIOError):
+            os.write(self._stop_writer, b"x")
 
     def _woken(self) -> None:
         with contextlib.suppress(BlockingIOError):
@@ -387,8 +402,8 @@ class Switch:
         """Close the ports; call after `run` has returned."""
         if self.ports is not None:
             self.ports.close()
-        os.close(self._wake_reader)
-        os.close(self._wake_writer)
+        for descriptor in (self._wake_reader, self._wake_writer, self._stop_reader, self._stop_writer):
+            os.close(descriptor)
 
     def _send(self, outputs: Iterable[tuple[int, bytes]]) -> list[bytes]:
         """Send frames out of their ports, with the lock held; return those for the controller."""

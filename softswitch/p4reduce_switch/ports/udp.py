@@ -169,8 +169,7 @@ class UdpUnderlay:
         return loop
 
     def datapath_loop(self, wake: int) -> DatapathLoop:
-        for loop in (self._loop, *self._loop.helpers):
-            loop.wake_by(wake)
+        self._loop.wake_by(wake)
         return self._loop
 
     def send(self, port: int, frame: bytes) -> bool:
@@ -323,6 +322,8 @@ def _bound(address: Address, count: int) -> list[socket.socket]:
             datagrams.enlarge_buffers(opened, SOCKET_BUFFER_BYTES)
             opened.bind(address)
             sockets.append(opened)
+        if count > 1:
+            _divide(sockets[0], 1)  # from now on nothing comes to a socket that another process adds
         stack.pop_all()
         return sockets
 
@@ -337,7 +338,10 @@ def _divide(opened: socket.socket, parts: int) -> None:
     steps = (*by_job, *by_slot, (_ADD_X, 0), (_MODULO, parts), (_RETURN_A, 0))
     code = b"".join(struct.pack("HBBI", what, 0, 0, number) for what, number in steps)
     kept = np.frombuffer(code, np.uint8)
-    opened.setsockopt(socket.SOL_SOCKET, _ATTACH_FILTER, struct.pack("HP", len(steps), kept.ctypes.data))
+    try:
+        opened.setsockopt(socket.SOL_SOCKET, _ATTACH_FILTER, struct.pack("HP", len(steps), kept.ctypes.data))
+    except OSError as error:
+        raise PortError(f"the frames cannot be divided among threads: {error.strerror}; use --threads 1") from error
 
 
 def _text(address: Address) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from p4reduce_lab.bench import load
 from p4reduce_lab.bench.udp_load import UdpPeers
 from p4reduce_runtime import pipeline_folders
 from p4reduce_runtime.records import zeros
+from p4reduce_switch.datapath import Reason
 from p4reduce_switch.ports.udp import UdpUnderlay
 from p4reduce_switch.program import Program, TargetOptions, batch
 from p4reduce_switch.program.ir.sharing import can_share
@@ -67,6 +69,51 @@ def test_a_frame_waits_for_the_thread_that_has_its_slot() -> None:
     thread.join(LIMIT_S)
     assert run["frames_run"][0] == run["frames_out"][0] == SLOTS
     assert program.counters["MainIngress.contributions"].read(load.JOB)[0] == SLOTS, "of all threads"
+
+
+@pytest.fixture
+def shared() -> Iterator[Switch]:
+    """A switch of two threads, without a program."""
+    switch = Switch(target=TargetOptions(threads=2))
+    switch.add_ports(UdpUnderlay(("127.0.0.1", 0), threads=2))
+    switch.prepare()
+    yield switch
+    switch.close()
+
+
+def test_nothing_but_stop_wakes_a_helper(shared: Switch) -> None:
+    """It would leave what woke it to the main loop, and keep that from the lock."""
+    assert shared._loop is not None
+    shared._share()
+    shared.wake()
+    found: list[Reason] = []
+    helper = threading.Thread(
+        target=lambda loop: found.append(loop.help_once(shared.lock.shared, 1)), args=(shared._loop.helpers[0],)
+    )
+    helper.start()
+    helper.join(0.1)
+    assert not found
+    shared.stop()
+    helper.join(LIMIT_S)
+    assert found == [Reason.WOKEN]
+
+
+@pytest.mark.parametrize("part", ["main loop", "helper"])
+def test_an_error_in_one_thread_ends_all_and_the_switch_with_it(
+    shared: Switch, part: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> Reason:
+        raise RuntimeError("it failed")
+
+    assert shared._loop is not None
+    if part == "main loop":
+        monkeypatch.setattr(shared, "_serve", fail)
+    else:
+        monkeypatch.setattr(shared._loop.helpers[0], "help_once", fail)
+    before = threading.active_count()
+    with pytest.raises(RuntimeError, match="it failed"):
+        shared.run()
+    assert threading.active_count() == before
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])

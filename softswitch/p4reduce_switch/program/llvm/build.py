@@ -15,6 +15,7 @@ from typing import Any
 
 import llvmlite
 from llvmlite import binding
+from msgspec.structs import replace
 
 from p4reduce_runtime.cache import cache_folder, prune, read, write
 from p4reduce_runtime.logs import event
@@ -41,7 +42,8 @@ def object_file(
     UnsupportedConstructError names a construct that cannot be compiled.
     """
     module = None if host_abi.points is None else emit(program, layout, offsets, host_abi)
-    folder, key = cache_folder(), _key(config, program.target, traced=module is not None)
+    options = replace(program.target, threads=min(2, program.target.threads))  # the code is that of any number above 1
+    folder, key = cache_folder(), _key(config, options, traced=module is not None)
     path = None if folder is None or key is None else folder / f"executor-{key}.o"
     if path is not None:
         found = read(path)
