@@ -88,6 +88,12 @@ def test_frames_that_were_held_for_data_have_a_whole_probe_timeout() -> None:
     assert (len(mine.receive_burst([], 3.0)), mine.on_timer(3.0)) == (4, [])
 
 
+def test_nothing_is_copied_before_the_opening_frames_leave() -> None:
+    mine = make(source := Blocks(), Call(0, Kind.BARRIER))
+    source.copy = lambda _: 7.0
+    assert (mine.copy(), len(mine.start(0.0)), mine.copy()) == (0.0, 1, 7.0)
+
+
 def test_opening_frames_carry_keys_and_only_slot_0_a_block() -> None:
     frames = [unpack(SMALL, frame) for frame in make(rank=1).start(0.0)]
     assert [frame.slot for frame in frames] == [0, 1, 2, 3]
