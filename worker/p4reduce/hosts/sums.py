@@ -38,7 +38,7 @@ from p4reduce_contracts.ranks import name_ranks
 from p4reduce_runtime import kernels
 
 PIECE_WORDS: Final = 1 << 18
-"""Words of frames in a piece, which is as many blocks of each shard."""
+"""How much data a rank copies at a time, in words of frames: an equal share of each shard."""
 _BRIEF_S, _PAUSE_S = 300e-6, 10e-3
 """How long a rank takes part in a collective before it copies the next piece in, and looks for sums to copy out."""
 
