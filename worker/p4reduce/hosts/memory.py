@@ -40,10 +40,8 @@ _FINISHED_AT: Final = 4096
 """Likewise, how many blocks of each rank's shard are summed."""
 ALL_BLOCKS: Final = 1 << 32
 """As a number of blocks: all."""
-
 _MAP_FIXED: Final = 16
 """Of Linux: what is mapped takes the place of what was at the address."""
-
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 _SPIN_S: Final = 100e-6
 _LONGEST_PAUSE_S: Final = 500e-6
