@@ -79,6 +79,21 @@ def test_an_opening_result_before_that_of_slot_0_is_held_back() -> None:
     assert mine.stats.rounds == 4
 
 
+def test_frames_that_were_held_for_data_have_a_whole_probe_timeout() -> None:
+    source = Int32(np.ones(5 * SMALL.frame_words, np.int32)).bind(1, SMALL.block_words, False)
+    source.published = np.zeros(1, np.uint64)
+    mine = make(source, world_size=1)
+    assert mine.receive_burst(exchange(switch(1), {0: mine.start(0.0)})[0], 0.001) == []
+    source.published[:] = source.n_blocks
+    assert (len(mine.receive_burst([], 3.0)), mine.on_timer(3.0)) == (4, [])
+
+
+def test_nothing_is_copied_before_the_opening_frames_leave() -> None:
+    mine = make(source := Blocks(), Call(0, Kind.BARRIER))
+    source.copy = lambda _: 7.0
+    assert (mine.copy(), len(mine.start(0.0)), mine.copy()) == (0.0, 1, 7.0)
+
+
 def test_opening_frames_carry_keys_and_only_slot_0_a_block() -> None:
     frames = [unpack(SMALL, frame) for frame in make(rank=1).start(0.0)]
     assert [frame.slot for frame in frames] == [0, 1, 2, 3]

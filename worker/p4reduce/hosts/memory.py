@@ -30,15 +30,18 @@ _CONTROL_BYTES: Final = 1 << 16
 _TABLE_BYTES: Final = MAX_BLOCKS + 1
 _DATA_BYTES: Final = 1 << 32
 _AREA_BYTES: Final = 2 * _TABLE_BYTES + _DATA_BYTES
-_DONE_AT, _FAILED_AT, _PUBLISHED_AT, _FINISHED_AT = 1024, 2048, 3072, 4096
-"""Where in the control page, in numbers of 8 bytes, the ranks' numbers begin: of the last sum that is done, and that
-failed, and of the blocks of each shard that are published, and of the rank's shard that are finished, in this sum."""
+_DONE_AT: Final = 1024
+"""Where in the control pages, in numbers of 8 bytes, begins the number of the last sum that each rank has done."""
+_FAILED_AT: Final = 2048
+"""Likewise, of the sum in which each rank failed."""
+_PUBLISHED_AT: Final = 3072
+"""Likewise, how many blocks of each shard the data of each rank has in the memory."""
+_FINISHED_AT: Final = 4096
+"""Likewise, how many blocks of each rank's shard are summed."""
 ALL_BLOCKS: Final = 1 << 32
 """As a number of blocks: all."""
-
 _MAP_FIXED: Final = 16
 """Of Linux: what is mapped takes the place of what was at the address."""
-
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 _SPIN_S: Final = 100e-6
 _LONGEST_PAUSE_S: Final = 500e-6
@@ -51,6 +54,7 @@ Words = NDArray[np.uint32]
 Lost = Callable[[], P4ReduceError | None]
 """Returns why a sum cannot be finished, if it cannot."""
 Copy = Callable[[int], None] | None
+"""Copies out what is finished of the sum of a number; None: nothing is copied."""
 _log = logging.getLogger(__name__)
 
 
@@ -209,8 +213,8 @@ class HostMemory:
     ) -> None:
         """Return when all shards of sum `number` are done; with `blocks`, when all ranks have published so many.
 
-        Meanwhile call `copy`. Raises what `lost` returns, CollectiveTimeoutError at `deadline` of the monotonic clock,
-        CollectiveError when a rank of this host has failed, and HostLostError when one has ended.
+        Meanwhile call `copy` with `number`. Raises what `lost` returns, CollectiveTimeoutError at `deadline` of the
+        monotonic clock, CollectiveError when a rank of this host has failed, and HostLostError when one has ended.
         """
 
         def missing() -> NDArray[np.bool_]:

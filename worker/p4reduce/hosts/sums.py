@@ -10,6 +10,7 @@ A compressor's step (compressors/over_hosts.py) uses the same memory and the sam
 
 from __future__ import annotations
 
+import bisect
 import math
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -38,7 +39,7 @@ from p4reduce_contracts.ranks import name_ranks
 from p4reduce_runtime import kernels
 
 PIECE_WORDS: Final = 1 << 18
-"""Words of frames in a piece, which is as many blocks of each shard."""
+"""How much data a rank copies at a time, in words of frames: an equal share of each shard."""
 _BRIEF_S, _PAUSE_S = 300e-6, 10e-3
 """How long a rank takes part in a collective before it copies the next piece in, and looks for sums to copy out."""
 
@@ -295,6 +296,8 @@ class HostLayout:
         if self.at and one is not None and one.in_place and own.table["decodes"][0] and not plan.uses_switch:
             self.copies, self.sums = len(memory.ranks), memory.data
         self.words_per_block = own.words_per_block
+        self._places: list[tuple[int, int, int, int]] = []
+        """Of each part: the words where its data and its sums begin, and the span of blocks that its result has."""
         begin, sums_begin = self.at, 0 if self.copies == 1 else self.at
         for row, part in enumerate(self.parts):
             numbers, entry = 1 if part.form == FLOAT32 else 2, self.table[row]
@@ -302,6 +305,7 @@ class HostLayout:
             length = own.table["end"][row] if self.at else numbers * _capacity(part)
             entry["begin"], entry["end"] = numbers * begin, numbers * begin + length
             entry["input_words"], entry["sums_begin"] = memory.input_words, sums_begin
+            self._places.append((begin, sums_begin, int(entry["kept_begin"]), int(entry["kept_end"])))
             entry["kept_begin"], entry["kept_end"] = 0, len(part.nonzero)
             begin, sums_begin = begin + _capacity(part), sums_begin + len(part.nonzero) * self.words_per_block[row]
         self.sums_words = sums_begin
@@ -312,33 +316,32 @@ class HostLayout:
 
     def copy_in(self, data: Words, first: int, last: int) -> None:
         """Write this rank's data in a span of blocks to its area `data`."""
-        begin = 0
-        for part, start in zip(self.parts, self.starts, strict=False):
+        for row in self._rows(first, last):
+            part, start, begin = self.parts[row], self.starts[row], self._places[row][0]
             words, step = _words_per_block(part), part.step
             low, high = max(first - start, 0), min(last - start, len(part.nonzero))
-            room, begin = data[begin : begin + _capacity(part)], begin + _capacity(part)
             if low < high:
                 held = part.nonzero[low:high] if step == 1 else np.ones(-(-high // step) - low // step, np.bool_)
                 values = part.values[low // step * words : -(-high // step) * words]
-                room = room[low // step * words :][: -(-len(values) // words) * words]
+                room = data[begin + low // step * words :][: -(-len(values) // words) * words]
                 _copy_held(values, room[: len(values)], held, words)
                 room[len(values) :] = 0
 
     def copy_out(self, found: Words, exponents: NDArray[np.uint8], first: int, last: int) -> None:
         """Write the results of a span of blocks with these exponents to `found`, zeros for those that no rank held."""
-        begin = 0
-        for row, end in enumerate(self.own.sums_ends):
-            words, start, entry = self.words_per_block[row], self.starts[row], self.table[row]
-            kept_begin, kept_end = (int(self.own.table[name][row]) for name in ("kept_begin", "kept_end"))
+        for row in self._rows(first, last):
+            words, start, (_, at, kept_begin, kept_end) = self.words_per_block[row], self.starts[row], self._places[row]
             low, high = max(first - start, kept_begin), min(last - start, kept_end)
-            room, begin = found[begin:end], end
             if low < high:
-                room = room[(low - kept_begin) * words : (high - kept_begin) * words]
-                at = int(entry["sums_begin"]) + low * words
+                room = found[self.own.sums_ends[row] - (kept_end - low) * words :][: (high - low) * words]
                 touched = exponents[low + start - first : high + start - first] != UNTOUCHED
-                _copy_held(self.sums[at : at + len(room)], room, touched, words)
+                _copy_held(self.sums[at + low * words :][: len(room)], room, touched, words)
                 if not touched.all():
                     room[np.repeat(~touched, words)[: len(room)]] = 0
+
+    def _rows(self, first: int, last: int) -> range:
+        """Return which parts a span of blocks meets."""
+        return range(bisect.bisect_right(self.starts, first) - 1, bisect.bisect_left(self.starts, last))
 
     def results(self, found: Words | None, exponents: NDArray[np.uint8]) -> list[Any]:
         """Return the results of the parts; `found`: as copied out, None where the sums replaced the data."""
@@ -358,8 +361,10 @@ class Copies:
         self._spans = [span_of(shard, plan.shards, layout.n_blocks) for shard in range(plan.shards)]
         self._end = max(last - first for first, last in self._spans)
         words = layout.parts[0].block_words * plan.shards if layout.parts else 1
-        self._piece = max(1, PIECE_WORDS // words) if plan.uses_switch and not layout.at else self._end
-        """Blocks of each shard; all where nothing is sent, or copied."""
+        self._piece = max(1, PIECE_WORDS // words)
+        """Blocks of each shard that are copied at a time."""
+        self._piece_in = self._piece if plan.uses_switch and not layout.at else self._end
+        """The same on the way in; all where nothing is sent, or copied."""
         self._copied_in, self._copied_out = 0, [0] * plan.shards
         self._copies_out = layout.copies == 1 and not keep_words
         self.pause_s = _PAUSE_S if self._copies_out and self._end * words >= 4 * PIECE_WORDS else math.inf
@@ -372,7 +377,7 @@ class Copies:
         begin = self._copied_in
         if begin >= self._end:
             return False
-        self._copied_in = end = begin + self._piece
+        self._copied_in = end = begin + self._piece_in
         data = self._memory.data[self._place * self._memory.input_words :]
         for first, last in () if self.layout.at else self._spans:
             self.layout.copy_in(data, min(first + begin, last), min(first + end, last))
@@ -380,10 +385,10 @@ class Copies:
         return True
 
     def copy_out(self, number: int) -> None:
-        """Copy out what is finished of sum `number`."""
+        """Copy out what is finished of sum `number`, not less than a piece but at the end."""
         for shard, (first, last) in enumerate(self._spans if self._copies_out else ()):
             begin, end = self._copied_out[shard], min(self._memory.finished(shard, number), last - first)
-            if begin < end:
+            if begin < end and (end == last - first or end - begin >= self._piece):
                 if self.found is None:
                     self.found = self.layout.own.make_room(dense=True)
                 exponents = self._memory.exponents(len(self._memory.ranks))[first + begin : first + end]

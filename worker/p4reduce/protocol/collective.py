@@ -162,7 +162,9 @@ class Collective:
 
     def copy(self) -> float:
         """Copy what can be copied now; return for how many seconds not to call this again."""
-        return math.inf if self._blocks.copy is None else self._blocks.copy(self)
+        if self._blocks.copy is None:
+            return math.inf
+        return self._blocks.copy(self) if self._loss["largest_sent"] else 0.0  # the opening frames leave first
 
     @property
     def waits_for_blocks(self) -> int:

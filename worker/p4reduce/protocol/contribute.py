@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from p4reduce.protocol.floats import encode, encode_held, first_word
 from p4reduce.protocol.prefetch import prefetch
-from p4reduce.protocol.recovery import on_frame_sent, set_loss_detection_timer
+from p4reduce.protocol.recovery import on_frame_sent, restart_pto, set_loss_detection_timer
 from p4reduce.protocol.state import FLOAT32, Config, Engine, NextFrame, PartLayout, Slot
 from p4reduce.protocol.words import part_of, swap
 from p4reduce_contracts.wire.numbers import CONTRIBUTE, WIRE_VERSION
@@ -55,6 +55,7 @@ def contribute(engine: Engine, now: float) -> None:
         state.published = least
         if state.needed > state.published:
             return
+        restart_pto(loss, engine.path[0], now)  # while frames were held it ran out
     slots, parts, weights, elements = engine.slots, engine.parts, engine.weights, engine.elements
     contributions, count = engine.contributions, state.contributions
     columns, size = config.columns, np.uint64(config.block_words)
