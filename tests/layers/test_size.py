@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 NOT_IN_GIT = {".git", ".venv", ".pytest_cache", "__pycache__", "out", "dist"}
 """Folders that git ignores; other hidden folders have no Python and no Markdown."""
 
-LIMITS = {"source": 55_030, "tests and tools": 49_240, "Markdown": 30_220}
+LIMITS = {"source": 55_030, "tests and tools": 49_240, "Markdown": 30_230}
 """Lines of Python without generated files, the same, and words. CONTRIBUTING says how a change may grow them."""
 
 
