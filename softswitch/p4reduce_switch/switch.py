@@ -214,8 +214,8 @@ class Switch:
                 assert len(self._loop.helpers) < self.threads, "the lock has a row for each thread"
                 for helper in self._loop.helpers:
                     helper.wake_by(self._stop_reader)
-                self._close = partial(kernels.close, self.lock.shared)
-                self.lock.open_helpers, self.lock.close_helpers = self._share, partial(self._close, 1)
+                self._set_closed = partial(kernels.set_closed, self.lock.shared)
+                self.lock.open_helpers, self.lock.close_helpers = self._share, partial(self._set_closed, 1)
 
     @property
     def wake_descriptor(self) -> int:
@@ -311,7 +311,7 @@ class Switch:
         """Let the helpers run frames, with the lock held."""
         assert self._loop is not None
         self._loop.share(self._native(), self._installed_us)
-        self._close(0)
+        self._set_closed(0)
 
     def _help(self, loop: DatapathLoop, number: int) -> None:
         """Run a helper's loop until `stop` is called; if it fails, the switch ends."""

@@ -26,7 +26,7 @@ def request(lock: Table[LockState]) -> bool:
 
 
 @kernel("void(LockState[::1], int64)")
-def close(lock: Table[LockState], closed: int) -> None:
+def set_closed(lock: Table[LockState], closed: int) -> None:
     """Set `closed`; if it is 1, return when no helper runs frames."""
     base = address_of(lock)
     exchange_word(base + _CLOSED, closed)

@@ -74,8 +74,9 @@ class Word(IntEnum):
 
 
 LOCKS = 256
-"""Locks of a program's registers, each of the cells of GROUP indices in a row and of every LOCKS-th group."""
-GROUP = 32
+"""How many locks a program's registers have. A thread holds that of the index that its frame accesses."""
+LOCK_SPAN = 32
+"""So many indices in a row have one lock; the lock after the last one is the first again."""
 
 
 class TableWord(IntEnum):

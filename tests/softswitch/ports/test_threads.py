@@ -1,4 +1,4 @@
-"""Several threads of a switch: the cells of a frame's slot are locked, so sums are exact whoever gets which frame."""
+"""Several threads run a switch's frames. Each locks the registers of its frame's slot, so no contribution is lost."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from p4reduce_switch.ports.udp import UdpUnderlay
 from p4reduce_switch.program import Program, TargetOptions, batch
 from p4reduce_switch.program.ir.sharing import can_share
 from p4reduce_switch.program.load import load_program
-from p4reduce_switch.program.memory import GROUP, LINE, LOCKS, Word
+from p4reduce_switch.program.memory import LINE, LOCK_SPAN, LOCKS, Word
 from p4reduce_switch.switch import Switch
 from rigs.limits import LIMIT_S, wait_until
 
@@ -62,9 +62,9 @@ def test_a_frame_waits_for_the_thread_that_has_its_slot() -> None:
     native = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(program.batch.address)
     thread = threading.Thread(target=native, args=(run.ctypes.data,), daemon=True)
     thread.start()
-    wait_until(lambda: run["frames_run"][0] >= group * GROUP // 2, "the frames before that slot do not run")
+    wait_until(lambda: run["frames_run"][0] >= group * LOCK_SPAN // 2, "the frames before that slot do not run")
     thread.join(0.1)
-    assert run["frames_run"][0] == group * GROUP // 2 < SLOTS < LOCKS * GROUP // 2
+    assert run["frames_run"][0] == group * LOCK_SPAN // 2 < SLOTS < LOCKS * LOCK_SPAN // 2
     lock.value = 0
     thread.join(LIMIT_S)
     assert run["frames_run"][0] == run["frames_out"][0] == SLOTS

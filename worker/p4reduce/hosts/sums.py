@@ -296,7 +296,7 @@ class HostLayout:
         if self.at and one is not None and one.in_place and own.table["decodes"][0] and not plan.uses_switch:
             self.copies, self.sums = len(memory.ranks), memory.data
         self.words_per_block = own.words_per_block
-        self._places: list[tuple[int, int, int, int]] = []
+        self._begins: list[tuple[int, int, int, int]] = []
         """Of each part: the words where its data and its sums begin, and the span of blocks that its result has."""
         begin, sums_begin = self.at, 0 if self.copies == 1 else self.at
         for row, part in enumerate(self.parts):
@@ -305,7 +305,7 @@ class HostLayout:
             length = own.table["end"][row] if self.at else numbers * _capacity(part)
             entry["begin"], entry["end"] = numbers * begin, numbers * begin + length
             entry["input_words"], entry["sums_begin"] = memory.input_words, sums_begin
-            self._places.append((begin, sums_begin, int(entry["kept_begin"]), int(entry["kept_end"])))
+            self._begins.append((begin, sums_begin, int(entry["kept_begin"]), int(entry["kept_end"])))
             entry["kept_begin"], entry["kept_end"] = 0, len(part.nonzero)
             begin, sums_begin = begin + _capacity(part), sums_begin + len(part.nonzero) * self.words_per_block[row]
         self.sums_words = sums_begin
@@ -317,7 +317,7 @@ class HostLayout:
     def copy_in(self, data: Words, first: int, last: int) -> None:
         """Write this rank's data in a span of blocks to its area `data`."""
         for row in self._rows(first, last):
-            part, start, begin = self.parts[row], self.starts[row], self._places[row][0]
+            part, start, begin = self.parts[row], self.starts[row], self._begins[row][0]
             words, step = _words_per_block(part), part.step
             low, high = max(first - start, 0), min(last - start, len(part.nonzero))
             if low < high:
@@ -330,7 +330,7 @@ class HostLayout:
     def copy_out(self, found: Words, exponents: NDArray[np.uint8], first: int, last: int) -> None:
         """Write the results of a span of blocks with these exponents to `found`, zeros for those that no rank held."""
         for row in self._rows(first, last):
-            words, start, (_, at, kept_begin, kept_end) = self.words_per_block[row], self.starts[row], self._places[row]
+            words, start, (_, at, kept_begin, kept_end) = self.words_per_block[row], self.starts[row], self._begins[row]
             low, high = max(first - start, kept_begin), min(last - start, kept_end)
             if low < high:
                 room = found[self.own.sums_ends[row] - (kept_end - low) * words :][: (high - low) * words]

@@ -14,7 +14,7 @@ from p4reduce_switch.program.llvm.emitter import I32, I64, Emitter, Value
 from p4reduce_switch.program.llvm.host_abi import Failure, HostAbi, Point, WordFormat
 from p4reduce_switch.program.llvm.numbers import Number, Numbers
 from p4reduce_switch.program.llvm.packet_state import Cell, PacketState
-from p4reduce_switch.program.memory import GROUP, LINE, LOCKS, Call, StateOffsets, Word, register_kind
+from p4reduce_switch.program.memory import LINE, LOCK_SPAN, LOCKS, Call, StateOffsets, Word, register_kind
 from p4reduce_switch.program.steps import Step
 
 
@@ -51,7 +51,7 @@ class CodegenContext:
         if self.held is None:
             return
         with e.if_then(self.n.is_zero(e.load(I64, self.held))):
-            number = e.b.and_(e.b.udiv(index, e.i64(GROUP)), e.i64(LOCKS - 1))
+            number = e.b.and_(e.b.udiv(index, e.i64(LOCK_SPAN)), e.i64(LOCKS - 1))
             lock = e.at(self.pointer(Word.LOCKS), e.b.mul(number, e.i64(LINE)))
             e.store(e.b.ptrtoint(lock, I64), self.held)
             attempt, wait, after = e.block(), e.block(), e.block()
