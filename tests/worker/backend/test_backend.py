@@ -137,13 +137,8 @@ def test_scripts_train_as_over_gloo(
 
 @pytest.mark.slow
 def test_a_hook_s_checkpoint_keeps_the_sum_of_residues_for_any_number_of_ranks(launch: Launch, tmp_path: Path) -> None:
-    for kind in ("adacomp", "quantize"):
-        (tmp_path / kind).mkdir()
-        # DDP's first pass has other buckets, and so other blocks in which 8 bits are rounded
-        same = "resume" if kind == "adacomp" else "sum"
-        for ranks, task in ((3, "save"), (3, same), (2, "sum"), (4, "sum")):
-            outputs = launch(ranks, "checkpointed.py", str(tmp_path / kind), kind, task)
-            assert all(output.endswith("done\n") for output in outputs)
+    outputs = launch(4, "checkpointed.py", str(tmp_path))
+    assert all(output.endswith("done\n") for output in outputs)
 
 
 @pytest.fixture
