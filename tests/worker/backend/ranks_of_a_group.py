@@ -119,8 +119,9 @@ def check_sums_of_floats_over_gloo() -> None:
 
 def check_copies() -> None:
     rank, size = dist.get_rank(), dist.get_world_size()
-    for shape in ((3, 7), *5 * [(700, 401)]):  # large ones go over gloo and over the switch, until one is chosen
-        for dtype in (torch.float32, torch.int64, torch.bfloat16, torch.bool):
+    # large ones go over gloo and over the switch, until after four calls one is chosen; those of a MB or less over gloo
+    for dtype, calls in ((torch.float32, 5), (torch.int64, 2), (torch.bfloat16, 1), (torch.bool, 1)):
+        for shape in ((3, 7), *calls * [(700, 401)]):
             mine = given(rank, dtype, shape)
             dist.broadcast(mine, 1)
             assert torch.equal(mine, given(1, dtype, shape))
@@ -340,16 +341,6 @@ def check_hook(name: str) -> None:
         rows = [torch.empty_like(weight) for _ in range(dist.get_world_size())]
         dist.all_gather(rows, weight.detach(), group=gloo)
         assert all(torch.equal(rows[0], row) for row in rows), "the ranks' weights differ"
-
-
-def check_compiled() -> None:
-    """A functional collective under torch.compile."""
-
-    @torch.compile(backend="aot_eager")
-    def doubled(x: torch.Tensor) -> torch.Tensor:
-        return functional.all_reduce(x, "sum", dist.group.WORLD) * 2
-
-    assert doubled(torch.ones(7)).tolist() == [2.0 * dist.get_world_size()] * 7
 
 
 def check_timeout() -> None:

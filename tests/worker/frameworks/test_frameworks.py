@@ -72,12 +72,13 @@ def test_weights_are_those_over_gloo(
 def test_a_restarted_run_has_the_weights_of_one_without_interruption(
     wide_system: System, torch_server: ForkServer, tmp_path: Path
 ) -> None:
-    folder = tmp_path / "gloo"
-    command = str(copy_script("plain_ddp.py", "gloo", folder)), str(folder / "weights")
-    torch_server.launch(folder, 2, *command, environment=environment(wide_system), timeout_s=LIMIT_S)
-    command = (*TWO, "--max-restarts=1")
-    restarted = run(command, "plain_ddp.py", "p4reduce", tmp_path / "p4reduce", wide_system, ENDS_ONCE="yes")
-    compare(read_weights(folder), restarted)
+    torchrun = *TWO[1:], "--max-restarts=1", "--run-path", "--start-method=fork"  # ranks that need not import torch
+    for backend, ranks, launcher, variables in (("gloo", 2, (), {}), ("p4reduce", 1, torchrun, {"ENDS_ONCE": "yes"})):
+        folder = tmp_path / backend
+        command = *launcher, str(copy_script("plain_ddp.py", backend, folder)), str(folder / "weights")
+        of_ranks = environment(wide_system) | variables | {"PYTHONPATH": str(folder)}
+        torch_server.launch(folder, ranks, *command, environment=of_ranks, timeout_s=LIMIT_S)
+    compare(*(read_weights(tmp_path / backend) for backend in ("gloo", "p4reduce")))
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from p4reduce.codecs import Floats
-from p4reduce.communicator import FEWEST_HOST_BYTES, Communicator
+from p4reduce.communicator import Communicator
 from p4reduce.doctor import checks
 from p4reduce.errors import (
     CollectiveError,
@@ -32,8 +32,15 @@ from rigs.limits import LIMIT_S
 from rigs.tree_group import TreeGroup
 
 PLACEMENTS = ([0, 0, 1, 1], [0, 0, 0, 0], [0, 1, 0, 1], [0, 1, 1, 1], [0, 1, 1, 2], [0, 0, 0, 1, 1, 2, 2, 2])
-SIZE = 280_003
-"""Of tensors that are summed over hosts in each format, 8 bits too."""
+SIZE = 70_003
+"""Of tensors that are summed over hosts in each format, 8 bits too, with this limit and pieces of this size."""
+FEWEST_HOST_BYTES, PIECE_WORDS = 1 << 16, 1 << 13
+
+
+@pytest.fixture(autouse=True)
+def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("p4reduce.communicator.FEWEST_HOST_BYTES", FEWEST_HOST_BYTES)
+    monkeypatch.setattr("p4reduce.hosts.sums.PIECE_WORDS", PIECE_WORDS)
 
 
 def gradient(rank: int, size: int = SIZE, density: float = 0.5) -> NDArray[np.float32]:
@@ -73,7 +80,7 @@ def collectives(comm: Communicator) -> dict[str, Any]:
     found["total"], found["sent"] = kept
     begin, end = np.array([comm.rank, comm.rank + 1]) * SIZE // comm.world_size
     found["part"] = comm.all_reduce_segments([Floats(mine, part=(int(begin), int(end)))])[0]
-    found["gathered"] = comm.all_gather(mine[:70_001])
+    found["gathered"] = comm.all_gather(mine[:17_501])
     found["broadcast"] = comm.broadcast(mine, root=comm.world_size - 1)
     found["small"] = comm.all_reduce(mine[:10])
     return {name: np.asarray(array).tobytes() for name, array in found.items()}
@@ -93,7 +100,6 @@ def alone() -> dict[int, list[dict[str, Any]]]:
 def test_sums_have_the_same_bits_wherever_ranks_are(
     monkeypatch: pytest.MonkeyPatch, alone: dict[int, list[dict[str, Any]]], placement: Sequence[int]
 ) -> None:
-    monkeypatch.setattr("p4reduce.hosts.sums.PIECE_WORDS", 1 << 15)
     with HostGroup(monkeypatch, placement) as group:
         for found, expected in zip(group.run(collectives), alone[len(placement)], strict=True):
             assert [name for name in expected if found[name] != expected[name]] == []
@@ -270,7 +276,6 @@ def test_a_failure_of_a_rank_is_an_error_on_its_host(
         return original(self, *arguments)
 
     failed: list[threading.Thread] = []
-    monkeypatch.setattr("p4reduce.hosts.sums.PIECE_WORDS", 1 << 15)
 
     def run(comm: Communicator) -> str:
         comm.all_reduce(gradient(comm.rank))

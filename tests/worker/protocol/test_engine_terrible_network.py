@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from p4reduce.testing.reference_switch import ReferenceSwitch
 from p4reduce.testing.world import NetworkConditions, OneSwitch, World
 from p4reduce_contracts.wire import SMALL, Geometry, unpack
+from p4reduce_runtime import kernels
 from rigs.scenarios import EPOCH, JOB, build
 from rigs.secret import rank_secrets
 from rigs.terrible_conditions import FIRST_ROUNDS, network_conditions
@@ -26,7 +27,7 @@ def reference(geometry: Geometry, world_size: int, slots: int) -> ReferenceSwitc
     "loss of 0, 5 or 20 %, duplicates, late frames, with refusals, over the reference switch: retransmitted "
     "until it is complete"
 )
-@settings(max_examples=60)
+@settings(max_examples=60 if kernels.compiles() else 15)
 @given(
     seed=st.integers(0, 2**32),
     world_size=st.integers(1, 8),

@@ -211,7 +211,7 @@ def test_the_next_window_is_the_smallest_proposal_rounded_down(window: int, comm
     assert read(0, said) == ({}, common)
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(st.data())
 def test_what_every_rank_reads_is_true(data: st.DataObject) -> None:
     """Against the list of all calls: who refuses, why, and whether they differ."""
