@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 import re
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 
+from p4reduce_runtime import kernels
 from rigs import system as rigs_system
+from rigs.fork_server import Forked, ForkServer
 from rigs.limits import LIMIT_S
 from rigs.system import Process, start_controller, start_switch
 
@@ -80,16 +80,15 @@ def two_racks(folder: Path) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def entered(tmp_path_factory: pytest.TempPathFactory) -> Entered:
+def entered(torch_server: ForkServer, tmp_path_factory: pytest.TempPathFactory) -> Entered:
     """While a job is made and its one rank trains two steps, then two ranks sum by the backend, one in each rack."""
     folder = tmp_path_factory.mktemp("walks")
 
-    def start(name: str, *command: str, variables: Mapping[str, str]) -> subprocess.Popen[bytes]:
-        python = [sys.executable, *traced(folder, name), *command]
-        return subprocess.Popen(python, env={**os.environ, **variables}, stdout=subprocess.DEVNULL)
+    def start(name: str, *command: str, variables: Mapping[str, str]) -> Forked:
+        program = [*traced(folder, name), *command]
+        return torch_server.start(folder / f"{name}.log", *program, environment={**os.environ, **variables})
 
-    warm = [sys.executable, "-m", "p4reduce_contracts", "warm"]  # under a trace compiling would take minutes
-    subprocess.run(warm, check=True, timeout=LIMIT_S, stdout=subprocess.DEVNULL)
+    list(kernels.warm())  # under a trace compiling would take minutes
     with two_racks(folder) as address:
         create = ["p4reduce", "job", "create", "walk", "--world-size", "1", "--slots", "8", "--controller", address]
         assert start("command", *create, variables={}).wait(LIMIT_S) == 0

@@ -10,10 +10,12 @@ more than 100 s or 4 GiB, is shown with its traceback, and the exit status is 1.
 from __future__ import annotations
 
 import argparse
+import os
 import re
-import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +23,7 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from fuzz.targets import TARGETS
+from rigs.fork_server import ForkServer, fork_server
 
 CHILD = Path(__file__).with_name("under_atheris.py")
 STARTING_S = 120.0
@@ -38,8 +41,15 @@ class Fuzzed:
     log: str
 
 
-def fuzz(name: str, *, runs: int = -1, seconds: float = 60, seed: int = 1) -> Fuzzed:
-    """Run a target until `runs` inputs or `seconds` are over, whichever is first."""
+@contextmanager
+def instrumented() -> Iterator[ForkServer]:
+    """Start what forks processes whose decoders atheris has instrumented, which takes seconds."""
+    with tempfile.TemporaryDirectory(prefix="fuzz-") as folder, fork_server(Path(folder), ["ready_fuzz"]) as server:
+        yield server
+
+
+def fuzz(server: ForkServer, name: str, *, runs: int = -1, seconds: float = 60, seed: int = 1) -> Fuzzed:
+    """Run a target of `instrumented` until `runs` inputs or `seconds` are over, whichever is first."""
     target = TARGETS[name]
     with tempfile.TemporaryDirectory(prefix="fuzz-") as folder:
         corpus = Path(folder) / "corpus"
@@ -57,18 +67,13 @@ def fuzz(name: str, *, runs: int = -1, seconds: float = 60, seed: int = 1) -> Fu
             words = Path(folder) / "words"
             words.write_text("".join(f'"{_escaped(word)}"\n' for word in target.words if len(word) <= 64))
             options.append(f"-dict={words}")
-        ended = subprocess.run(
-            [sys.executable, str(CHILD), name, *options, str(corpus)],
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=STARTING_S + seconds + 2 * SLOWEST_S,
-            check=False,
-        )
-        log = ended.stdout + ended.stderr
+        output = Path(folder) / "log"
+        with server.start(output, str(CHILD), name, *options, str(corpus), environment=os.environ) as process:
+            status = process.wait(STARTING_S + seconds + 2 * SLOWEST_S)
+        log = output.read_text(errors="replace")
         counts = [int(first or second) for first, second in _DONE.findall(log)]
         found = [path.read_bytes().hex() for path in Path(folder).iterdir() if re.match("crash|timeout|oom", path.name)]
-    return Fuzzed(max(counts, default=0), ended.returncode == 0, "\n".join([log, *found]))
+    return Fuzzed(max(counts, default=0), status == 0, "\n".join([log, *found]))
 
 
 def _escaped(word: bytes) -> str:
@@ -84,12 +89,13 @@ def main() -> int:
     if unknown := set(options.targets) - set(TARGETS):
         parser.error(f"there is no target {', '.join(sorted(unknown))}; there are {', '.join(TARGETS)}")
     good = True
-    for name in options.targets or TARGETS:
-        done = fuzz(name, seconds=options.seconds, seed=options.seed)
-        print(f"{name:16} {done.runs:>10} inputs  {'ok' if done.ok else 'FAILED'}", flush=True)
-        if not done.ok:
-            print(done.log)
-        good &= done.ok
+    with instrumented() as server:
+        for name in options.targets or TARGETS:
+            done = fuzz(server, name, seconds=options.seconds, seed=options.seed)
+            print(f"{name:16} {done.runs:>10} inputs  {'ok' if done.ok else 'FAILED'}", flush=True)
+            if not done.ok:
+                print(done.log)
+            good &= done.ok
     return 0 if good else 1
 
 

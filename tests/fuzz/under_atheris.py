@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 import atheris
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-PACKAGES = ["p4reduce", "p4reduce_contracts", "p4reduce_controller", "p4reduce_switch", "p4reduce_testbed"]
-
-with atheris.instrument_imports(include=PACKAGES):
-    from fuzz.targets import TARGETS
+from fuzz.targets import TARGETS
 
 
 def main() -> None:

@@ -16,13 +16,12 @@ WITHOUT: dict[str, tuple[str, set[str]]] = {
         "from p4reduce_contracts.cli import main; main(['job', 'list', '--help'], standalone_mode=False)",
         {"p4reduce_lab", "p4reduce_switch", "torch"},
     ),
-    "torch, which registers the backend": (
-        "import torch; assert torch.distributed.is_backend_available('p4reduce')",
-        {*COMMAND_LINE, "p4reduce.pytorch.backend.group"},
-    ),
-    "a group of one rank": (
-        "import torch.distributed as dist, torch; dist.init_process_group('p4reduce', store=dist.HashStore(), rank=0, "
-        "world_size=1); dist.all_reduce(torch.ones(3))",
+    "torch, which registers the backend, and then a group of one rank": (
+        "import sys, torch.distributed as dist, torch\n"
+        f"found = { {*COMMAND_LINE, 'p4reduce.pytorch.backend.group'} } & set(sys.modules)\n"
+        "assert dist.is_backend_available('p4reduce') and not found, found\n"
+        "dist.init_process_group('p4reduce', store=dist.HashStore(), rank=0, world_size=1)\n"
+        "dist.all_reduce(torch.ones(3))",
         {"torch._dynamo"},
     ),
 }

@@ -6,7 +6,6 @@ import importlib
 import importlib.util
 import os
 import re
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -22,15 +21,17 @@ from p4reduce_runtime import kernels
 from p4reduce_runtime.settings import ConfigError
 from p4reduce_runtime.warm import warm
 from rigs.doubling import COMPILED, LOADED, MODULE, USE, Use, forget, kept
+from rigs.fork_server import program_server
 from rigs.limits import LIMIT_S
 
 
 @pytest.mark.processes
-def test_one_of_several_processes_that_start_together_compiles(environment: dict[str, str]) -> None:
-    command = [sys.executable, "-c", USE]
-    started = [subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) for _ in range(3)]
-    answers = [process.communicate(timeout=LIMIT_S)[0].split() for process in started]
-    assert sorted(answers) == [LOADED, LOADED, COMPILED]
+def test_one_of_several_processes_that_start_together_compiles(environment: dict[str, str], tmp_path: Path) -> None:
+    script, logs = tmp_path / "use.py", [tmp_path / f"{number}.log" for number in range(3)]
+    script.write_text(USE, encoding="utf-8")
+    for process in [program_server().start(log, str(script), environment=environment) for log in logs]:
+        assert process.wait(LIMIT_S) == 0
+    assert sorted(log.read_text().splitlines()[-1].split() for log in logs) == [LOADED, LOADED, COMPILED]
 
 
 def test_files_not_used_for_long_are_removed(environment: dict[str, str], use: Use) -> None:
@@ -150,14 +151,15 @@ print(*(sum(each.stats.cache_hits.values()) for each in (called.large, called.ca
 def test_a_kernel_is_compiled_again_with_a_separate_one(environment: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "called.py").write_text(LARGE.format(option=", separate=True"), encoding="utf-8")
     importlib.import_module("called")
+    script, log = tmp_path / "call.py", tmp_path / "call.log"
+    script.write_text(CALL, encoding="utf-8")
     for hits in ("1 1", "0 0", "1 1"):
         if hits == "0 0":
             (file,) = (file for file in kept(environment) if ".large-" in file.name)
             file.write_bytes(b"")
-        done = subprocess.run(
-            [sys.executable, "-c", CALL], env=environment, capture_output=True, text=True, timeout=LIMIT_S
-        )
-        assert done.stdout == f"{hits} 6\n", done
+        with program_server().start(log, str(script), environment=environment) as process:
+            assert process.wait(LIMIT_S) == 0, log.read_text()
+        assert log.read_text().splitlines()[-1] == f"{hits} 6"
 
 
 def test_no_kernels_are_loaded_when_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,7 +32,7 @@ def simulate(count: int, size: int, links: Links = FAST, seed: int = 0) -> Outco
     return outcome
 
 
-@pytest.mark.parametrize(("count", "size"), [(1, 2), (1, 8), (2, 2), (4, 16), (3, 32)])
+@pytest.mark.parametrize(("count", "size"), [(1, 2), (2, 2), (3, 8), (1, 32)])
 def test_sums_are_exact_and_a_rank_s_bytes_do_not_depend_on_the_number_of_ranks(count: int, size: int) -> None:
     outcome = simulate(count, size)
     frames = ELEMENTS / (8 * 32)

@@ -19,7 +19,8 @@ from conformance.case import PROGRAMS
 from p4reduce_controller.p4runtime.client import Client
 from p4reduce_lab.addresses import answers
 from p4reduce_runtime import kernels
-from rigs.limits import LIMIT_S
+from rigs.fork_server import program_server
+from rigs.limits import LIMIT_S, wait_until
 from rigs.p4rt import DEVICE_CONFIG, P4INFO
 from rigs.ports import own_address
 
@@ -88,33 +89,27 @@ def test_a_controller_sets_the_program_of_a_switch_that_began_without_also_when_
     out, err = switch.end()
     assert out == ""
     assert err.count("\n") == err.count("--thrift-port has no effect") == 1
-    check_closed_stdout()
+    check_closed_stdout(tmp_path / "errors")
 
 
-def check_closed_stdout() -> None:
+def check_closed_stdout(errors: Path) -> None:
     """The switch goes on when the reading end of its stdout is closed, before it is ready or while it runs."""
     for ready in (False, True):
         address = own_address()
-        command = [sys.executable, "-m", "p4reduce_switch.bmv2", "--no-p4", "--log-console"]
-        with subprocess.Popen(
-            [*command, "--", "--grpc-server-addr", address], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        ) as process:
-            assert process.stdout is not None and process.stderr is not None
-            try:
-                if ready:
-                    assert process.stdout.readline() == f"Server listening on {address}\n"
-                process.stdout.close()
-                deadline = time.monotonic() + LIMIT_S
-                while not answers(address):
-                    assert process.poll() is None and time.monotonic() < deadline, process.stderr.read()
-                    time.sleep(0.1)
-                with Client(address, device_id=0) as client:  # each event is logged
-                    client.set_pipeline(P4INFO, DEVICE_CONFIG)
-                process.send_signal(signal.SIGTERM)
-                assert process.wait(LIMIT_S) == 0
-                assert process.stderr.read() == ""
-            finally:
-                process.kill()
+        command = ["-m", "p4reduce_switch.bmv2", "--no-p4", "--log-console", "--", "--grpc-server-addr", address]
+        reading, writing = os.pipe()
+        with open(writing, "wb") as output, errors.open("wb") as written:
+            process = program_server().spawn(output, written, *command, environment=os.environ)
+        with open(reading) as stdout, process:
+            if ready:
+                assert stdout.readline() == f"Server listening on {address}\n"
+            stdout.close()
+            wait_until(lambda address=address: answers(address))
+            with Client(address, device_id=0) as client:  # each event is logged
+                client.set_pipeline(P4INFO, DEVICE_CONFIG)
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(LIMIT_S) == 0
+        assert errors.read_text() == ""
 
 
 @pytest.mark.root

@@ -77,7 +77,7 @@ def test_replies_that_are_not_received_keep_nobody_away(switch: Served, primary:
     query = p4r.Entity()
     query.counter_entry.counter_id = next(iter(P4INFO.counters)).preamble.id
     cells = len(primary.read(query))
-    request = p4r.ReadRequest(device_id=1, entities=[query] * (20_000 // cells))
+    request = p4r.ReadRequest(device_id=1, entities=[query] * (8_000 // cells))
     more = 4
     with grpc.insecure_channel(switch.address, [("grpc.http2.bdp_probe", 0)]) as channel:
         read = channel.unary_stream("/p4.v1.P4Runtime/Read", request_serializer=p4r.ReadRequest.SerializeToString)

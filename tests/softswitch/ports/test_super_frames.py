@@ -42,8 +42,7 @@ PLAIN = bytes(HEADER.size)
 
 def ones_complement(data: bytes) -> int:
     """The Internet checksum's sum: 0xffff where a checksum inside is right."""
-    data += b"\0" * (len(data) % 2)
-    return (sum(int.from_bytes(data[at : at + 2], "big") for at in range(0, len(data), 2)) - 1) % 0xFFFF + 1
+    return int.from_bytes(data + b"\0" * (len(data) % 2), "big") % 0xFFFF or 0xFFFF
 
 
 def datagram(
@@ -285,12 +284,12 @@ def answers(seeded: random.Random) -> list[bytes]:
 def test_frames_sent_as_super_frames_are_segmented_to_the_same_frames(wire: Wire) -> None:
     seeded = random.Random(9)
     runs = 0
-    for _ in range(60):
+    for _ in range(25):
         leaving = wire.program.program.answers = answers(seeded)
         sent = wire.turn(PLAIN + b"go")
         assert [neutral(frame) for run in sent for frame in cuts(run)] == [neutral(frame) for frame in leaving]
         runs += sum(run[:10] != PLAIN for run in sent)
-    assert runs > 100
+    assert runs > 40
     assert wire.interface["send_errors"] == 0
 
 

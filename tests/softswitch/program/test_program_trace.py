@@ -163,22 +163,24 @@ def test_a_frame_that_fails_has_a_trace_that_says_so() -> None:
 
 
 def test_sums_are_right_while_every_other_frame_is_traced() -> None:
-    """The code that runs changes more than 1,000 times; both work on the same registers."""
+    """The code that runs changes hundreds of times; both work on the same registers."""
     job = tree_job(4, SMALL, 4, EPOCH)
     changes: list[PacketTrace] = []
-    for rig in job["switch"].tree.switches.values():
-        rig.program.trace_with(rig.program.compiled.traced())
+    switches = list(job["switch"].tree.switches.values())
+    traced = switches[0].program.compiled.traced()
+    for rig in switches:
+        rig.program.trace_with(traced)
         plain, turn = rig.program.process, itertools.count()
         rig.program.process = lambda port, frame, plain=plain, turn=turn: plain(
             port, frame, *([changes.append] if next(turn) % 2 else [])
         )
-    data = np.arange(40_000, dtype=np.int64).reshape(4, -1) % 1009
+    data = np.arange(4_000, dtype=np.int64).reshape(4, -1) % 1009
     with LocalGroup(4, geometry=SMALL, **job) as group:
         for _ in range(2):
             sums = group.run(lambda comm: comm.all_reduce(torch.from_numpy(data[comm.rank].astype(np.float32))))
             for found in sums:
                 np.testing.assert_allclose(found.numpy(), data.sum(axis=0), rtol=1e-4)
-    assert len(changes) > 1000
+    assert len(changes) > 200
 
 
 @pytest.mark.parametrize("name", ["l2", "clone_i2e"])

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable
+from itertools import takewhile
+from operator import attrgetter
 from typing import Any
 
 from p4reduce_switch.program import packet
@@ -289,9 +292,9 @@ class Actions:
 
     def _trace(self, action: Action, index: int) -> None:
         """Emit the reports of the primitives that begin at this instruction."""
-        for primitive in action.primitives:
-            if primitive.start == index:
-                self.statements.context.trace(Step.PRIMITIVE, primitive)
+        first = bisect_left(action.primitives, index, key=attrgetter("start"))
+        for primitive in takewhile(lambda each: each.start == index, action.primitives[first:]):
+            self.statements.context.trace(Step.PRIMITIVE, primitive)
 
     def _jumping(self, action: Action) -> None:
         graph, code = jumps(action.code), action.code
