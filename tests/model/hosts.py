@@ -3,7 +3,8 @@
 Each rank is a thread with the real Communicator, HostSums and HostMemory, of which one runs at a time. It stops where
 it reads or writes the host's memory, looks for flags, or receives a frame. The search (depth-first) chooses which one
 goes on, whose frames are lost, and who dies. States are equal if the ranks have seen the same, and memory, switch and
-frames are equal. A way that is not the first from a state is run again from the beginning.
+frames are equal; a rank that waits keeps nothing of the flags that did not end its waiting. A way that is not the first
+from a state is run again from the beginning.
 
 A sent frame reaches the switch at once: other orders of frames are searched in search.py. When no rank can go on, time
 passes for those that wait.
@@ -15,7 +16,8 @@ import pickle
 import re
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
+from functools import cache
 from typing import Any, Final
 from unittest import mock
 
@@ -48,6 +50,10 @@ PLAN: Final = HostPlan(((0, 1), (2,)))
 _TIMEOUT_S: Final = 5.0
 _LOOK_S: Final = 0.1
 _BLOCKS: Final = 3
+_NO_SHARD_JOBS: Final = mock.Mock()
+
+_running: Final = threading.local()
+"""Its `rank` is the RankThread that calls."""
 
 Choice = tuple[str, int]
 """What happens, and to which rank: it goes on, perhaps what it then sends is lost, or what it waits for is, or it dies.
@@ -61,8 +67,8 @@ class Abandoned(BaseException):
 class RankThread:
     """One rank, which stops before each step that others can see."""
 
-    def __init__(self, run: Run, rank: int) -> None:
-        self.run, self.rank = run, rank
+    def __init__(self, run: Run, rank: int, memory: SteppedMemory) -> None:
+        self.run, self.rank, self.memory = run, rank, memory
         self.now, self.at, self.seen = 0.0, "begin", 0
         self.inboxes: dict[int, list[bytes]] = {1: [], 2: []}
         self.flags = b""
@@ -100,6 +106,7 @@ class RankThread:
         return int(self.at.removeprefix("receive ")) if self.at.startswith("receive ") else 0
 
     def _main(self) -> None:
+        _running.rank = self
         self._go.acquire()
         try:
             if not self._abandoned:
@@ -108,6 +115,7 @@ class RankThread:
             return
         except Exception as error:  # noqa: BLE001 - the search looks at it
             self.outcome = error
+            self.saw(str(error))
         self.at = "end"
         self._back.release()
 
@@ -158,6 +166,10 @@ class SteppedMemory(HostMemory):
             self.rank.saw(self.sums[: _BLOCKS * SMALL.block_words].tobytes())
         return super().exponents(place)
 
+    def wait(self, *arguments: Any, **options: Any) -> None:
+        super().wait(*arguments, **options)
+        self.rank.saw("flags")
+
     def finished(self, shard: int, number: int) -> int:
         found = super().finished(shard, number)
         if found:
@@ -186,19 +198,15 @@ class SteppedMemory(HostMemory):
 class _Time:
     """The module `time` as hosts/ uses it: of each rank its own, which passes when it waits."""
 
-    def __init__(self, run: Run) -> None:
-        self._run = run
-
     def monotonic(self) -> float:
-        return self._run.running.now
+        now: float = _running.rank.now
+        return now
 
     def sleep(self, seconds: float) -> None:
-        rank = self._run.running
-        rank.flags = self._run.memories[rank.rank].flags()
+        rank: RankThread = _running.rank
+        rank.flags = rank.memory.flags()
         rank.stop("look")
-        found = self._run.memories[rank.rank].flags()
-        rank.now += _LOOK_S if found == rank.flags else 0.0
-        rank.saw(found)
+        rank.now += _LOOK_S if rank.memory.flags() == rank.flags else 0.0
 
 
 class Run:
@@ -208,26 +216,26 @@ class Run:
         self._steps = range(steps)
         self.left = {"lose": losses, "die": deaths}
         self.dead: set[int] = set()
-        self._loses = self.lost = False
+        self._loses = self.sent = False
         self._host_sums = host_sums
         self.switches = {1: ReferenceSwitch(SMALL, 2), 2: ReferenceSwitch(SMALL, 2)}
         for job, size in ((1, 3), (2, 2)):
             self.switches[job].add_job(job, 1, size, 0, 2, range(size))
         files = [MemoryFile.create(2), MemoryFile.create(1)]
-        self.memories = [SteppedMemory(files[host], PLAN.hosts[host], PLAN.hosts[host]) for host in (0, 0, 1)]
-        self.ranks = [RankThread(self, rank) for rank in range(3)]
-        for rank, mapped in zip(self.ranks, self.memories, strict=True):
+        memories = [SteppedMemory(files[host], PLAN.hosts[host], PLAN.hosts[host]) for host in (0, 0, 1)]
+        self.ranks = [RankThread(self, rank, mapped) for rank, mapped in enumerate(memories)]
+        for rank, mapped in zip(self.ranks, memories, strict=True):
             mapped.close()
             mapped.rank = rank
             mapped._watched = [(other, self._ended(other)) for other in mapped.ranks if other != rank.rank]
-        self.running = self.ranks[0]
 
     def _ended(self, rank: int) -> Any:
-        return lambda: rank in self.dead
+        def ended() -> bool:
+            if rank in self.dead:
+                _running.rank.saw(("ended", rank))
+            return rank in self.dead
 
-    def lease(self, rank: int, job: int) -> Lease:
-        place, size = (rank, 3) if job == 1 else (PLAN.host_of(rank), 2)
-        return Lease(job, f"job {job}", 1, place, size, 2, SMALL.columns, SMALL.block_words, secret=place)
+        return ended
 
     def collectives(self, rank: RankThread) -> object:
         """What a rank does; return its sums."""
@@ -235,17 +243,17 @@ class Run:
         connection = None
         options: dict[str, Any] = {"window": 1, "clock": lambda: rank.now}
         if PLAN.shard_of(rank.rank) is not None:
-            connection = SwitchConnection(self.lease(rank.rank, 2), transports[2], **options)
-        comm = Communicator(self.lease(rank.rank, 1), transports[1], timeout_s=_TIMEOUT_S, **options)
-        comm.hosts = Hosts(mock.Mock())
+            connection = SwitchConnection(_lease(rank.rank, 2), transports[2], **options)
+        comm = Communicator(_lease(rank.rank, 1), transports[1], timeout_s=_TIMEOUT_S, **options)
+        comm.hosts = Hosts(_NO_SHARD_JOBS)
         comm.hosts.searched = True
-        comm.hosts.sums = self._host_sums(PLAN, rank.rank, self.memories[rank.rank], connection)
+        comm.hosts.sums = self._host_sums(PLAN, rank.rank, rank.memory, connection)
         return [comm.all_reduce(tensor(rank.rank, step)).tobytes() for step in self._steps]
 
     def send(self, rank: int, job: int, frame: bytes) -> None:
         """Let the job's switch process a frame."""
+        self.sent = True
         if self._loses:
-            self.lost = True
             return
         senders = (0, 1, 2) if job == 1 else (0, 2)
         for to, answer in self.switches[job].process(senders.index(rank), frame):
@@ -257,7 +265,6 @@ class Run:
         ready = [rank for rank in alive if self._is_ready(rank)]
         found = [("go", rank.rank) for rank in ready] or ([("time", -1)] if alive else [])
         if self.left["lose"]:
-            found += [("lose sent", rank.rank) for rank in ready]
             found += [("lose received", rank.rank) for rank in ready if rank.waits_for()]
         if self.left["die"]:
             found += [("die", rank.rank) for rank in alive]
@@ -265,42 +272,37 @@ class Run:
 
     def _is_ready(self, rank: RankThread) -> bool:
         if rank.at == "look":
-            return self.memories[rank.rank].flags() != rank.flags
+            return rank.memory.flags() != rank.flags
         return not rank.waits_for() or bool(rank.inboxes[rank.waits_for()])
 
-    def take(self, choice: Choice) -> bool:
-        """Let it happen; return False where nothing was lost that was to be."""
+    def take(self, choice: Choice) -> None:
+        """Let it happen."""
         kind, number = choice
+        self.sent = False
         if kind == "time":
             for rank in self.ranks:
                 if rank.at != "end" and rank.rank not in self.dead and not self._is_ready(rank):
-                    self._go(rank)
-            return True
+                    rank.go()
+            return
         rank = self.ranks[number]
-        if kind == "go":
-            self._go(rank)
-            return True
-        self.left[kind.split()[0]] -= 1
+        if kind != "go":
+            self.left[kind.split()[0]] -= 1
         if kind == "die":
             self.dead.add(number)
-            return True
-        if kind == "lose received":
+        elif kind == "lose received":
             del rank.inboxes[rank.waits_for()][:1]
-            return True
-        self._loses, self.lost = True, False
-        self._go(rank)
-        self._loses = False
-        return self.lost
-
-    def _go(self, rank: RankThread) -> None:
-        self.running = rank
-        rank.go()
+        else:
+            self._loses = kind == "lose sent"
+            rank.go()
+            self._loses = False
 
     def state(self) -> int:
         """Return what says how it goes on."""
         ranks = [(rank.seen, rank.at, str(rank.inboxes), rank.flags, rank.now) for rank in self.ranks]
         switches = pickle.dumps([switch.cells for switch in self.switches.values()])
-        return hash((str(ranks), switches, *(it.content() for it in self.memories), str(self.left), str(self.dead)))
+        return hash(
+            (str(ranks), switches, *(rank.memory.content() for rank in self.ranks[1:]), str(self.left), str(self.dead))
+        )
 
     def broken(self) -> str:
         """Return what must not have happened at the end, or nothing."""
@@ -331,6 +333,13 @@ class Run:
                 rank.abandon()
 
 
+@cache
+def _lease(rank: int, job: int) -> Lease:
+    place, size = (rank, 3) if job == 1 else (PLAN.host_of(rank), 2)
+    return Lease(job, f"job {job}", 1, place, size, 2, SMALL.columns, SMALL.block_words, secret=place)
+
+
+@cache
 def tensor(rank: int, step: int) -> NDArray[np.int32]:
     """What a rank contributes: the sum's digits say who is in it; rank 1 holds the last two blocks."""
     values = np.full((_BLOCKS, SMALL.block_words), (1 + step) * 16**rank, np.int32)
@@ -339,31 +348,29 @@ def tensor(rank: int, step: int) -> NDArray[np.int32]:
 
 
 @contextmanager
-def _begun(steps: int, losses: int, deaths: int, piece: int, host_sums: type[HostSums]) -> Iterator[Run]:
-    run = Run(steps, losses, deaths, host_sums)
-    with ExitStack() as patches:
-        for module in (memory, sums):
-            patches.enter_context(mock.patch.object(module, "time", _Time(run)))
-        patches.enter_context(mock.patch("p4reduce.communicator.FEWEST_HOST_BYTES", 1))
-        patches.enter_context(mock.patch("p4reduce.hosts.sums.PIECE_WORDS", piece * SMALL.block_words))
-        contribute, copy_in = Collective._contribute, Copies.copy_in
+def _stepped(piece: int) -> Iterator[None]:
+    """Let the ranks stop where others see what they do, with `piece` blocks in a piece."""
+    contribute, copy_in = Collective._contribute, Copies.copy_in
 
-        def copied(self: Copies) -> bool:
-            if 0 < self._copied_in < self._end:
-                run.memories[run.running.rank].stop("copy in")
-            return copy_in(self)
+    def copied(self: Copies) -> bool:
+        if 0 < self._copied_in < self._end:
+            _running.rank.memory.stop("copy in")
+        return copy_in(self)
 
-        def stepped(self: Collective, *arguments: Any) -> list[bytes]:
-            if self._state["needed"] > self._state["published"]:
-                run.running.saw(run.memories[run.running.rank].published.tobytes())
-            return contribute(self, *arguments)
+    def stepped(self: Collective, *arguments: Any) -> list[bytes]:
+        frames = contribute(self, *arguments)
+        _running.rank.saw(int(self._state["published"]))
+        return frames
 
-        patches.enter_context(mock.patch.object(Collective, "_contribute", stepped))
-        patches.enter_context(mock.patch.object(Copies, "copy_in", copied))
-        try:
-            yield run
-        finally:
-            run.end()
+    with (
+        mock.patch.object(memory, "time", _Time()),
+        mock.patch.object(sums, "time", _Time()),
+        mock.patch("p4reduce.communicator.FEWEST_HOST_BYTES", 1),
+        mock.patch.object(sums, "PIECE_WORDS", piece * SMALL.block_words),
+        mock.patch.object(Collective, "_contribute", stepped),
+        mock.patch.object(Copies, "copy_in", copied),
+    ):
+        yield
 
 
 def explore_hosts(
@@ -375,21 +382,29 @@ def explore_hosts(
     """
     seen: set[int] = set()
     ways: list[list[Choice]] = [[]]
-    while ways:
-        way = ways.pop()
-        with _begun(steps, losses, deaths, piece, host_sums) as run:
-            if not all(run.take(choice) for choice in way):
-                continue
-            while (state := run.state()) not in seen:
-                seen.add(state)
-                choices = run.choices()
-                if not choices:
-                    if problem := run.broken():
-                        return len(seen), problem, way
-                    break
-                ways += [[*way, choice] for choice in choices[1:]]
-                way = [*way, choices[0]]
-                run.take(choices[0])
+    with _stepped(piece):
+        while ways:
+            way = ways.pop()
+            run = Run(steps, losses, deaths, host_sums)
+            try:
+                for choice in way:
+                    run.take(choice)
+                while True:
+                    if run.sent and way[-1][0] == "go" and run.left["lose"]:
+                        ways.append([*way[:-1], ("lose sent", way[-1][1])])
+                    if (state := run.state()) in seen:
+                        break
+                    seen.add(state)
+                    choices = run.choices()
+                    if not choices:
+                        if problem := run.broken():
+                            return len(seen), problem, way
+                        break
+                    ways += [[*way, choice] for choice in choices[1:]]
+                    way = [*way, choices[0]]
+                    run.take(choices[0])
+            finally:
+                run.end()
     return len(seen), "", []
 
 

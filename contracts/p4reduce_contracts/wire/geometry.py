@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
@@ -21,17 +21,21 @@ class Geometry:
 
     columns: int
     block_words: int
-    header: struct.Struct = field(init=False, repr=False, compare=False)
-    lengths: tuple[int, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not 1 <= self.columns <= MAX_COLUMNS:
             raise GeometryMismatchError(f"a frame has 1 to {MAX_COLUMNS} columns, not {self.columns}")
         if self.block_words < 4 or self.block_words % 4:
             raise GeometryMismatchError(f"a block has a multiple of 4 words, not {self.block_words}")
-        object.__setattr__(self, "header", struct.Struct(f">BBBBHHIIQIHH{self.columns}I"))
-        lengths = tuple(self.frame_header_bytes + self.block_bytes * mask.bit_count() for mask in range(256))
-        object.__setattr__(self, "lengths", lengths)
+
+    @cached_property
+    def header(self) -> struct.Struct:
+        return struct.Struct(f">BBBBHHIIQIHH{self.columns}I")
+
+    @cached_property
+    def lengths(self) -> tuple[int, ...]:
+        """Bytes of a frame, by the bitmap of its columns that have blocks."""
+        return tuple(self.frame_header_bytes + self.block_bytes * mask.bit_count() for mask in range(256))
 
     @cached_property
     def block_bytes(self) -> int:
