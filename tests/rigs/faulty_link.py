@@ -1,4 +1,4 @@
-"""A command beside a network device that damages or drops UDP packets, by an eBPF program (tcx, Linux 6.6).
+"""A command beside a network device that damages UDP packets, by an eBPF program (tcx, Linux 6.6).
 
 `python -m rigs.faulty_link FAULT DEVICE COMMAND...`, as root, in the device's namespace: the fault ends with COMMAND.
 """
@@ -14,27 +14,20 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from p4reduce_contracts.wire import HELLO_BYTES
-
 _CALL: Final = {"x86_64": 321, "aarch64": 280}.get(platform.machine(), -1)
 _PROG_LOAD, _LINK_CREATE, _SCHED_CLS, _INGRESS, _EGRESS = 5, 28, 3, 46, 47
 _UDP = 17
-_DROP = [(0xB7, 0, 0, 2), (0x95, 0, 0, 0)]
 _DAMAGE = [  # byte 100 of the packet becomes 0x5A: bpf_skb_store_bytes
     *((0x72, 10, -8, 0x5A), (0xBF, 0x61, 0, 0), (0xB7, 2, 0, 100), (0xBF, 0xA3, 0, 0), (0x07, 3, 0, -8)),
     *((0xB7, 4, 0, 1), (0xB7, 5, 0, 0), (0x85, 0, 0, 9)),
 ]
 
 
-def _one_in_20(instructions: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
-    return [(0x85, 0, 0, 7), (0x25, 0, len(instructions), (1 << 32) // 20), *instructions]  # bpf_get_prandom_u32
-
-
 FAULTS: Final = {
     "batches": (_INGRESS, 1514, _DAMAGE),
     "batches up": (_EGRESS, 1514, _DAMAGE),
-    "frames up": (_EGRESS, 1000, _one_in_20(_DAMAGE)),
-    "loss": (_INGRESS, 42 + HELLO_BYTES, _one_in_20(_DROP)),
+    # one in 20: bpf_get_prandom_u32
+    "frames up": (_EGRESS, 1000, [(0x85, 0, 0, 7), (0x25, 0, len(_DAMAGE), (1 << 32) // 20), *_DAMAGE]),
 }
 """By name: which packets, those of more bytes than so many, and the instructions for them."""
 

@@ -1,12 +1,11 @@
 """A rank that makes process groups and ends them, one after the other, in one process.
 
-made_again.py kept|fresh: all groups have one store, or each has its own; then some are gloo's.
+First all groups have one store, then each has its own; then some are gloo's.
 """
 
 from __future__ import annotations
 
 import os
-import sys
 import weakref
 from datetime import timedelta
 
@@ -43,23 +42,27 @@ def main() -> None:
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     kept = dist.TCPStore(host, port, size, rank == 0, LIMIT)
+    for cycle in range(CYCLES):  # in a store that is kept gloo finds the addresses of its first group
+        run_cycle(kept, "p4reduce", cycle)
     for cycle in range(CYCLES):
-        store, backend = kept, "p4reduce"  # in a store that is kept gloo finds the addresses of its first group
-        if sys.argv[1] == "fresh":
-            if rank == 0:
-                store = dist.TCPStore(host, 0, size, is_master=True, wait_for_workers=False)
-                kept.set(str(cycle), str(store.port))
-            else:
-                store = dist.TCPStore(host, int(kept.get(str(cycle))), size, is_master=False)
-            backend = "gloo" if cycle in (1, 4) else "p4reduce"
-        dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=LIMIT)
-        use(cycle)
-        if cycle % 2:
-            fork()
-        group = weakref.ref(dist.group.WORLD)
-        dist.destroy_process_group()
-        assert group() is None, "something holds the group, and with it the store"
-        print("cycle", cycle, flush=True)
+        if rank == 0:
+            store = dist.TCPStore(host, 0, size, is_master=True, wait_for_workers=False)
+            kept.set(str(cycle), str(store.port))
+        else:
+            store = dist.TCPStore(host, int(kept.get(str(cycle))), size, is_master=False)
+        run_cycle(store, "gloo" if cycle in (1, 4) else "p4reduce", cycle)
+    print("all cycles", flush=True)
+
+
+def run_cycle(store: dist.Store, backend: str, cycle: int) -> None:
+    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=LIMIT)
+    use(cycle)
+    if cycle % 2:
+        fork()
+    group = weakref.ref(dist.group.WORLD)
+    dist.destroy_process_group()
+    assert group() is None, "something holds the group, and with it the store"
 
 
 main()

@@ -313,7 +313,7 @@ def test_faults_of_a_link(tmp_path: Path) -> None:
         ):
             command = [*far.within, *P4REDUCE, program, "run", *options]
             children.start(program, command, {"XDG_STATE_HOME": str(tmp_path)}).wait_line("ready", LIMIT_S)
-        healthy = ["env", "P4REDUCE_INSECURE=1", *P4REDUCE, "doctor", "--controller", "10.9.0.2:9600", "--json"]
+        doctor = ["env", "P4REDUCE_INSECURE=1", *P4REDUCE, "doctor", "--controller", "10.9.0.2:9600", "--json"]
 
         def examined(command: list[str]) -> dict[str, Any]:
             done = subprocess.run([*near.within, *command], capture_output=True, text=True, timeout=LIMIT_S)
@@ -322,18 +322,15 @@ def test_faults_of_a_link(tmp_path: Path) -> None:
             assert done.stdout, done.stderr
             return {check["name"]: check for check in json.loads(done.stdout)["checks"]}
 
-        found = examined(healthy)["batches"]
-        assert found["status"] in RIGHT_OR_SLOW and " right, in batches; " in found["found"], found
         for fault, gso, said in (
             ("batches", "auto", "damaged in batches, none singly"),
-            ("loss", "auto", "were repeated$"),
             ("batches up", "on", r" in batches;.*dropped: [1-9]\d* HEADER_CHECKSUM at"),
             ("frames up", "off", r" singly;.*dropped: [1-9]\d* HEADER_CHECKSUM at"),
         ):
-            found = examined(faulty(fault, "eth0", ["env", f"P4REDUCE_SEGMENTATION={gso}", *healthy]))["batches"]
+            found = examined(faulty(fault, "eth0", ["env", f"P4REDUCE_SEGMENTATION={gso}", *doctor]))["batches"]
             assert found["status"] == "warning" and re.search(said, found["found"]), (fault, found)
         far.run("ip", "link", "set", "eth0", "mtu", "1000")  # what is longer is dropped there, and no message says so
-        checks = examined([*healthy, "--timeout", str(SHORT_S)])
+        checks = examined([*doctor, "--timeout", str(SHORT_S)])
         found = checks["full frames"]
         assert (checks["exact sum"]["status"], found["status"]) == ("ok", "failed"), checks
         assert "be 1116 B or more (here it is 1500 B)" in found["advice"]
