@@ -18,9 +18,11 @@ def can_share(program: Program) -> bool:
     The index of all registers is one field of metadata, which is not set any more after the first access. No message
     and no direct counter or meter needs the order of the frames.
     """
+    if program.target.threads == 1:
+        return False
     indices = [node.index for node in walk(program) if isinstance(node, _ACCESSES)]
     fields = {index.field.slot: index.field for index in indices if isinstance(index, FieldValue)}
-    if program.target.threads == 1 or not all(isinstance(index, FieldValue) for index in indices) or len(fields) > 1:
+    if not all(isinstance(index, FieldValue) for index in indices) or len(fields) > 1:
         return False
     if features(program).in_stages or any(_is_ordered(node) for node in walk(program)):
         return False
