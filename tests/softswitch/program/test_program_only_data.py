@@ -49,8 +49,8 @@ PAYLOADS = [
     [CALL],
     {"op": CALL, "type": "expression", "value": CALL},
 ]
-TRIED = 5
-"""Payloads at each place, in turn."""
+TRIED = 3
+"""Payloads at each place, in turn: a call in a string, a number, and another value."""
 Place = tuple[str | int, ...]
 
 

@@ -6,18 +6,14 @@ The kernels of these formats, and of AdaComp with momentum and without.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from itertools import cycle
 
 import numpy as np
-import torch
 
 from p4reduce.codecs import Floats
-from p4reduce.compressors import AdaComp, Form, Policy
-from p4reduce.compressors.exchange import Gradients
 from p4reduce.protocol.blocks import UNTOUCHED
-from p4reduce.testing.in_process import exchange_all, groups
 from p4reduce_contracts.wire.geometry import DEFAULT
 from p4reduce_contracts.wire.lanes import lanes_per_word
 from p4reduce_lab.bench.case import NETWORKS, TRAINING_PACKAGES, Case, Run, Series, Threshold
@@ -88,22 +84,26 @@ def kernels(run: Run) -> None:
 
 def momentum(run: Run) -> None:
     """Measure a step of AdaComp of 8 million parameters on one rank and one core, without momentum and with."""
+    import torch  # only here: other cases do without
+
+    from p4reduce.compressors import AdaComp, Form, Policy
+    from p4reduce.testing.in_process import exchange_all, groups
+
+    def next_step(compressor: AdaComp) -> None:
+        exchange_all([compressor], [next(gradients)], groups(1))
+
     draw = torch.Generator().manual_seed(0)
     drawn = [{f"{layer}.weight": torch.randn(1024, 1024, generator=draw) for layer in range(8)} for _ in range(_TURNS)]
+    gradients = cycle(drawn)
     peers: dict[str, Callable[[], float]] = {}
     for name, decay in (("AdaComp", 0.0), ("AdaComp with momentum", 0.9)):
-        compressor = AdaComp(Policy(linear=50), Form.GATHER, momentum=decay)
-        step = partial(_next_step, compressor, cycle(drawn))
+        step = partial(next_step, AdaComp(Policy(linear=50), Form.GATHER, momentum=decay))
         step()
         peers[name] = partial(_milliseconds, step)
     found = run.in_turn(peers)
     for peer, times in found.items():
         run.add(Series("a step of 8 M parameters, one core", peer, "in one process", "CPU ms", times))
     run.ratio(MOMENTUM.name, found["AdaComp"], found["AdaComp with momentum"])
-
-
-def _next_step(compressor: AdaComp, gradients: Iterator[Gradients]) -> None:
-    exchange_all([compressor], [next(gradients)], groups(1))
 
 
 def _milliseconds(work: Callable[[], object]) -> float:
