@@ -52,9 +52,7 @@ _LOOK_S: Final = 0.1
 _BLOCKS: Final = 3
 _NO_SHARD_JOBS: Final = mock.Mock()
 
-_running: Final = threading.local()
-"""Its `rank` is the RankThread that calls."""
-
+_running: Final = threading.local()  # its `rank` is the RankThread that calls
 Choice = tuple[str, int]
 """What happens, and to which rank: it goes on, perhaps what it then sends is lost, or what it waits for is, or it dies.
 Or time passes."""
@@ -199,8 +197,7 @@ class _Time:
     """The module `time` as hosts/ uses it: of each rank its own, which passes when it waits."""
 
     def monotonic(self) -> float:
-        now: float = _running.rank.now
-        return now
+        return float(_running.rank.now)
 
     def sleep(self, seconds: float) -> None:
         rank: RankThread = _running.rank
@@ -230,12 +227,7 @@ class Run:
             mapped._watched = [(other, self._ended(other)) for other in mapped.ranks if other != rank.rank]
 
     def _ended(self, rank: int) -> Any:
-        def ended() -> bool:
-            if rank in self.dead:
-                _running.rank.saw(("ended", rank))
-            return rank in self.dead
-
-        return ended
+        return lambda: rank in self.dead and not _running.rank.saw(("ended", rank))
 
     def collectives(self, rank: RankThread) -> object:
         """What a rank does; return its sums."""

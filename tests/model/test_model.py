@@ -85,11 +85,6 @@ def test_a_mutant_of_the_controller_is_caught(mutant: Callable[[], AbstractConte
     assert report.broken and report.trace
 
 
-def test_without_faults_a_job_has_no_other_end_than_its_results() -> None:
-    report = explore(JOBS[0].job(Faults()))
-    assert report.complete and not report.broken
-
-
 @pytest.mark.parametrize("searched", SMALL_SEARCHES, ids=str)
 def test_no_order_of_steps_breaks_a_sum_over_hosts(searched: dict[str, int]) -> None:
     states, broken, way = explore_hosts(**searched)

@@ -9,7 +9,6 @@ import pytest
 pytest.importorskip("torch")
 
 from rigs import elastic_runs
-from rigs.elastic_runs import FAULTS_OF_TREE
 from rigs.networks import RACKS
 from system.chaos import run_chaos
 
@@ -22,5 +21,5 @@ from system.chaos import run_chaos
 @pytest.mark.processes
 def test_random_kills(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(elastic_runs, "RANKS", 1)  # of each rack; `make chaos` has two
-    report = run_chaos(tmp_path, len(FAULTS_OF_TREE), seed=1, racks=RACKS)
-    assert report.kills.total() == len(report.kills) == len(FAULTS_OF_TREE)
+    report = run_chaos(tmp_path, len(elastic_runs.FAULTS_OF_TREE), seed=1, racks=RACKS)
+    assert report.kills.total() == len(report.kills) == len(elastic_runs.FAULTS_OF_TREE)

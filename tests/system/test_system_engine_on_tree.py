@@ -57,7 +57,7 @@ def tree(name: str) -> RenewedTree:
     "refusals: retransmitted until it is complete"
 )
 @pytest.mark.parametrize("name", NETWORKS)
-@settings(max_examples=150)
+@settings(max_examples=40)
 @given(
     seed=st.integers(0, 2**32),
     slots=st.integers(1, SLOT_COUNT),
