@@ -25,7 +25,7 @@ if __name__ == "__main__":
 from fuzz.targets import TARGETS
 from rigs.fork_server import ForkServer, fork_server
 
-CHILD = Path(__file__).with_name("under_atheris.py")
+CHILD = Path(__file__).resolve().parents[1] / "rigs" / "under_atheris.py"
 STARTING_S = 120.0
 SLOWEST_S = 100
 MOST_MIB = 4096
@@ -44,7 +44,7 @@ class Fuzzed:
 @contextmanager
 def instrumented() -> Iterator[ForkServer]:
     """Start what forks processes whose decoders atheris has instrumented, which takes seconds."""
-    with tempfile.TemporaryDirectory(prefix="fuzz-") as folder, fork_server(Path(folder), ["ready_fuzz"]) as server:
+    with tempfile.TemporaryDirectory(prefix="fuzz-") as folder, fork_server(Path(folder), [CHILD.stem]) as server:
         yield server
 
 

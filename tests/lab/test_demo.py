@@ -63,9 +63,7 @@ def test_the_whole_demo_over_two_racks_in_the_shape_that_fits_tofino(tmp_path: P
 @pytest.mark.processes
 @pytest.mark.fault("SIGKILL of a worker of the demo: the run ends with an error that names the cause")
 @pytest.mark.fault("SIGKILL of the switch under the demo: an error that names the switch")
-def test_a_killed_worker_or_switch_ends_the_run_with_an_error(
-    children: Children, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_killed_worker_or_switch_ends_the_run(children: Children, monkeypatch: pytest.MonkeyPatch) -> None:
     killed: list[int] = []
 
     def kill_one(running: Training, step: int, steps: int) -> None:

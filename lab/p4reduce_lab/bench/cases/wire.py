@@ -1,7 +1,4 @@
-"""Sums in 16 and 8 bits a number beside gloo's in float32, float16 and bfloat16; and what kernels cost.
-
-The kernels of these formats, and of AdaComp with momentum and without.
-"""
+"""Sums in 16 and 8 bits a number beside gloo's; and what the kernels of these formats, and of AdaComp, cost."""
 
 from __future__ import annotations
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable
-from itertools import takewhile
-from operator import attrgetter
 from typing import Any
 
 from p4reduce_switch.program import packet
@@ -292,8 +290,8 @@ class Actions:
 
     def _trace(self, action: Action, index: int) -> None:
         """Emit the reports of the primitives that begin at this instruction."""
-        first = bisect_left(action.primitives, index, key=attrgetter("start"))
-        for primitive in takewhile(lambda each: each.start == index, action.primitives[first:]):
+        first, last = (bisect_left(action.primitives, at, key=lambda one: one.start) for at in (index, index + 1))
+        for primitive in action.primitives[first:last]:
             self.statements.context.trace(Step.PRIMITIVE, primitive)
 
     def _jumping(self, action: Action) -> None:

@@ -1,12 +1,18 @@
-"""One target under atheris, started by coverage_guided.py: under_atheris.py TARGET and libFuzzer's own arguments."""
+"""One target under atheris, in a fork of a process that has imported this; arguments: TARGET and libFuzzer's own."""
 
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import atheris
 
-from fuzz.targets import TARGETS
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+PACKAGES = ["p4reduce", "p4reduce_contracts", "p4reduce_controller", "p4reduce_switch", "p4reduce_testbed"]
+
+with atheris.instrument_imports(include=PACKAGES):
+    from fuzz.targets import TARGETS
 
 
 def main() -> None:
