@@ -23,7 +23,7 @@ from p4reduce_switch.program import Program, TargetOptions, batch
 from p4reduce_switch.program.ir.sharing import can_share
 from p4reduce_switch.program.load import load_program
 from p4reduce_switch.program.memory import LINE, LOCK_SPAN, LOCKS, Word
-from p4reduce_switch.switch import Switch
+from p4reduce_switch.switch import Switch, Watch
 from rigs.limits import LIMIT_S, wait_until
 
 FOLDER = pipeline_folders.find("default")
@@ -33,10 +33,8 @@ RANKS, SLOTS, ROUNDS = 4, 128, 20
 
 
 def test_programs_whose_frames_need_their_order_or_other_cells_are_for_one_thread() -> None:
-    names, two = (
-        ("indirect_meter", "log_messages", "controls_twice", "register_places", "state"),
-        TargetOptions(threads=2),
-    )
+    names = ("indirect_meter", "log_messages", "controls_twice", "register_places", "state")
+    two = TargetOptions(threads=2)
     found = [can_share(load_program((PROGRAMS / f"{name}.json").read_bytes(), two)) for name in names]
     assert found == [True, False, False, False, False]
     assert can_share(load_program(CONFIG, two)) and not can_share(load_program(CONFIG, TargetOptions()))
@@ -114,6 +112,17 @@ def test_an_error_in_one_thread_ends_all_and_the_switch_with_it(
     with pytest.raises(RuntimeError, match="it failed"):
         shared.run()
     assert threading.active_count() == before
+
+
+def test_a_helper_s_digest_is_collected_when_a_trace_begins(shared: Switch, monkeypatch: pytest.MonkeyPatch) -> None:
+    shared.install(shared.load(CONFIG))
+    shared.watch(Watch(lambda trace: None))
+    assert shared._loop is not None and shared.program is not None
+    collected: list[int] = []
+    monkeypatch.setattr(shared._loop.helpers[0], "help_once", lambda *_: shared.stop() or Reason.EVENT)
+    monkeypatch.setattr(shared.program, "collect", collected.append)
+    shared._help(shared._loop.helpers[0], 1)
+    assert collected == [1]
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
