@@ -93,6 +93,7 @@ def generation(
 
     `shape`: of the tree of switches; None: one switch.
     """
+    tree = None if shape is None else TreeRig("small", shape)
     leases = tuple(
         Lease(
             7,
@@ -104,7 +105,7 @@ def generation(
             SMALL.columns,
             SMALL.block_words,
             secret=secret << 32 | rank + 1,
-            levels=() if shape is None else TreeRig("small", shape).levels(rank),
+            levels=() if tree is None else tree.levels(rank),
         )
         for rank in range(ranks)
     )
