@@ -27,6 +27,8 @@ if importlib.util.find_spec("hypothesis") is not None:  # the environment of `ma
 
 # All ranks of a test are on one host: without this they would not use the switch. worker/hosts/ has the other case.
 os.environ["P4REDUCE_HOSTS"] = "off"
+# Threads of torch wait for each other in a loop: with two, a table took 5.5 s of processor time in place of 0.5.
+os.environ["OMP_NUM_THREADS"] = "1"
 
 if THREADS := int(os.environ.get("P4REDUCE_SWITCH_THREADS", "0")):  # `p4reduce switch run` reads it too
     msgspec.structs.force_setattr(DEFAULT_TARGET, "threads", THREADS)

@@ -30,6 +30,7 @@ from typing import IO, Any
 
 TORCH = (
     "pytest",
+    "ready_numba",
     "torch._dynamo",
     "torch.distributed.fsdp",
     "torch.distributed.optim",
@@ -171,8 +172,7 @@ def fork_server(folder: Path, preloaded: Sequence[str]) -> Iterator[ForkServer]:
     """Start a server with these modules, and its socket in the folder; it ends with the block or with this process."""
     address = folder / "fork_server"
     command = [sys.executable, __file__, str(address), *preloaded]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}  # read when torch is imported
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment) as process:
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None and process.stdin is not None
         assert process.stdout.readline() == b"ready\n", "the fork server did not start"
         try:

@@ -19,7 +19,6 @@ from p4reduce_lab.study.grid import GROUPS, TASKS, TRANSFORMER, VARIANTS, Run
 from p4reduce_lab.study.optimizers import SecondMomentAdamW, rate_at
 from p4reduce_lab.study.results import is_current
 from p4reduce_lab.study.sums import Ring, cut
-from rigs.torch_threads import one_thread  # noqa: F401 (a fixture)
 
 pytestmark = pytest.mark.slow
 

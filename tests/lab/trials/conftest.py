@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from p4reduce_lab.datasets import Images
-from rigs.torch_threads import one_thread  # noqa: F401 (a fixture)
 
 
 @pytest.fixture
