@@ -165,6 +165,7 @@ class SteppedMemory(HostMemory):
         return super().exponents(place)
 
     def wait(self, *arguments: Any, **options: Any) -> None:
+        self.rank.saw(self.rank.now)  # when its time is up depends on it
         super().wait(*arguments, **options)
         self.rank.saw("flags")
 
