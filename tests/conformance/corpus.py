@@ -29,6 +29,7 @@ def small_case(name: str, steps: tuple[Step, ...]) -> Case:
     return Case(name, stem.with_suffix(".json"), stem.with_suffix(".p4info.txtpb"), steps)
 
 
+@functools.cache
 def small_programs() -> dict[str, Case]:
     """Cases of the programs in programs/, by name."""
     names = (name for name in recording.names() if name not in p4reduce_program())
