@@ -592,13 +592,13 @@ class Communicator:
             self.hosts.reset()
 
     def fail(self, error: P4ReduceError) -> None:
-        """Make this communicator unusable. The first error without recovery stays, but for CommunicatorClosedError."""
+        """Make this communicator unusable. The first error without recovery stays; that of `close` is not logged."""
         with self._failing:
             before = self._failure
             new = before is None or before is not error and self._can_recover_from(before)
             if new or isinstance(error, CommunicatorClosedError):
                 self._failure = error
-        if new and not isinstance(error, CommunicatorClosedError) and not self._can_recover_from(error):
+        if new and not self._closing.locked() and not self._can_recover_from(error):
             event(
                 _log,
                 logging.WARNING,

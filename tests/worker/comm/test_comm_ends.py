@@ -65,6 +65,15 @@ def test_close_ends_a_running_collective(busy: Busy, wait: bool, monkeypatch: py
         busy.barrier.result(LIMIT_S)
 
 
+def test_close_logs_nothing_where_other_ranks_are_late(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(communicator, "CLOSE_TIMEOUT_S", 0.1)
+    with LocalGroup(2) as group:
+        group.comms[0].close()
+        assert "session failed" not in caplog.messages
+
+
 def test_an_interrupted_waiting_call_does_not_block_the_next(busy: Busy, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt() -> None:
         raise KeyboardInterrupt  # after the turn was taken, before anything was sent
