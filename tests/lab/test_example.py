@@ -32,7 +32,7 @@ def test_they_train(wide_system: System, tmp_path: Path) -> None:
         assert re.search(r"^test accuracy \d+\.\d+ %$", outputs[0], re.MULTILINE), outputs
         dense_bytes = 4 * 85_002  # parameters
         sums = 5
-        limits = {(): (0.8 * sums * dense_bytes, 1.2 * sums * dense_bytes), ("--adacomp",): (0, dense_bytes)}
+        limits = {(): (0.8 * sums * dense_bytes, 2 * sums * dense_bytes), ("--adacomp",): (0, dense_bytes)}
         for options, (least, most) in limits.items():  # blocks of zeros are not sent
             command = str(find_script().with_name("diloco.py")), "--steps", "100", *options
             outputs = server.launch(tmp_path, 2, *command, environment=environment(wide_system), timeout_s=LIMIT_S)
@@ -44,7 +44,7 @@ def test_they_train(wide_system: System, tmp_path: Path) -> None:
             *(fsdp(wide_system, server, tmp_path, text) for text in ("", "quantize")), strict=True
         )
         assert 3 < losses[0] < 4.5 and losses[1] < 1.01 * losses[0] and losses[1] != losses[0]
-        assert gradient_bytes[0] > 3.3 * gradient_bytes[1], "one step of 25 is dense"
+        assert gradient_bytes[0] > 2.5 * gradient_bytes[1], "one step of 25 is dense; 3.4 without retransmissions"
 
 
 def fsdp(system: System, server: ForkServer, folder: Path, compressor: str) -> tuple[float, int]:
