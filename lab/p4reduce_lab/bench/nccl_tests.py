@@ -179,7 +179,7 @@ def run(asked: CollectiveTest) -> bool:
         file.touch(exist_ok=False)
     dist.init_process_group(BACKEND, pg_options=Options(gather_bytes=0))
     try:
-        barrier = dist.new_group(backend="gloo")
+        barrier: Any = dist.new_group(backend="gloo")
         groups = {BACKEND: dist.group.WORLD} | ({"gloo": dist.new_group(backend="gloo")} if asked.gloo else {})
         devices: list[Any] = [None] * dist.get_world_size()
         mine = {"rank": rank, "group": 0, "pid": os.getpid(), "hostname": socket.gethostname()}
