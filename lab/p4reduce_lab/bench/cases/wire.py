@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import cycle
 
@@ -86,15 +86,14 @@ def momentum(run: Run) -> None:
     from p4reduce.compressors import AdaComp, Form, Policy
     from p4reduce.testing.in_process import exchange_all, groups
 
-    def next_step(compressor: AdaComp) -> None:
+    def next_step(compressor: AdaComp, gradients: Iterator[dict[str, torch.Tensor]]) -> None:
         exchange_all([compressor], [next(gradients)], groups(1))
 
     draw = torch.Generator().manual_seed(0)
     drawn = [{f"{layer}.weight": torch.randn(1024, 1024, generator=draw) for layer in range(8)} for _ in range(_TURNS)]
-    gradients = cycle(drawn)
     peers: dict[str, Callable[[], float]] = {}
     for name, decay in (("AdaComp", 0.0), ("AdaComp with momentum", 0.9)):
-        step = partial(next_step, AdaComp(Policy(linear=50), Form.GATHER, momentum=decay))
+        step = partial(next_step, AdaComp(Policy(linear=50), Form.GATHER, momentum=decay), cycle(drawn))
         step()
         peers[name] = partial(_milliseconds, step)
     found = run.in_turn(peers)
