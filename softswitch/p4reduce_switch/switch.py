@@ -319,7 +319,7 @@ class Switch:
             while not self._stopping.is_set():
                 reason = loop.help_once(self.lock.shared, number)
                 with self.lock:
-                    packet_ins = self._settle(reason, loop, batch_program(self.program), number)
+                    packet_ins = self._settle(reason, loop, batch_program(self.program), number)  # traced now or not
                 if reason is Reason.FRAMES:
                     self._receive(loop.buffers.frames())
                     self.wake()  # `run` serves the queues
