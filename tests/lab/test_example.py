@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(MISSING), reason=f"not i
 
 def test_they_train(wide_system: System, tmp_path: Path) -> None:
     """train.py over gloo, and compressed over the backend; diloco.py, which sums once in 20 steps, both."""
-    with fork_server(tmp_path, [*TORCH, "ready_numba", "sklearn.datasets"]) as server:
+    with fork_server(tmp_path, [*TORCH, "sklearn.datasets"]) as server:
         command = str(find_script()), "--epochs", "1", "--batch", "64"
         (output,) = server.launch(tmp_path, 1, *command, environment=os.environ, timeout_s=LIMIT_S)
         *steps, accuracy = output.splitlines()
@@ -32,7 +32,7 @@ def test_they_train(wide_system: System, tmp_path: Path) -> None:
         assert re.search(r"^test accuracy \d+\.\d+ %$", outputs[0], re.MULTILINE), outputs
         dense_bytes = 4 * 85_002  # parameters
         sums = 5
-        limits = {(): (0.8 * sums * dense_bytes, 2 * sums * dense_bytes), ("--adacomp",): (0, dense_bytes)}
+        limits = {(): (0.8 * sums * dense_bytes, 1.2 * sums * dense_bytes), ("--adacomp",): (0, dense_bytes)}
         for options, (least, most) in limits.items():  # blocks of zeros are not sent
             command = str(find_script().with_name("diloco.py")), "--steps", "100", *options
             outputs = server.launch(tmp_path, 2, *command, environment=environment(wide_system), timeout_s=LIMIT_S)
@@ -43,13 +43,13 @@ def test_they_train(wide_system: System, tmp_path: Path) -> None:
         losses, gradient_bytes = zip(
             *(fsdp(wide_system, server, tmp_path, text) for text in ("", "quantize")), strict=True
         )
-        assert 3 < losses[0] < 4.5 and losses[1] < 1.01 * losses[0] and losses[1] != losses[0]
-        assert gradient_bytes[0] > 2.5 * gradient_bytes[1], "one step of 25 is dense; 3.4 without retransmissions"
+        assert 2 < losses[0] < 4 and losses[1] < 1.01 * losses[0] and losses[1] != losses[0]
+        assert gradient_bytes[0] > 3.3 * gradient_bytes[1], "one step of 50 is dense"
 
 
 def fsdp(system: System, server: ForkServer, folder: Path, compressor: str) -> tuple[float, int]:
     """Return the held-out loss and the bytes down of two ranks with FSDP2, whose sums none adds up on the host."""
-    command = str(find_script().with_name("fsdp.py")), "--steps", "25", "--layers", "1", "--width", "64"
+    command = str(find_script().with_name("fsdp.py")), "--steps", "50", "--layers", "1", "--width", "64"
     variables = {**environment(system), "P4REDUCE_HOSTS": "off", "P4REDUCE_COMPRESSOR": compressor}
     outputs = server.launch(folder, 2, *command, environment=variables, timeout_s=LIMIT_S)
     found = re.search(r"held out (\S+), bytes of gradients up \d+ down (\d+)$", outputs[0].strip())
