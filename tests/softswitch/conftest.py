@@ -8,19 +8,16 @@ import subprocess
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
+from p4reduce_switch.ports.ethernet import link_is_up
 from rigs.limits import wait_until
 
 
 def wait_for_link(interface: str) -> None:
     """Return when the kernel has noticed that both ends are up: what is sent before is dropped."""
-    wait_until(
-        lambda: Path(f"/sys/class/net/{interface}/operstate").read_text().strip() == "up",
-        f"{interface} does not come up",
-    )
+    wait_until(lambda: link_is_up(interface), f"{interface} does not come up")
 
 
 @contextmanager

@@ -13,7 +13,6 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final, cast
 
 import numpy as np
@@ -32,12 +31,11 @@ OUTPUT_FRAMES: Final = 130
 _ETH_P_ALL = 0x0003
 _SOL_PACKET, _PACKET_ADD_MEMBERSHIP, _PACKET_MR_PROMISC = 263, 1, 1
 _PACKET_VNET_HDR, _PACKET_IGNORE_OUTGOING = 15, 23
-_SIOCGIFMTU = 0x8921
+_SIOCGIFFLAGS, _SIOCGIFMTU = 0x8913, 0x8921
+_IFF_RUNNING = 0x40
+"""Linux sets it while operstate (RFC 2863) is `up`, or `unknown`: drivers without link detection, such as loopback."""
 
-SYSFS = Path("/sys/class/net")
 LINK_INTERVAL_S = 0.25
-DOWN = frozenset({"down", "lowerlayerdown", "notpresent", "dormant", "testing"})
-"""States of operstate (RFC 2863); drivers without link detection, such as loopback, have `unknown`."""
 
 
 def parse_interface(text: str) -> tuple[int, str]:
@@ -171,12 +169,9 @@ class LinkStates:
     Calls `changed` with a port and whether it is up, on its own thread.
     """
 
-    def __init__(
-        self, interfaces: Mapping[int, str], changed: Callable[[int, bool], None], sysfs: Path = SYSFS
-    ) -> None:
+    def __init__(self, interfaces: Mapping[int, str], changed: Callable[[int, bool], None]) -> None:
         self._interfaces = interfaces
         self._changed = changed
-        self._sysfs = sysfs
         self._up = dict.fromkeys(interfaces, True)
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="link-states", daemon=True)
@@ -184,16 +179,10 @@ class LinkStates:
     def poll(self) -> None:
         """Read the states; call `changed` for those that differ from the last call."""
         for port, name in self._interfaces.items():
-            up = self._is_up(name)
+            up = link_is_up(name)
             if up != self._up[port]:
                 self._up[port] = up
                 self._changed(port, up)
-
-    def _is_up(self, name: str) -> bool:
-        try:
-            return (self._sysfs / name / "operstate").read_text().strip() not in DOWN
-        except OSError:  # the interface was removed
-            return False
 
     def _watch(self) -> None:
         while not self._ended.wait(LINK_INTERVAL_S):
@@ -248,12 +237,23 @@ class EthernetLoop(DatapathLoop):
         return not was_full
 
 
+def _ask(request: int, name: str) -> bytes:
+    """Return what the kernel answers about an interface of the network namespace, which /sys need not show."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        return fcntl.ioctl(any_socket.fileno(), request, struct.pack("16s24x", name.encode()))[16:]
+
+
+def link_is_up(name: str) -> bool:
+    """Return whether an interface is there and has a link."""
+    try:
+        return bool(struct.unpack_from("H", _ask(_SIOCGIFFLAGS, name))[0] & _IFF_RUNNING)
+    except OSError:  # the interface was removed
+        return False
+
+
 def _longest_frame(name: str) -> int:
     """Return the bytes of the longest frame that an interface accepts, without a VLAN tag."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
-        request = struct.pack("16si12x", name.encode(), 0)
-        answer = fcntl.ioctl(any_socket.fileno(), _SIOCGIFMTU, request)
-    return 14 + int(struct.unpack("16si12x", answer)[1])
+    return 14 + int(struct.unpack_from("i", _ask(_SIOCGIFMTU, name))[0])
 
 
 def _open(name: str) -> socket.socket:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import ctypes
+import fcntl
+import os
 import queue
 import socket
-from pathlib import Path
+import struct
+import threading
 
 import pytest
 
-from p4reduce_switch.ports import PortError
+from p4reduce_switch.ports import PortError, ethernet
 from p4reduce_switch.ports.ethernet import EthernetPorts, LinkStates, parse_interface
 from rigs.limits import LIMIT_S
+
+CLONE_NEWNET, SIOCSIFFLAGS, IFF_UP = 0x40000000, 0x8914, 1
 
 
 @pytest.mark.parametrize(("text", "found"), [("1@veth1", (1, "veth1")), ("0@eth0.5", (0, "eth0.5"))])
@@ -38,37 +44,66 @@ def test_the_error_without_permission_says_what_to_do(monkeypatch: pytest.Monkey
         EthernetPorts({1: "lo"})
 
 
-def test_a_change_is_reported_once(tmp_path: Path) -> None:
+@pytest.fixture
+def links(monkeypatch: pytest.MonkeyPatch) -> dict[str, bool]:
+    """Whether each interface has a link."""
+    up: dict[str, bool] = {}
+    monkeypatch.setattr(ethernet, "link_is_up", up.__getitem__)
+    return up
+
+
+def test_a_change_is_reported_once(links: dict[str, bool]) -> None:
     told: list[tuple[int, bool]] = []
-    for name, state in (("a", "up"), ("b", "down"), ("c", "unknown")):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "operstate").write_text(state + "\n")
-    links = LinkStates({1: "a", 2: "b", 3: "c", 4: "gone"}, lambda *change: told.append(change), tmp_path)
-    links.poll()
-    assert told == [(2, False), (4, False)], "all are up until they are seen"
-    links.poll()
-    assert len(told) == 2
-    (tmp_path / "a/operstate").write_text("lowerlayerdown")
-    (tmp_path / "b/operstate").write_text("up")
-    links.poll()
-    assert told[2:] == [(1, False), (2, True)]
+    links |= {"a": True, "b": False}
+    states = LinkStates({1: "a", 2: "b"}, lambda *change: told.append(change))
+    states.poll()
+    assert told == [(2, False)], "all are up until they are seen"
+    states.poll()
+    assert len(told) == 1
+    links |= {"a": False, "b": True}
+    states.poll()
+    assert told[1:] == [(1, False), (2, True)]
 
 
-def test_link_states_are_polled_by_a_thread(tmp_path: Path) -> None:
+def test_link_states_are_polled_by_a_thread(links: dict[str, bool]) -> None:
     told: queue.SimpleQueue[tuple[int, bool]] = queue.SimpleQueue()
-    (tmp_path / "a").mkdir()
-    (tmp_path / "a/operstate").write_text("up")
-    links = LinkStates({7: "a"}, lambda *change: told.put(change), tmp_path)
-    links.start()
+    links["a"] = True
+    states = LinkStates({7: "a"}, lambda *change: told.put(change))
+    states.start()
     try:
-        for state, up in (("down", False), ("up", True)):
-            (tmp_path / "a/operstate").write_text(state)
+        for up in (False, True):
+            links["a"] = up
             assert told.get(timeout=LIMIT_S) == (7, up)
     finally:
-        links.close()
-    (tmp_path / "a/operstate").write_text("down")
+        states.close()
+    links["a"] = False
     assert told.empty()
 
 
-def test_closing_before_the_start_does_nothing(tmp_path: Path) -> None:
-    LinkStates({}, lambda *_: None, tmp_path).close()
+def test_an_interface_that_is_not_there_has_no_link() -> None:
+    assert not ethernet.link_is_up("gone")
+
+
+@pytest.mark.root
+def test_links_are_those_of_the_network_namespace_whatever_sys_shows() -> None:
+    """In a new namespace the loopback interface is down, and /sys still shows the one that is up."""
+    if os.geteuid():
+        pytest.skip("needs root")
+    seen = []
+
+    def look() -> None:
+        libc = ctypes.CDLL(None, use_errno=True)
+        assert libc.unshare(CLONE_NEWNET) == 0, os.strerror(ctypes.get_errno())  # of this thread alone
+        seen.append(ethernet.link_is_up("lo"))
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+            fcntl.ioctl(any_socket.fileno(), SIOCSIFFLAGS, struct.pack("16sH22x", b"lo", IFF_UP))
+        seen.append(ethernet.link_is_up("lo"))
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    thread.join(LIMIT_S)
+    assert seen == [False, True]
+
+
+def test_closing_before_the_start_does_nothing() -> None:
+    LinkStates({}, lambda *_: None).close()
