@@ -151,13 +151,15 @@ def answer_from_json(row: list[Any]) -> Outputs | tuple[str, ...]:
 
 
 def _entry_to_json(entry: Entry | str) -> dict[str, Any] | str:
-    """The fields that are not at their defaults."""
+    """The fields that are not at their defaults; match fields and parameters by name, whatever their order was."""
     if isinstance(entry, str):
         return entry
     blank = {f.name: f.default for f in dataclasses.fields(entry)}
     values = {name: getattr(entry, name) for name in blank}
     written = {name: value for name, value in values.items() if value != blank[name] and value not in ({}, ())}
-    return {name: dataclasses.asdict(value) if name == "config" else value for name, value in written.items()}
+    as_config = {name: dataclasses.asdict(value) for name, value in written.items() if name == "config"}
+    by_name = {name: dict(sorted(value.items())) for name, value in written.items() if isinstance(value, Mapping)}
+    return written | as_config | by_name
 
 
 def _entry_from_json(kind: str, fields: Any) -> Any:

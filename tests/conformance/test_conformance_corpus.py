@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from conformance import bmv2, recording, table_rows
-from conformance.case import PROGRAMS, Answers, Arrive, Outputs, Write
+from conformance.case import PROGRAMS, Answers, Arrive, Outputs, Write, step_to_json
 from conformance.corpus import all_cases, p4reduce_program, small_programs
 from conformance.embedded import EmbeddedTarget
 from conformance.exceptions import ANY_ORDER, DIFFERENT
 from conformance.replay import differences
 from p4reduce_contracts import wire
 from p4reduce_controller.p4runtime.client import Client
+from p4reduce_controller.p4runtime.entries import TableEntry
 from p4reduce_runtime.p4runtime.errors import P4RuntimeError, PipelineError
 from rigs.truth_table import SWITCHES, check_outputs
 
@@ -109,6 +111,19 @@ def test_the_recording_is_canonical(name: str) -> None:
     known = recording.load(name)
     assert recording.to_text(known) == recording.read_text(name)
     assert bmv2.release(known.target) == known.target, "a recording names the version, not the build"
+
+
+def test_the_text_of_a_step_does_not_depend_on_the_order_of_parameters() -> None:
+    keys, params = {"ether.dst": 1, "ether.type": 2}, {"b": 3, "a": 4}
+    texts = {
+        json.dumps(
+            step_to_json(
+                Write((("insert", TableEntry("t", {k: keys[k] for k in ks}, "a", {p: params[p] for p in ps})),))
+            )
+        )
+        for ks, ps in ((keys, params), (reversed(keys), reversed(params)))
+    }
+    assert len(texts) == 1
 
 
 def changed(*outputs: Outputs) -> Answers:
