@@ -26,12 +26,13 @@ from p4reduce_switch.program.trace import CopyLog
 
 
 class Shape:
-    """The layout of a record for Python: for each slot of 8 bytes the number of its word, and whether it is signed."""
+    """The layout of a record for Python: of each slot its mask (-1 if signed), and its word's number if it has 8 bytes."""
 
     def __init__(self, layout: Layout) -> None:
         self.kinds, self.offsets = layout.kinds, layout.offsets
+        self.masks = [-1 if kind.signed else (1 << kind.bits) - 1 for kind in layout.kinds]
         self.words = [
-            (layout.offsets[slot] // 8, kind.signed) if kind.bytes_ == 8 and not kind.wide else None
+            layout.offsets[slot] // 8 if kind.bytes_ == 8 and not kind.wide else None
             for slot, kind in enumerate(layout.kinds)
         ]
         self.memory = ctypes.c_char * max(8, layout.size)
@@ -40,12 +41,14 @@ class Shape:
 class Record:
     """A packet: a record in memory and its payload; a new one is all 0."""
 
-    __slots__ = ("_bytes", "_signed", "_unsigned", "log", "memory", "payload", "shape")
+    __slots__ = ("_bytes", "_signed", "_unsigned", "log", "memory", "out_port", "payload", "shape")
 
     def __init__(self, shape: Shape, memory: ctypes.Array[ctypes.c_char] | None = None, payload: bytes = b"") -> None:
         self.shape = shape
         self.memory = shape.memory() if memory is None else memory
         self.payload = payload
+        self.out_port = 0
+        """The port of a packet in egress, which simple_switch keeps beside the program's egress_port."""
         self.log: CopyLog | None = None
         """Takes its steps; None: it is not traced."""
         self._bytes = memoryview(self.memory).cast("B")
@@ -68,18 +71,19 @@ class Record:
     def __getitem__(self, slot: int) -> int:
         word = self.shape.words[slot]
         if word is not None:
-            return (self._signed if word[1] else self._unsigned)[word[0]]
+            return (self._signed if self.shape.masks[slot] < 0 else self._unsigned)[word]
         kind, start = self.shape.kinds[slot], self.shape.offsets[slot]
         data = self._bytes[start : start + kind.bytes_]
         return int.from_bytes(data, "big" if kind.wide else "little", signed=kind.signed)
 
     def __setitem__(self, slot: int, value: int) -> None:
-        word = self.shape.words[slot]
+        """Store a number, cut to the width of an unsigned slot."""
+        word, mask = self.shape.words[slot], self.shape.masks[slot]
         if word is not None:
-            (self._signed if word[1] else self._unsigned)[word[0]] = value
+            (self._signed if mask < 0 else self._unsigned)[word] = value & mask
             return
         kind, start = self.shape.kinds[slot], self.shape.offsets[slot]
-        data = value.to_bytes(kind.bytes_, "big" if kind.wide else "little", signed=kind.signed)
+        data = (value & mask).to_bytes(kind.bytes_, "big" if kind.wide else "little", signed=kind.signed)
         self._bytes[start : start + kind.bytes_] = data
 
 
@@ -158,7 +162,7 @@ class TrafficManager:
             return None
         port, priority, fields = served
         if meta.enqueue_time is not None and meta.dequeue_delay is not None:
-            fields[meta.dequeue_delay] = self._now() - fields[meta.enqueue_time] & 0xFFFFFFFF
+            fields[meta.dequeue_delay] = self._now() - fields[meta.enqueue_time]
         if meta.dequeue_depth is not None:
             fields[meta.dequeue_depth] = queues.depth(port, priority)
         if meta.queue is not None:
@@ -190,13 +194,13 @@ class TrafficManager:
         refused = -1
         while copies:
             fields = copies.popleft()
-            port = fields[meta.egress_port]
+            port = fields.out_port
             priority = 0 if meta.priority is None else fields[meta.priority]
             if priority >= queues.priorities:
                 refused = priority
                 continue
             if meta.enqueue_time is not None:
-                fields[meta.enqueue_time] = self._now() & 0xFFFFFFFF
+                fields[meta.enqueue_time] = self._now()
             if meta.enqueue_depth is not None:
                 fields[meta.enqueue_depth] = queues.depth(port, priority)
             fields.report(Step.QUEUED, port, priority, queues.push(port, priority, fields, time.monotonic_ns()))
@@ -215,7 +219,7 @@ class TrafficManager:
         return fields
 
     def _now(self) -> int:
-        return microseconds() - self._started_us & 0xFFFFFFFFFFFF
+        return microseconds() - self._started_us
 
     # ---- passes
 
@@ -249,7 +253,7 @@ class TrafficManager:
         if port == self._drop_port:
             return ()
         fields[self._meta.instance_type] = NORMAL
-        fields[self._meta.egress_port] = port
+        fields.out_port = port
         return (fields,)
 
     def _replicate(self, fields: Record, replicas: Iterable[Replica]) -> list[Record]:
@@ -258,7 +262,7 @@ class TrafficManager:
             copy = fields.copy()
             copy.log = None if fields.log is None else CopyLog(fields.log.log, fields.log.number)
             copy.report(Step.COPY, replica.port, replica.instance)
-            copy[self._meta.egress_port] = replica.port
+            copy.out_port = replica.port
             if self._meta.egress_rid is not None:
                 copy[self._meta.egress_rid] = replica.instance
             copies.append(copy)
@@ -267,8 +271,9 @@ class TrafficManager:
     def _start_egress(self, fields: Record) -> None:
         if self._egress_time is not None:
             fields[self._egress_time] = self._now()
+        fields[self._meta.egress_port] = fields.out_port
         fields[self._meta.egress_spec] = self._not_dropped
-        fields[self._meta.packet_length] = fields[packet.LENGTH] & 0xFFFFFFFF
+        fields[self._meta.packet_length] = fields[packet.LENGTH]
 
     def _deparse(self, fields: Record) -> bytes:
         stages = self._stages_of(fields)
@@ -350,8 +355,8 @@ class TrafficManager:
             return None
         frame = self._deparse(fields)
         if not fields[packet.RECIRCULATE]:
-            out.append((fields[self._meta.egress_port], frame))
-            fields.report(Step.SENT, fields[self._meta.egress_port], len(frame), frame=frame)
+            out.append((fields.out_port, frame))
+            fields.report(Step.SENT, fields.out_port, len(frame), frame=frame)
             return None
         fields.report(Step.RECIRCULATED)
         copy = fields.branch(self._blank.copy())

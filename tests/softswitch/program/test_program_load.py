@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from p4reduce_switch.program import InvalidProgramError, Program, UnsupportedConstructError
+from p4reduce_switch.program import InvalidProgramError, Program, Replica, TargetOptions, UnsupportedConstructError
 from rigs.entries import insert
 
 Config = dict[str, Any]
@@ -68,6 +68,59 @@ def test_metadata_field_that_is_missing_is_named(config: Callable[[str], Config]
         kind["fields"] = [f for f in kind["fields"] if f[0] != "instance_type"]
     with pytest.raises(InvalidProgramError, match=r"standard_metadata\.instance_type"):
         Program(changed)
+
+
+def widened(config: Config, **bits: int) -> Config:
+    """The program with fields of the standard metadata of so many bits."""
+    for kind in config["header_types"]:
+        kind["fields"] = [[name, bits.get(name, width), signed] for name, width, signed in kind["fields"]]
+    return config
+
+
+@pytest.mark.parametrize("queues", [False, True], ids=["batch", "stages"])
+@pytest.mark.parametrize(
+    "bits",
+    [
+        {"ingress_port": 4},
+        {"egress_port": 4},
+        {"packet_length": 5, "instance_type": 1},
+        {"egress_spec": 32, "egress_port": 16, "ingress_port": 70, "packet_length": 65, "instance_type": 200},
+    ],
+    ids=str,
+)
+def test_the_standard_metadata_have_the_widths_that_the_program_gives_them(
+    config: Callable[[str], Config], bits: dict[str, int], queues: bool
+) -> None:
+    """What does not fit is cut; the packet leaves by its own port all the same, as on BMv2."""
+    program = Program(widened(config("standard_metadata"), **bits), TargetOptions(queues=queues))
+
+    def cut(name: str, value: int) -> int:
+        return value & (1 << bits.get(name, 32)) - 1
+
+    sent = program.process(300, bytes(40))
+    in_port, length = cut("ingress_port", 300), cut("packet_length", 40)
+    out_port = in_port ^ 1
+    seen = (in_port, length, cut("egress_port", out_port), cut("packet_length", 43))
+    expected = b"".join(n.to_bytes(2, "big") for n in seen) + bytes(4) + bytes.fromhex("abcdef") + bytes(28)
+    assert (program.depart() if queues else sent) == [(out_port, expected)]
+
+
+@pytest.mark.parametrize("queues", [False, True], ids=["batch", "stages"])
+@pytest.mark.parametrize(
+    ("bits", "asked", "ports"), [(4, 2, [7, 9]), (4, 0x12, [7, 9]), (32, 2, [7, 9]), (32, 65538, [])]
+)
+def test_multicast_groups_have_the_width_that_the_program_gives_them(
+    config: Callable[[str], Config], bits: int, asked: int, ports: list[int], queues: bool
+) -> None:
+    changed = widened(config("l2"), mcast_grp=bits, egress_rid=4)
+    flood = next(action for action in changed["actions"] if action["name"] == "MainIngress.flood")
+    flood["primitives"][0]["parameters"][1]["value"] = hex(asked)
+    program = Program(changed, TargetOptions(queues=queues))
+    program.replication.multicast_groups[2] = [Replica(7, 1), Replica(9, 0xFFFF)]
+    sent = program.process(1, bytes(14))
+    if queues:
+        sent = [frame for _ in ports for frame in program.depart() or ()]
+    assert sent == [(port, bytes(14)) for port in ports]
 
 
 def deep(index: int) -> tuple[int | None, int | None]:

@@ -328,8 +328,8 @@ class TargetOptions(Struct, frozen=True):
 
     @property
     def not_dropped(self) -> int:
-        """The egress_spec with which simple_switch begins egress: the number after the drop port, in 9 bits."""
-        return (self.drop_port + 1) % 512
+        """The egress_spec with which simple_switch begins egress, before it is cut to the field's width."""
+        return self.drop_port + 1
 
 
 class Program(Node, frozen=True):

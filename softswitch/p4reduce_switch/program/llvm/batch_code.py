@@ -50,10 +50,8 @@ class BatchWriter:
         self.program = program
         self.layout = layout
         meta = program.standard
-        if meta.mcast_grp is not None and layout.kinds[meta.mcast_grp].bits > MULTICAST_GROUPS.bit_length() - 1:
-            raise UnsupportedConstructError("multicast groups of more than 16 bits")
-        if any(layout.kinds[slot].bits > 63 for slot in (meta.egress_port, meta.egress_spec, meta.ingress_port)):
-            raise UnsupportedConstructError("ports of more than 63 bits")
+        if any(slot is not None and layout.kinds[slot].bits > 63 for slot in (meta.egress_spec, meta.mcast_grp)):
+            raise UnsupportedConstructError("ports and multicast groups of more than 63 bits")
         self.reads = features(program).reads
         function = module.function(RUN_BATCH, I64, [POINTER], inner=False)
         self.e = e = Emitter(module, function)
@@ -70,6 +68,8 @@ class BatchWriter:
         )
         self.frame, self.length = e.local(POINTER), e.local(I64)
         self.payload, self.payload_length = e.local(POINTER), e.local(I64)
+        self.out_port = e.local(I64)
+        """The port of a packet in egress, which simple_switch keeps beside the program's egress_port."""
         if self.context.held is not None:
             e.store(e.i64(0), self.context.held)
         self.frames_out, self.bytes_out = e.local(I64), e.local(I64)
@@ -157,7 +157,7 @@ class BatchWriter:
             (program.standard.checksum_error, packet.CHECKSUM_ERROR),
         ):
             if slot is not None:
-                self.packet.set(slot, self.packet.number(source))
+                self._assign(slot, self.packet.number(source))
         self.context.trace(Step.CHECKED)
         ControlWriter(p.actions, p.context).write(program.ingress)
         self.context.unlock()
@@ -174,23 +174,22 @@ class BatchWriter:
         self.packet.set(packet.PARSER_ERROR, self.program.errors.no_error)
         for slot in (packet.LENGTH, packet.INGRESS_LENGTH, meta.packet_length):
             self._assign(slot, length)
-        ports = (1 << self.layout.kinds[meta.ingress_port].bits) - 1
-        self._assign(
-            meta.ingress_port, e.b.and_(port, e.i64(ports))
-        )  # emitted code assumes values within the field's width
+        self._assign(meta.ingress_port, port)
         self._assign(meta.instance_type, e.i64(NORMAL))
-        self._time(meta.ingress_time, 48)
+        self._time(meta.ingress_time)
 
     def _assign(self, slot: int, value: Value) -> None:
-        """Store a non-negative 64-bit number into a slot of any width."""
+        """Store a non-negative 64-bit number into a slot of any width, of which emitted code assumes that it fits."""
         cell = self.packet.cell(slot)
+        if cell.kind.bits < 64:
+            value = self.e.b.and_(value, self.e.i64((1 << cell.kind.bits) - 1))
         size = 8 * cell.kind.aligned_bytes if cell.kind.wide else 8 * cell.kind.bytes_
         self.packet.store(cell, self.n.resize(value, size, False))
 
-    def _time(self, slot: int | None, bits: int) -> None:
+    def _time(self, slot: int | None) -> None:
         """Set the timestamps, if the program reads them."""
         if slot is not None and slot in self.reads:
-            self._assign(slot, self.e.b.and_(self._in("now_us"), self.e.i64((1 << bits) - 1)))
+            self._assign(slot, self._in("now_us"))
 
     def _dispatch(self) -> None:
         """Emit what follows ingress: the digest, then egress for each copy."""
@@ -205,9 +204,12 @@ class BatchWriter:
 
         def replicate() -> None:
             self._assign(meta.instance_type, e.i64(REPLICATION))
-            entry = e.word(self.context.pointer(Word.GROUPS), group)
-            for where, offset in ((first, 0), (count, 4)):
-                e.store(e.b.zext(e.load(I32, e.at(entry, offset), align=4), I64), where)
+            known = self.n.less(group, e.i64(MULTICAST_GROUPS), False)
+            e.store(e.i64(0), count)
+            with e.if_then(known):
+                entry = e.word(self.context.pointer(Word.GROUPS), group)
+                for where, offset in ((first, 0), (count, 4)):
+                    e.store(e.b.zext(e.load(I32, e.at(entry, offset), align=4), I64), where)
             self.context.trace(Step.MULTICAST, None, lambda: [(group, False), (e.load(I64, count), False)])
 
         def send() -> None:
@@ -215,7 +217,7 @@ class BatchWriter:
             dropped = e.b.icmp_unsigned("==", port, e.i64(self.program.target.drop_port))
             e.store(e.b.zext(e.b.not_(dropped), I64), count)
             self._assign(meta.instance_type, e.i64(NORMAL))
-            self.packet.set(meta.egress_port, port)
+            e.store(port, self.out_port)
             self.context.trace(Step.UNICAST, None, lambda: [(port, False)])
 
         e.if_else(multicast, replicate, send)
@@ -262,9 +264,9 @@ class BatchWriter:
 
             def replica(index: Value = index) -> None:
                 entry = e.word(self.context.pointer(Word.REPLICAS), e.b.add(first, index))
-                for slot, offset in ((meta.egress_port, 0), (meta.egress_rid, 4)):
-                    if slot is not None:
-                        self._assign(slot, e.b.zext(e.load(I32, e.at(entry, offset), align=4), I64))
+                e.store(e.b.zext(e.load(I32, entry, align=4), I64), self.out_port)
+                if meta.egress_rid is not None:
+                    self._assign(meta.egress_rid, e.b.zext(e.load(I32, e.at(entry, 4), align=4), I64))
                 self.context.trace(
                     Step.COPY,
                     None,
@@ -296,10 +298,10 @@ class BatchWriter:
 
     def _egress(self) -> None:
         e, meta, p = self.e, self.program.standard, self.emitters
-        self._time(meta.egress_time, 48)
-        self.packet.set(meta.egress_spec, self.program.target.not_dropped)
-        length = e.b.and_(self.packet.number(packet.LENGTH), e.i64(0xFFFFFFFF))
-        self._assign(meta.packet_length, length)
+        self._time(meta.egress_time)
+        self._assign(meta.egress_port, e.load(I64, self.out_port))
+        self._assign(meta.egress_spec, e.i64(self.program.target.not_dropped))
+        self._assign(meta.packet_length, self.packet.number(packet.LENGTH))
         ControlWriter(p.actions, p.context).write(self.program.egress)
         self.context.trace(Step.LEFT, None, lambda: [(self.packet.number(meta.egress_spec), False)])
         dropped = e.b.icmp_unsigned("==", self.packet.number(meta.egress_spec), e.i64(self.program.target.drop_port))
@@ -309,15 +311,9 @@ class BatchWriter:
             frames, bytes_ = e.load(I64, self.frames_out), e.load(I64, self.bytes_out)
             target = e.at(e.load_pointer(self._field("out_bytes")), bytes_)
             written = Deparser(self.x, self.context).write(self.program.deparser, target, *self._payload())
-            for field, value in (
-                ("offset", bytes_),
-                ("length", written),
-                ("port", self.packet.number(meta.egress_port)),
-            ):
+            for field, value in (("offset", bytes_), ("length", written), ("port", e.load(I64, self.out_port))):
                 e.store(value, self._frame_field("out_frames", frames, field))
             self.context.trace(Step.DEPARSED)
-            self.context.trace(
-                Step.SENT, None, lambda: [(self.packet.number(meta.egress_port), False), (written, False)]
-            )
+            self.context.trace(Step.SENT, None, lambda: [(e.load(I64, self.out_port), False), (written, False)])
             e.store(e.b.add(bytes_, written), self.bytes_out)
             e.store(e.b.add(frames, e.i64(1)), self.frames_out)

@@ -235,48 +235,49 @@ def _header_type(item: Place) -> HeaderType:
     return HeaderType(item["name"].text(), tuple(fields), max_bytes, bits, varbits[0] if varbits else None)
 
 
-# simple_switch's names, with their widths in v1model; field_aliases map them to the program's fields.
+# simple_switch's names; field_aliases map them to the program's fields. Their widths are the program's: P4_14 programs
+# define the intrinsic and queueing metadata themselves.
 _REQUIRED = {
-    "egress_spec": ("standard_metadata.egress_spec", 9),
-    "egress_port": ("standard_metadata.egress_port", 9),
-    "instance_type": ("standard_metadata.instance_type", 32),
-    "ingress_port": ("standard_metadata.ingress_port", 9),
-    "packet_length": ("standard_metadata.packet_length", 32),
+    "egress_spec": "standard_metadata.egress_spec",
+    "egress_port": "standard_metadata.egress_port",
+    "instance_type": "standard_metadata.instance_type",
+    "ingress_port": "standard_metadata.ingress_port",
+    "packet_length": "standard_metadata.packet_length",
 }
 _OPTIONAL = {
-    "mcast_grp": ("intrinsic_metadata.mcast_grp", 16),
-    "egress_rid": ("intrinsic_metadata.egress_rid", 16),
-    "parser_error": ("standard_metadata.parser_error", 32),
-    "checksum_error": ("standard_metadata.checksum_error", 1),
-    "ingress_time": ("intrinsic_metadata.ingress_global_timestamp", 48),
-    "egress_time": ("intrinsic_metadata.egress_global_timestamp", 48),
-    "enqueue_time": ("queueing_metadata.enq_timestamp", 32),
-    "enqueue_depth": ("queueing_metadata.enq_qdepth", 16),
-    "dequeue_delay": ("queueing_metadata.deq_timedelta", 32),
-    "dequeue_depth": ("queueing_metadata.deq_qdepth", 16),
-    "queue": ("queueing_metadata.qid", 3),
-    "priority": ("intrinsic_metadata.priority", 3),
+    "mcast_grp": "intrinsic_metadata.mcast_grp",
+    "egress_rid": "intrinsic_metadata.egress_rid",
+    "parser_error": "standard_metadata.parser_error",
+    "checksum_error": "standard_metadata.checksum_error",
+    "ingress_time": "intrinsic_metadata.ingress_global_timestamp",
+    "egress_time": "intrinsic_metadata.egress_global_timestamp",
+    "enqueue_time": "queueing_metadata.enq_timestamp",
+    "enqueue_depth": "queueing_metadata.enq_qdepth",
+    "dequeue_delay": "queueing_metadata.deq_timedelta",
+    "dequeue_depth": "queueing_metadata.deq_qdepth",
+    "queue": "queueing_metadata.qid",
+    "priority": "intrinsic_metadata.priority",
 }
 
 
 def standard_metadata(layout: Layout) -> StandardMetadata:
-    """Return the slots; InvalidProgramError if a field that v1model requires is missing, or a field is too narrow."""
+    """Return the slots; InvalidProgramError if a field that simple_switch requires is missing, or one is signed."""
     required: dict[str, int] = {}
-    for attribute, (name, bits) in _REQUIRED.items():
+    for attribute, name in _REQUIRED.items():
         field = layout.target_field(name)
         if field is None:
             raise InvalidProgramError(f"the program has no {name}: it is not a v1model program")
-        required[attribute] = _metadata_slot(field, name, bits)
+        required[attribute] = _metadata_slot(field, name)
     optional: dict[str, int | None] = {}
-    for attribute, (name, bits) in _OPTIONAL.items():
+    for attribute, name in _OPTIONAL.items():
         field = layout.target_field(name)
-        optional[attribute] = None if field is None else _metadata_slot(field, name, bits)
+        optional[attribute] = None if field is None else _metadata_slot(field, name)
     return StandardMetadata(**required, **optional)  # type: ignore[arg-type]
 
 
-def _metadata_slot(field: FieldRef, name: str, bits: int) -> int:
+def _metadata_slot(field: FieldRef, name: str) -> int:
     kind, slot = field.type, field.slot
     assert slot is not None
-    if kind.varbit or kind.signed or kind.width < bits:
-        raise InvalidProgramError(f"{name} is not an unsigned field of {bits} bits: it is not a v1model program")
+    if kind.varbit or kind.signed:
+        raise InvalidProgramError(f"{name} is not an unsigned field: it is not a v1model program")
     return slot

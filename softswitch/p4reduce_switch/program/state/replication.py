@@ -12,7 +12,7 @@ from p4reduce_switch.program.packet import MAX_PORT
 
 MAX_INSTANCE = 0xFFFF
 MULTICAST_GROUPS = 1 << 16
-"""The number of multicast groups: v1model's mcast_grp has 16 bits."""
+"""The number of multicast groups: mcast_grp has 16 bits in v1model. Groups above have no replicas."""
 FEWEST_REPLICAS = 64
 
 
