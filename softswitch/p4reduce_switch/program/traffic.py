@@ -26,7 +26,7 @@ from p4reduce_switch.program.trace import CopyLog
 
 
 class Shape:
-    """The layout of a record for Python: of each slot its mask (-1 if signed), and its word's number if it has 8 bytes."""
+    """The layout of a record for Python: of each slot its mask, -1 if signed, and the number of its word, if any."""
 
     def __init__(self, layout: Layout) -> None:
         self.kinds, self.offsets = layout.kinds, layout.offsets
