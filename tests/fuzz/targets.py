@@ -205,9 +205,7 @@ def _leases() -> list[bytes]:
     leaf = jobs_pb2.Level(switch="leaf", children=[jobs_pb2.Child(ranks=[1])], parent="root")
     root = jobs_pb2.Level(switch="root", children=[jobs_pb2.Child(ranks=[0]), jobs_pb2.Child(ranks=[1])])
     return [
-        jobs_pb2.Lease(
-            **fields, lane_bits=8, lane_bound=3, secret=1 << 63, first_round=1 << 31, levels=levels
-        ).SerializeToString()
+        jobs_pb2.Lease(**fields, secret=1 << 63, first_round=1 << 31, levels=levels).SerializeToString()
         for levels in ([], [leaf, root])
     ]
 
@@ -226,7 +224,7 @@ def _saved_jobs() -> list[bytes]:
     members = {0: Member(0, 1 << 63, 1.0, "run", address, "switch"), 1: Member(1, 5, 1.0, "run", address, "switch")}
     plain = Job("plain", 1, 2, SlotRange(0, 4), members=members)
     grant = Grant(2, "train", 9, SlotRange(4, 4), rank_children((address, address), (1 << 63, 2)))
-    active = Job("train", 2, 2, SlotRange(4, 4), 8, 3, members, {grant.switch: grant}, True)
+    active = Job("train", 2, 2, SlotRange(4, 4), members, {grant.switch: grant}, True)
     active.last_reset, active.counted_from = "rank 1 left", {"switch": {"results": Count(1, 2)}}
     return [saved.to_text(plain).encode(), saved.to_text(active).encode()]
 

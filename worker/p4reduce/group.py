@@ -20,10 +20,6 @@ class Group:
     """Blocks in a full frame."""
     slot_count: int
     """Frames that can be under way at once."""
-    lane_bits: int = 0
-    """How wide lanes of integers are; 0: the narrowest that holds the sums."""
-    lane_bound: int = 1
-    """The largest |t| that a rank may send in a lane."""
 
 
 def group_of(lease: Lease) -> Group:
@@ -35,6 +31,4 @@ def group_of(lease: Lease) -> Group:
         block_words=lease.block_words,
         columns=lease.columns,
         slot_count=lease.slot_count,
-        lane_bits=lease.lane_bits,
-        lane_bound=lease.lane_bound,
     )

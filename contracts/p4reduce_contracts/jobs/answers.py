@@ -87,8 +87,6 @@ class JobInfo:
 
     `tree` is the job's switches, the root first; () while FORMING.
 
-    `lane_bits` 0: the workers choose the narrowest lanes. `lane_bound`: the largest |t| a rank may send in one.
-
     `hosts` has a name for each rank, "" where it is not known, `resets` how often the job was reset by cause, and
     `shards` the jobs that sum parts of its tensors; `part_of` is such a job's own. `created` and `ended` are seconds
     since 1970; `ended` is 0 unless `state` is "ENDED", `created` of a job of an earlier version.
@@ -103,8 +101,6 @@ class JobInfo:
     epoch: int
     members: tuple[MemberInfo, ...]
     last_reset: str | None
-    lane_bits: int = 0
-    lane_bound: int = 1
     run_id: str = ""
     private: bool = False
     ephemeral: bool = False

@@ -98,15 +98,12 @@ class JobClient:
         world_size: int,
         slots: int | None = None,
         *,
-        lane_bits: int = 0,
-        lane_bound: int = 1,
         private: bool = False,
         ephemeral: bool = False,
         part_of: str = "",
     ) -> JobInfo:
         """Create a job of `world_size` ranks. `slots` None takes what is free, at most 128.
 
-        `lane_bits` 0 lets the workers choose the narrowest lanes; `lane_bound` is the largest |t| a rank may send.
         A `private` job has tokens, which only this answer holds; over TLS every job has.
         An `ephemeral` job is removed when it has had no member for the controller's `heartbeat_timeout_s`, or never one
         for 5 minutes: for a launch that makes a job for itself. `part_of` is the job whose shard this one sums.
@@ -114,17 +111,8 @@ class JobClient:
         _whole("world size", world_size)
         if slots is not None and _whole("slots", slots) == 0:
             raise InvalidRequestError("a job needs at least 1 slot")
-        if _whole("lane bound", lane_bound) == 0:
-            raise InvalidRequestError("the lane bound is the largest |t| that a rank may send: use 1 or more")
         request = jobs_pb2.CreateJobRequest(
-            name=name,
-            world_size=world_size,
-            slots=slots or 0,
-            lane_bits=_whole("lane bits", lane_bits),
-            lane_bound=lane_bound,
-            private=private,
-            ephemeral=ephemeral,
-            part_of=part_of,
+            name=name, world_size=world_size, slots=slots or 0, private=private, ephemeral=ephemeral, part_of=part_of
         )
         return _job(self._call(self._stub.CreateJob, request))
 

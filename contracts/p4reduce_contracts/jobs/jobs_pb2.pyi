@@ -82,7 +82,7 @@ class Child(_message.Message):
     def __init__(self, ranks: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Job(_message.Message):
-    __slots__ = ("name", "id", "world_size", "first_slot", "slots", "state", "epoch", "members", "last_reset", "lane_bits", "lane_bound", "run_id", "private", "owner_token", "member_token", "hidden", "ephemeral", "tree", "usage", "hosts", "resets", "part_of", "shards", "created", "ended")
+    __slots__ = ("name", "id", "world_size", "first_slot", "slots", "state", "epoch", "members", "last_reset", "run_id", "private", "owner_token", "member_token", "hidden", "ephemeral", "tree", "usage", "hosts", "resets", "part_of", "shards", "created", "ended")
     class ResetsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -99,8 +99,6 @@ class Job(_message.Message):
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     MEMBERS_FIELD_NUMBER: _ClassVar[int]
     LAST_RESET_FIELD_NUMBER: _ClassVar[int]
-    LANE_BITS_FIELD_NUMBER: _ClassVar[int]
-    LANE_BOUND_FIELD_NUMBER: _ClassVar[int]
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     PRIVATE_FIELD_NUMBER: _ClassVar[int]
     OWNER_TOKEN_FIELD_NUMBER: _ClassVar[int]
@@ -124,8 +122,6 @@ class Job(_message.Message):
     epoch: int
     members: _containers.RepeatedCompositeFieldContainer[Member]
     last_reset: str
-    lane_bits: int
-    lane_bound: int
     run_id: str
     private: bool
     owner_token: str
@@ -140,27 +136,23 @@ class Job(_message.Message):
     shards: _containers.RepeatedCompositeFieldContainer[Job]
     created: float
     ended: float
-    def __init__(self, name: _Optional[str] = ..., id: _Optional[int] = ..., world_size: _Optional[int] = ..., first_slot: _Optional[int] = ..., slots: _Optional[int] = ..., state: _Optional[_Union[JobState, str]] = ..., epoch: _Optional[int] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., last_reset: _Optional[str] = ..., lane_bits: _Optional[int] = ..., lane_bound: _Optional[int] = ..., run_id: _Optional[str] = ..., private: bool = ..., owner_token: _Optional[str] = ..., member_token: _Optional[str] = ..., hidden: bool = ..., ephemeral: bool = ..., tree: _Optional[_Iterable[_Union[Level, _Mapping]]] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ..., hosts: _Optional[_Iterable[str]] = ..., resets: _Optional[_Mapping[str, int]] = ..., part_of: _Optional[str] = ..., shards: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., created: _Optional[float] = ..., ended: _Optional[float] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., id: _Optional[int] = ..., world_size: _Optional[int] = ..., first_slot: _Optional[int] = ..., slots: _Optional[int] = ..., state: _Optional[_Union[JobState, str]] = ..., epoch: _Optional[int] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., last_reset: _Optional[str] = ..., run_id: _Optional[str] = ..., private: bool = ..., owner_token: _Optional[str] = ..., member_token: _Optional[str] = ..., hidden: bool = ..., ephemeral: bool = ..., tree: _Optional[_Iterable[_Union[Level, _Mapping]]] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ..., hosts: _Optional[_Iterable[str]] = ..., resets: _Optional[_Mapping[str, int]] = ..., part_of: _Optional[str] = ..., shards: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., created: _Optional[float] = ..., ended: _Optional[float] = ...) -> None: ...
 
 class CreateJobRequest(_message.Message):
-    __slots__ = ("name", "world_size", "slots", "lane_bits", "lane_bound", "private", "ephemeral", "part_of")
+    __slots__ = ("name", "world_size", "slots", "private", "ephemeral", "part_of")
     NAME_FIELD_NUMBER: _ClassVar[int]
     WORLD_SIZE_FIELD_NUMBER: _ClassVar[int]
     SLOTS_FIELD_NUMBER: _ClassVar[int]
-    LANE_BITS_FIELD_NUMBER: _ClassVar[int]
-    LANE_BOUND_FIELD_NUMBER: _ClassVar[int]
     PRIVATE_FIELD_NUMBER: _ClassVar[int]
     EPHEMERAL_FIELD_NUMBER: _ClassVar[int]
     PART_OF_FIELD_NUMBER: _ClassVar[int]
     name: str
     world_size: int
     slots: int
-    lane_bits: int
-    lane_bound: int
     private: bool
     ephemeral: bool
     part_of: str
-    def __init__(self, name: _Optional[str] = ..., world_size: _Optional[int] = ..., slots: _Optional[int] = ..., lane_bits: _Optional[int] = ..., lane_bound: _Optional[int] = ..., private: bool = ..., ephemeral: bool = ..., part_of: _Optional[str] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., world_size: _Optional[int] = ..., slots: _Optional[int] = ..., private: bool = ..., ephemeral: bool = ..., part_of: _Optional[str] = ...) -> None: ...
 
 class ListJobsRequest(_message.Message):
     __slots__ = ("ended",)
@@ -245,7 +237,7 @@ class WaitLeaseRequest(_message.Message):
     def __init__(self, nonce: _Optional[int] = ..., timeout_s: _Optional[float] = ...) -> None: ...
 
 class Lease(_message.Message):
-    __slots__ = ("job_id", "name", "epoch", "rank", "world_size", "slot_count", "columns", "block_words", "heartbeat_interval_s", "switch_host", "switch_port", "lane_bits", "lane_bound", "secret", "private", "levels", "first_round")
+    __slots__ = ("job_id", "name", "epoch", "rank", "world_size", "slot_count", "columns", "block_words", "heartbeat_interval_s", "switch_host", "switch_port", "secret", "private", "levels", "first_round")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -257,8 +249,6 @@ class Lease(_message.Message):
     HEARTBEAT_INTERVAL_S_FIELD_NUMBER: _ClassVar[int]
     SWITCH_HOST_FIELD_NUMBER: _ClassVar[int]
     SWITCH_PORT_FIELD_NUMBER: _ClassVar[int]
-    LANE_BITS_FIELD_NUMBER: _ClassVar[int]
-    LANE_BOUND_FIELD_NUMBER: _ClassVar[int]
     SECRET_FIELD_NUMBER: _ClassVar[int]
     PRIVATE_FIELD_NUMBER: _ClassVar[int]
     LEVELS_FIELD_NUMBER: _ClassVar[int]
@@ -274,13 +264,11 @@ class Lease(_message.Message):
     heartbeat_interval_s: float
     switch_host: str
     switch_port: int
-    lane_bits: int
-    lane_bound: int
     secret: int
     private: bool
     levels: _containers.RepeatedCompositeFieldContainer[Level]
     first_round: int
-    def __init__(self, job_id: _Optional[int] = ..., name: _Optional[str] = ..., epoch: _Optional[int] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ..., slot_count: _Optional[int] = ..., columns: _Optional[int] = ..., block_words: _Optional[int] = ..., heartbeat_interval_s: _Optional[float] = ..., switch_host: _Optional[str] = ..., switch_port: _Optional[int] = ..., lane_bits: _Optional[int] = ..., lane_bound: _Optional[int] = ..., secret: _Optional[int] = ..., private: bool = ..., levels: _Optional[_Iterable[_Union[Level, _Mapping]]] = ..., first_round: _Optional[int] = ...) -> None: ...
+    def __init__(self, job_id: _Optional[int] = ..., name: _Optional[str] = ..., epoch: _Optional[int] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ..., slot_count: _Optional[int] = ..., columns: _Optional[int] = ..., block_words: _Optional[int] = ..., heartbeat_interval_s: _Optional[float] = ..., switch_host: _Optional[str] = ..., switch_port: _Optional[int] = ..., secret: _Optional[int] = ..., private: bool = ..., levels: _Optional[_Iterable[_Union[Level, _Mapping]]] = ..., first_round: _Optional[int] = ...) -> None: ...
 
 class HeartbeatRequest(_message.Message):
     __slots__ = ("nonce", "slot_wait", "usage")

@@ -60,10 +60,6 @@ class Lease:
     heartbeat_interval_s: float = 2.0
     switch_host: str = "127.0.0.1"
     switch_port: int = AGGREGATION_PORT
-    lane_bits: int = 0
-    """How wide the job's lanes are; 0: the narrowest that holds the sums."""
-    lane_bound: int = 1
-    """The largest |t| that a rank may send in a lane."""
     secret: int = field(default=0, repr=False)
     """In every frame of this rank, both ways; 64 bits that only the rank, the controller and the switch know."""
     private: bool = False

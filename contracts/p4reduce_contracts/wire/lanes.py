@@ -1,5 +1,5 @@
-"""The rules of lanes: how wide they are, and how many ranks' integers fit one. Worker and controller both refuse
-what could overflow; codecs/integers.py of the worker packs them."""
+"""The rules of lanes: how wide they are, and how many ranks' integers fit one. codecs/integers.py of the
+worker packs them."""
 
 from __future__ import annotations
 

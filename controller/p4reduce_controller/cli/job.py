@@ -34,19 +34,6 @@ def job() -> None:
 @click.option("--world-size", type=click.IntRange(min=1), required=True, help="How many ranks the job has.")
 @click.option("--slots", type=click.IntRange(min=1), help="Slots of the switch. [default: 128, or what is free]")
 @click.option(
-    "--lane-bits",
-    type=click.IntRange(min=0),
-    default=0,
-    help="Bits of the lanes that small integers are summed in. [default: the workers choose the narrowest that fits]",
-)
-@click.option(
-    "--lane-bound",
-    type=click.IntRange(min=1),
-    default=1,
-    show_default=True,
-    help="The largest |t| that a rank may send in a lane.",
-)
-@click.option(
     "--private", is_flag=True, help="Create tokens, which joining and removing the job then need. [over TLS: always]"
 )
 @click.option(
@@ -57,20 +44,12 @@ def job() -> None:
 @json_option
 @controller_option
 def create(
-    address: str,
-    name: str,
-    world_size: int,
-    slots: int | None,
-    lane_bits: int,
-    lane_bound: int,
-    private: bool,
-    token_file: Path | None,
-    as_json: bool,
+    address: str, name: str, world_size: int, slots: int | None, private: bool, token_file: Path | None, as_json: bool
 ) -> None:
     """Create a job, which its ranks can then join."""
     private = private or token_file is not None
     with JobClient(address) as client, _opened(token_file) as file:
-        made = client.create_job(name, world_size, slots, lane_bits=lane_bits, lane_bound=lane_bound, private=private)
+        made = client.create_job(name, world_size, slots, private=private)
         if file is not None:
             file.write(f"{made.owner_token}\n")
             made = replace(made, owner_token="")
@@ -161,8 +140,6 @@ def show(address: str, name: str, token: str | None, with_slots: bool, as_json: 
     when = f" at {_time(found.ended)}" if found.ended else ""
     epoch = f", epoch {found.epoch}" if found.epoch else ""
     click.echo(f"job {found.name} (id {found.id}): {found.state}{when}{epoch}, slots {_slots(found)}")
-    width = f"{found.lane_bits} bits" if found.lane_bits else "the narrowest that fits"
-    click.echo(f"lanes: {width}, |t| <= {found.lane_bound}")
     if found.run_id:
         click.echo(f"launch: {found.run_id}")
     if found.last_reset:

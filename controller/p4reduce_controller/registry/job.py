@@ -9,13 +9,11 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from p4reduce_contracts.errors import InvalidTensorError
 from p4reduce_contracts.jobs.answers import Count, Usage, WaitingSlot
 from p4reduce_contracts.jobs.errors import InvalidRequestError
 from p4reduce_contracts.jobs.lease import ONLY_SWITCH, Level
 from p4reduce_contracts.ranks import name_ranks
 from p4reduce_contracts.wire import MAX_JOBS, MAX_RANKS
-from p4reduce_contracts.wire.lanes import WIDTHS, check_lanes, check_width
 from p4reduce_controller.registry.hello import Address
 from p4reduce_controller.registry.slots import SlotRange
 
@@ -129,7 +127,6 @@ class Job:
 
     `grants` are those of the switches of its tree, by name, the root first; none while ranks are missing. The job is
     ACTIVE from when each of these switches holds its grant's entries; before that `installed` are those that do.
-    `lane_bits` 0 leaves the width to the workers; `lane_bound` is the largest |t| a rank may send in a lane.
     `counted_from` is what a switch's counters showed before the job's first entries there, by switch.
     `owner` is its creator (for the quotas), `problem` why it has no lease though every rank has joined, and
     `last_reset` why it was reset last; each is None without such a reason.
@@ -145,8 +142,6 @@ class Job:
     id: JobId
     world_size: Annotated[int, Meta(ge=1, le=MAX_RANKS)]
     slots: SlotRange
-    lane_bits: int = 0
-    lane_bound: int = 1
     members: dict[int, Member] = field(default_factory=dict)
     grants: dict[str, Grant] = field(default_factory=dict)
     active: bool = False
@@ -258,15 +253,3 @@ def check_name(name: str) -> None:
             f"{name!r} cannot name a job: use 1 to 63 letters, digits, dots, dashes and underscores, "
             "beginning with a letter or digit"
         )
-
-
-def check_job_lanes(name: str, world_size: int, bits: int, bound: int) -> None:
-    """Raise InvalidRequestError unless every sum of `world_size` integers of at most `bound` fits the job's lanes."""
-    if bound < 1:
-        raise InvalidRequestError(f"the lane bound is the largest |t| that a rank may send: use 1 or more, not {bound}")
-    try:
-        if bits:
-            check_width(bits)
-        check_lanes(world_size, bound, bits or WIDTHS[-1], f"job {name}")
-    except InvalidTensorError as error:
-        raise InvalidRequestError(str(error)) from None

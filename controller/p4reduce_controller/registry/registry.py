@@ -46,7 +46,7 @@ from p4reduce_contracts.ranks import name_ranks
 from p4reduce_contracts.wire import MAX_JOBS, SECRET_BITS
 from p4reduce_controller.config import QuotaConfig
 from p4reduce_controller.registry.hello import Hello
-from p4reduce_controller.registry.job import Grant, Job, Member, check_host, check_job_lanes, check_name, check_run_id
+from p4reduce_controller.registry.job import Grant, Job, Member, check_host, check_name, check_run_id
 from p4reduce_controller.registry.links import LINK_JOB, Links
 from p4reduce_controller.registry.placement import make_grants, place, used_link
 from p4reduce_controller.registry.slots import SlotAllocator, SlotRange
@@ -175,8 +175,6 @@ class Registry:
         name: str,
         world_size: int,
         slots: int | None = None,
-        lane_bits: int = 0,
-        lane_bound: int = 1,
         *,
         owner: str = "",
         tokens: Tokens | None = None,
@@ -197,7 +195,6 @@ class Registry:
                 f"world size {world_size} is not possible: with {self.geometry.columns} columns of "
                 f"{self.geometry.block_words} words this pipeline takes 1 to {limit} ranks a job"
             )
-        check_job_lanes(name, world_size, lane_bits, lane_bound)
         if name in self._jobs:
             raise JobExistsError(f"there is a job {name!r} already; remove it or choose another name")
         if part_of:
@@ -207,7 +204,7 @@ class Registry:
             if whole.owner != owner:  # `job show` would list this owner's job as a shard of another owner's
                 part_of = ""
         job_id = self._free_id()
-        job = Job(name, job_id, world_size, self.slots.take(name, slots), lane_bits, lane_bound, owner=owner)
+        job = Job(name, job_id, world_size, self.slots.take(name, slots), owner=owner)
         job.ephemeral, job.part_of, job.created = ephemeral, part_of, created
         if tokens is not None:
             job.owner_lock, job.member_lock = lock(tokens.owner), lock(tokens.member)

@@ -9,7 +9,7 @@ import msgspec
 
 from p4reduce_contracts.jobs.errors import InvalidRequestError
 from p4reduce_contracts.wire import SECRET_BITS
-from p4reduce_controller.registry.job import Job, Member, check_job_lanes, check_name
+from p4reduce_controller.registry.job import Job, Member, check_name
 from p4reduce_runtime import settings
 
 _RUNNING_ONLY = ("last_seen", "waiting", "watching", "disconnected_at", "problem", "slot_wait")
@@ -35,6 +35,8 @@ def from_text(text: str) -> Job:
     for name in ("last_reset", "problem"):
         if fields.get(name) == "":  # as earlier versions wrote None
             fields[name] = None
+    for name in ("lane_bits", "lane_bound"):  # which jobs of earlier versions had
+        fields.pop(name, None)
     members = settings.convert(fields.pop("members", []), list[Member], "job.members")
     job = settings.convert(fields, Job, "job")
     job.members.update((member.rank, member) for member in members)
@@ -42,7 +44,6 @@ def from_text(text: str) -> Job:
         raise ValueError("job.members has a rank twice")
     try:
         check_name(job.name)
-        check_job_lanes(job.name, job.world_size, job.lane_bits, job.lane_bound)
     except InvalidRequestError as error:
         raise ValueError(str(error)) from None
     if any(member.nonce >> 64 for member in members):

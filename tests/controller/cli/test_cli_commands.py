@@ -92,19 +92,6 @@ def test_what_a_job_was_is_shown_after_it_has_ended(running: Running) -> None:
     assert run_checks(at, RankSpec("train", 0, 2))[2].found == "train was removed"
 
 
-def test_the_lanes_of_a_job(running: Running) -> None:
-    at = running.address
-    options = ["--slots", "4", "--lane-bits", "8", "--lane-bound", "63"]
-    made = as_json("job", "create", "train", "--world-size", "2", *options, controller=at)
-    plain = as_json("job", "create", "plain", "--world-size", "2", controller=at)
-    assert (made["lane_bits"], made["lane_bound"], plain["lane_bits"], plain["lane_bound"]) == (8, 63, 0, 1)
-    assert as_json("job", "show", "train", controller=at)["lane_bits"] == 8
-    listed = as_json("job", "list", controller=at)["jobs"]
-    assert [(one["lane_bits"], one["lane_bound"]) for one in listed] == [(0, 1), (8, 63)]
-    assert "\nlanes: 8 bits, |t| <= 63\n" in p4reduce("job", "show", "train", controller=at).stdout
-    assert "\nlanes: the narrowest that fits, |t| <= 1\n" in p4reduce("job", "show", "plain", controller=at).stdout
-
-
 def test_stats(running: Running) -> None:
     at = running.address
     p4reduce("job", "create", "train", "--world-size", "1", controller=at)
@@ -163,7 +150,6 @@ def test_an_invalid_variable_is_an_error_of_the_commands_that_read_it(monkeypatc
     ("arguments", "message"),
     [
         (["job", "show", "x"], "there is no job 'x'; known jobs: none: make one with `p4reduce job create`"),
-        (["job", "create", "x", "--world-size", "2", "--lane-bits", "7"], "4, 5, 6, 8, 10, 16 or 32 bits wide, not 7"),
         (["job", "list", "--controller", "127.0.0.1:1"], "start one with `p4reduce controller run`"),
     ],
 )
@@ -193,8 +179,6 @@ def test_a_controller_without_a_switch_ends_with_one_line(tmp_path: Path) -> Non
         ["job", "create", "x"],
         ["job", "create", "x", "--world-size", "0"],
         ["job", "create", "x", "--world-size", "2", "--slots", "0"],
-        ["job", "create", "x", "--world-size", "2", "--lane-bits", "-1"],
-        ["job", "create", "x", "--world-size", "2", "--lane-bound", "0"],
         ["job", "unknown"],
         ["--controller", "nowhere", "job", "list"],
         ["controller", "run", "--listen", "9600"],

@@ -6,8 +6,6 @@ import itertools
 from collections.abc import Collection
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from p4reduce_contracts.artifacts import SwitchGeometry
 from p4reduce_contracts.jobs.answers import Usage
@@ -334,31 +332,6 @@ def test_world_size_is_limited_by_the_geometry(geometry: SwitchGeometry, limit: 
     for world_size in (0, limit + 1):
         with pytest.raises(InvalidRequestError, match=f"takes 1 to {limit} ranks"):
             registry.create("more", world_size, 1)
-
-
-@settings(max_examples=300)
-@given(
-    world_size=st.integers(1, 32),
-    bits=st.sampled_from([0, 4, 5, 6, 8, 10, 16, 32]),
-    bound=st.integers(1, 40) | st.integers(0, 31).map(lambda shift: 2**shift) | st.integers(1, 2**32 - 1),
-)
-def test_a_job_is_made_exactly_when_its_sums_fit_its_lanes(world_size: int, bits: int, bound: int) -> None:
-    registry = make_registry()
-    if world_size * bound <= 2 ** ((bits or 32) - 1) - 1:
-        job = registry.create("train", world_size, lane_bits=bits, lane_bound=bound)
-        assert (job.lane_bits, job.lane_bound) == (bits, bound)
-    else:
-        with pytest.raises(InvalidRequestError, match=rf"^job train: {world_size} ranks .* can reach .*; use "):
-            registry.create("train", world_size, lane_bits=bits, lane_bound=bound)
-        assert (registry.jobs(), registry.slots.free) == ([], GEOMETRY.slots)
-
-
-def test_unknown_lane_widths_are_refused(registry: Registry) -> None:
-    for bits in (1, 3, 7, 31, 33):
-        with pytest.raises(InvalidRequestError, match=f"lanes are 4, 5, 6, 8, 10, 16 or 32 bits wide, not {bits}$"):
-            registry.create("train", 2, lane_bits=bits)
-    with pytest.raises(InvalidRequestError, match="use 1 or more, not 0"):
-        registry.create("train", 2, lane_bound=0)
 
 
 @pytest.mark.fault("slots are used up: SwitchFullError, with the numbers")

@@ -10,7 +10,6 @@ from unittest.mock import Mock
 import grpc
 import pytest
 
-from p4reduce_contracts.jobs import jobs_pb2, jobs_pb2_grpc
 from p4reduce_contracts.jobs.client import JobClient
 from p4reduce_contracts.jobs.errors import (
     ControllerUnreachableError,
@@ -30,7 +29,7 @@ from rigs.limits import LIMIT_S
 
 
 def test_a_job_from_create_to_remove(running: Running, client: JobClient) -> None:
-    made = client.create_job("train", 2, slots=5, lane_bits=10, lane_bound=255)
+    made = client.create_job("train", 2, slots=5)
     assert (made.state, made.slots, made.epoch, made.members) == ("FORMING", 5, 0, ())
     tickets, leases = form(running, client, "train", 2)
     assert (tickets[0].switch_host, tickets[0].switch_port) == ("127.0.0.1", 21072)
@@ -48,8 +47,6 @@ def test_a_job_from_create_to_remove(running: Running, client: JobClient) -> Non
         21072,
         secret=leases[1].secret,
         first_round=leases[0].first_round,
-        lane_bits=10,
-        lane_bound=255,
     )
     secrets = {lease.secret for lease in leases}
     assert len(secrets) == 2 and 0 not in secrets and leases[0].first_round != 0
@@ -73,14 +70,6 @@ def test_every_epoch_has_new_secrets(running: Running, client: JobClient) -> Non
     client.leave(tickets[0].nonce)
     _, second = form(running, client, "train", 2)
     assert len({lease.secret for lease in (*first, *second)}) == 4
-
-
-def test_a_request_without_lanes_means_any_width_and_signs(running: Running) -> None:
-    """As a client sends it that knows of no lanes."""
-    with grpc.insecure_channel(running.address) as channel:
-        request = jobs_pb2.CreateJobRequest(name="train", world_size=2)
-        job = jobs_pb2_grpc.JobsStub(channel).CreateJob(request, timeout=10.0)
-    assert (job.lane_bits, job.lane_bound) == (0, 1)
 
 
 @pytest.mark.fault("the controller is paused for longer than a member may be silent: members have their timeout anew")
@@ -201,13 +190,7 @@ def test_stats_are_by_job_and_begin_with_the_job(running: Running, client: JobCl
         (lambda c: c.create_job("big", 2, 15), SwitchFullError, "2 are free"),
         (lambda c: c.create_job("big", 2, 0), InvalidRequestError, "at least 1 slot"),
         (lambda c: c.create_job("big", -1), InvalidRequestError, "world size must be a whole number"),
-        (lambda c: c.create_job("big", 2, lane_bits=-1), InvalidRequestError, "lane bits must be a whole number"),
-        (lambda c: c.create_job("big", 2, lane_bound=0), InvalidRequestError, "lane bound .*: use 1 or more"),
-        (
-            lambda c: c.create_job("big", 2, lane_bound=2**32),
-            InvalidRequestError,
-            "a whole number from 0 to 4294967295",
-        ),
+        (lambda c: c.create_job("big", 2**32), InvalidRequestError, "a whole number from 0 to 4294967295"),
         (lambda c: c.join("train", 0, 3), InvalidRequestError, "world size 2, not 3"),
         (lambda c: c.join("train", 2, 2), InvalidRequestError, "ranks 0 to 1"),
         (lambda c: c.join("train", -1, 2), InvalidRequestError, "rank must be a whole number"),

@@ -25,9 +25,8 @@ from numpy.typing import NDArray
 
 from p4reduce.codecs import Floats, Int32, Lanes, Segment, Summed
 from p4reduce.codecs.coordinates import GatheredCoordinates, Part, RanksCoordinates
-from p4reduce.errors import LaneOverflowError
 from p4reduce.group import Group
-from p4reduce_contracts.wire.lanes import check_lanes, check_width, lanes_per_word, narrowest
+from p4reduce_contracts.wire.lanes import lanes_per_word, narrowest
 
 Bytes = NDArray[np.uint8]
 
@@ -137,7 +136,7 @@ class Integers(Numbers):
     bits: int = 0  #: of a lane, once the group is known
 
     def exchange(self, owner: str, group: Group) -> MessageExchange:
-        return (yield replace(self, bits=lane_width(self.bound, group, owner)))
+        return (yield replace(self, bits=narrowest(group.world_size, self.bound)))
 
     @classmethod
     def segment(cls, pieces: Mapping[str, Integers], owner: str, group: Group) -> Segment:
@@ -243,20 +242,3 @@ class RankMetadata(Piece):
 def _numbers_per_block(bits: int, group: Group) -> int:
     """Return how many lanes or values of `bits` bits a block holds."""
     return group.block_words * lanes_per_word(bits)
-
-
-def lane_width(bound: int, group: Group, owner: str) -> int:
-    """Return the bits of a lane: the group's, or the narrowest that does.
-
-    Raises LaneOverflowError, in the name of the compressor `owner`, when the ranks' integers of up to `bound` do not
-    fit.
-    """
-    if group.lane_bits:
-        check_width(group.lane_bits)
-        check_lanes(group.world_size, bound, group.lane_bits, f"{owner} in job {group.name!r}")
-    if bound > group.lane_bound and (group.lane_bits or group.lane_bound > 1):
-        raise LaneOverflowError(
-            f"{owner} sends integers up to {bound}, and job {group.name!r} was created for |t| <= "
-            f"{group.lane_bound}: create it with --lane-bound {bound}"
-        )
-    return group.lane_bits or narrowest(group.world_size, bound)

@@ -40,7 +40,7 @@ from numpy.typing import NDArray
 
 from p4reduce.codecs import coordinates
 from p4reduce.codecs.coordinates import Part, RanksCoordinates
-from p4reduce.compressors.forms import Form, Integers, Message, Stream, lane_width
+from p4reduce.compressors.forms import Form, Integers, Message, Stream
 from p4reduce.compressors.interface import AUTO, register
 from p4reduce.compressors.policy import Policy
 from p4reduce.compressors.selection import (
@@ -89,14 +89,14 @@ class AdaComp(SharedSupport):
         selected = self.state_of(key).selected
         if self.form != AUTO:
             return Form(self.form)
-        lane_bits = group.lane_bits or narrowest(group.world_size, self.levels)
+        lane_bits = narrowest(group.world_size, self.levels)
         coordinate_bytes = selected or 0  # an element takes a byte where so many are selected
         return Form.SUM if coordinate_bytes > 4 * shape.numel() / lanes_per_word(lane_bits) else Form.GATHER
 
     def check(self, group: Group) -> None:
         super().check(group)
         if self.form in (AUTO, Form.SUM):
-            lane_width(self.levels, group, self.name)
+            narrowest(group.world_size, self.levels)
 
     def select(self, step: Step, length: int) -> Selection:
         """Choose where |H| >= gmax > 0, bin by bin."""
