@@ -69,12 +69,14 @@ def no_blocks(kind: Kind, detail: int = 0) -> Contribution:
     return Contribution(kind, Blocks(), detail=detail, single=False)
 
 
-def all_reduce(lease: Lease, array: Tensor, out: Tensor | None, bits: int | None) -> Contribution:
+def all_reduce(
+    lease: Lease, array: Tensor, out: Tensor | None, bits: int | None, refuse_underflow: bool = False
+) -> Contribution:
     """Contribute the non-zero blocks of a tensor. Raises InvalidTensorError for a type that is not summed."""
     dtype = dtype_of(array)
     segment: Segment
     if dtype in FORMS:
-        segment = Floats(array, bits, out=out)
+        segment = Floats(array, bits, out=out, refuse_underflow=refuse_underflow)
     elif dtype == np.int32 and bits is None:
         segment = Int32(array, out=out)
     elif dtype == np.int32:

@@ -7,7 +7,9 @@ calls is in collective_queue.py, and what a rank contributes to each collective 
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
+import operator
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -137,6 +139,8 @@ class Communicator:
         """Whether `close` logs on rank 0 what was done."""
         self.count_over_gloo: Callable[[], int] = int
         """Returns how many collectives went over gloo; a process group sets it."""
+        self.underflows = 0
+        """Count of the sums that were refused because numbers would have become 0."""
         self._last: tuple[Call, float, CollectiveStats, tuple[int, ...], int] | None = None
         """Of the last finished collective; `last` makes a report of it."""
         self._clock = clock
@@ -236,6 +240,7 @@ class Communicator:
         *,
         out: SomeTensor | None = None,
         bits: Bits | None = None,
+        refuse_underflow: bool = False,
         timeout_s: Timeout | None = None,
     ) -> SomeTensor:
         """Return the sum over all ranks of a float32, float16, bfloat16 or int32 tensor; the same bits on every rank.
@@ -250,10 +255,15 @@ class Communicator:
         `bits`, equal on all ranks: of a number on the way, 32, 16 or 8 (docs/compressors.md has the errors). Default:
         32 for float32, 16 for float16 and bfloat16.
 
+        `refuse_underflow`: raise UnderflowError where more than 1 in 1,000 of the numbers of a float32 tensor that are
+        not 0 would become 0 beside much larger ones.
+
         `timeout_s`, in seconds or as a timedelta, bounds the whole call. A sum beyond the type's range is an infinity,
         without an error, and an int32 sum wraps, as numpy's additions do.
         """
-        total: SomeTensor = self._run(lambda: collectives.all_reduce(self.lease, array, out, bits), timeout_s)
+        total: SomeTensor = self._run(
+            lambda: collectives.all_reduce(self.lease, array, out, bits, refuse_underflow), timeout_s
+        )
         return total
 
     def all_reduce_segments(
@@ -327,13 +337,21 @@ class Communicator:
         return self._refusal[1]
 
     def settle(self, error: InvalidTensorError | PeerRefusedError) -> bool:
-        """Return whether a NaN or an infinity is all that kept ranks from a sum; the same on every rank.
+        """Return whether NaN, infinity and underflow are all that kept ranks from a sum; the same on every rank.
 
         `error`: what the sum raised here, or what was wrong with this rank's data before it; the other ranks are then
         told of it, as `refuse` does. Raises CollectiveError as `refuse` does.
         """
         reasons = error.reasons if isinstance(error, PeerRefusedError) else self.refuse(error)
-        return set(reasons.values()) == {Reason.NOT_FINITE}
+        found = functools.reduce(operator.or_, reasons.values())
+        if found & ~(Reason.NOT_FINITE | Reason.UNDERFLOW):
+            return False
+        if Reason.UNDERFLOW in found:
+            self.underflows += 1
+            if self.underflows == 1 and self.rank == 0:
+                cause = 'over the switch its small numbers would become 0; Options(float_sums="switch") accepts that'
+                event(_log, logging.INFO, "sum underflows", job=self.lease.name, rank=self.rank, cause=cause)
+        return True
 
     def submit(self, call: Callable[[], T]) -> CollectiveFuture[T]:
         """Have `call`, which may call collectives, made on another thread when all collectives before it have ended.
@@ -446,8 +464,8 @@ class Communicator:
             union_blocks = union_of(contribution.blocks, summed.agreed_exponents)
         if collective.refusals:
             event(
-                _log,
-                logging.INFO,
+                _log,  # `settle` says once that sums underflow, which may be each one of a script
+                logging.DEBUG if set(collective.refusals.values()) == {Reason.UNDERFLOW} else logging.INFO,
                 "collective refused",
                 job=self.lease.name,
                 rank=self.lease.rank,
@@ -666,6 +684,7 @@ class Communicator:
             job=self.lease.name,
             over_switch=counted.collectives,
             over_gloo=self.count_over_gloo(),
+            underflows=self.underflows,
             sent_bytes=counted.bytes_up,
             saved_bytes=counted.dense_bytes - counted.bytes_up,
             collective_s=round(self.collective_s, 3),

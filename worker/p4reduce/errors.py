@@ -15,6 +15,7 @@ P4ReduceError
 ├── ForkedProcessError            a forked child used its parent's communicator
 ├── InvalidTensorError            the data cannot be summed (type, size, ...); the other ranks get PeerRefusedError
 │   ├── NotFiniteError            it holds a NaN or an infinity
+│   ├── UnderflowError            too many of its numbers would become 0 in fixed point
 │   ├── LaneOverflowError         the sum of the lanes could leave the lane's range
 │   └── IntegerOverflowError      the sum of the integers could leave 32 bits
 └── FrameError                    the bytes are not a frame of this protocol
@@ -55,6 +56,7 @@ __all__ = [
     "P4ReduceError",
     "PeerRefusedError",
     "Reason",
+    "UnderflowError",
 ]
 
 
@@ -126,6 +128,7 @@ class Reason(IntFlag):
     LANE_OVERFLOW = 4
     INTEGER_OVERFLOW = 8
     INVALID_TENSOR = 16
+    UNDERFLOW = 32
 
     def __str__(self) -> str:
         return ", or ".join(_REASON_TEXTS[reason] for reason in self)
@@ -137,6 +140,7 @@ _REASON_TEXTS = {
     Reason.LANE_OVERFLOW: "a sum that could leave its lanes",
     Reason.INTEGER_OVERFLOW: "a sum that could leave int32",
     Reason.INVALID_TENSOR: "a tensor that cannot be summed",
+    Reason.UNDERFLOW: "numbers that would become 0",
 }
 
 
@@ -174,6 +178,10 @@ class ForkedProcessError(P4ReduceError):
 
 class NotFiniteError(InvalidTensorError):
     """The data holds a NaN or an infinity."""
+
+
+class UnderflowError(InvalidTensorError):
+    """More of the numbers than the caller accepts would become 0, beside much larger ones."""
 
 
 class IntegerOverflowError(InvalidTensorError):

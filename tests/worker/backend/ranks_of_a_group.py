@@ -104,17 +104,53 @@ def check_scattered_sums() -> None:
 def check_sums_of_floats_over_gloo() -> None:
     size = dist.get_world_size()
     group = dist.new_group(pg_options=Options(float_sums="gloo"))
+    switch = dist.new_group(pg_options=Options(float_sums="switch"))
     for dtype in (torch.float32, torch.bfloat16):
         whole, mine = torch.tensor([1e30, 2.0] * size, dtype=dtype), torch.tensor([1e30, 2.0], dtype=dtype)
         part = torch.empty(2, dtype=dtype)
         dist.reduce_scatter_tensor(part, whole, group=group)
         dist.all_reduce(mine, group=group)
         assert mine[1] == part[1] == 2 * size
-        dist.all_reduce(mine)
-        assert mine[1] == 0  # over the switch
+        for over, wanted in ((switch, 0), (dist.group.WORLD, 2 * size if dtype is torch.float32 else 0)):
+            mine = torch.tensor([1e30, 2.0], dtype=dtype)
+            dist.all_reduce(mine, group=over)
+            assert mine[1] == wanted
+            dist.reduce_scatter_tensor(part, whole, group=over)
+            assert part[1] == wanted
     whole_numbers = given(dist.get_rank(), torch.int32)
     dist.all_reduce(whole_numbers, group=group)
     assert torch.equal(whole_numbers, total(torch.int32))
+
+
+def check_assignment() -> None:
+    """Assign samples to prototypes in equal shares (Sinkhorn), by sums of exp(score / 0.03), of one rank by no more."""
+    size = dist.get_world_size()
+    generator = torch.Generator().manual_seed(7)
+    prototypes = nn.functional.normalize(torch.randn(64, 32, generator=generator), dim=1)
+    generator.manual_seed(dist.get_rank())
+    samples = prototypes[torch.randint(0, 24, (48,), generator=generator)]
+    samples = nn.functional.normalize(samples + 0.08 * torch.randn(48, 32, generator=generator), dim=1)
+
+    def assign(group: dist.ProcessGroup | None) -> torch.Tensor:
+        q = (prototypes @ samples.t() / 0.03).exp()
+        total = q.sum()
+        dist.all_reduce(total, group=group)
+        q /= total
+        for _ in range(3):
+            rows = q.sum(1, keepdim=True)
+            dist.all_reduce(rows, group=group)
+            q /= rows * 64
+            q /= q.sum(0, keepdim=True) * 48 * size
+        return q
+
+    comm = dist.group.WORLD.join()
+    before = comm.underflows
+    torch.testing.assert_close(assign(None), assign(dist.new_group(backend="gloo")))
+    assert comm.underflows - before == 3
+    gradients = torch.randn(100_000, generator=generator) * 1e-4
+    for tensor in (gradients, given(dist.get_rank(), torch.int32)):
+        dist.all_reduce(tensor)
+    assert comm.underflows - before == 3
 
 
 def check_copies() -> None:

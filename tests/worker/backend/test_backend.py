@@ -58,6 +58,7 @@ def test_every_collective_of_every_dtype_is_right(wide_system: System, launch: L
         "sums",
         "scattered_sums",
         "sums_of_floats_over_gloo",
+        "assignment",
         "copies",
         "not_finite",
         "futures",

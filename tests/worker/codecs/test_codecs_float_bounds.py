@@ -6,10 +6,14 @@ import math
 from itertools import product
 from typing import Final
 
+import numpy as np
 import pytest
 import torch
 
-from p4reduce.codecs.formats import Bits
+from p4reduce.codecs.arrays import exponents_of
+from p4reduce.codecs.floats import Floats
+from p4reduce.codecs.formats import Bits, underflow_limits
+from p4reduce.errors import UnderflowError
 from p4reduce.testing.local_group import LocalGroup
 
 BITS: Final[tuple[Bits, ...]] = (32, 16, 8)
@@ -72,3 +76,28 @@ def test_the_examples_in_the_documentation(tensor: torch.Tensor, bits: Bits | No
     with LocalGroup(2) as group:
         found = summed(group, [tensor, tensor], bits)
     torch.testing.assert_close(found, torch.tensor(wanted, dtype=torch.float64), rtol=0.01, atol=0)
+
+
+@pytest.mark.parametrize("ranks", [2, 5])
+def test_the_numbers_that_become_0_are_counted(ranks: int) -> None:
+    """In blocks of every exponent: numbers at the limit, above it, and zeros, of both signs."""
+    limits = underflow_limits(32, ranks)
+    blocks = np.zeros((255, BLOCK_WORDS), np.uint32)
+    blocks[:, 0] = np.arange(255) << 23 | 1
+    blocks[:, 1], blocks[:, 2], blocks[:, 4] = limits[:255], limits[:255] + 1, 1
+    blocks[:, 5:10] = blocks[:, :5] | 0x80000000
+    numbers = blocks.reshape(-1).view(np.float32)
+    found = exponents_of(numbers, BLOCK_WORDS, limits).underflows
+    with LocalGroup(ranks) as group:
+        total = summed(group, [torch.from_numpy(numbers)] * ranks, 32).numpy()
+    assert found == np.count_nonzero((numbers != 0) & (total == 0)) > 900
+    assert exponents_of(numbers, BLOCK_WORDS).underflows == 0
+
+
+def test_more_than_one_in_1000_that_would_become_0_are_refused_where_that_is_asked() -> None:
+    numbers = np.concatenate([np.zeros(99), np.ones(999), [1e-12]]).astype(np.float32)
+    Floats(numbers, refuse_underflow=True).bind(2, BLOCK_WORDS, False)
+    Floats(numbers[100:], bits=16, refuse_underflow=True).bind(2, BLOCK_WORDS, False)
+    Floats(numbers[100:]).bind(2, BLOCK_WORDS, False)
+    with pytest.raises(UnderflowError, match=r"1 of the 999 numbers of x that are not 0 would become 0"):
+        Floats(numbers[100:], name="x", refuse_underflow=True).bind(2, BLOCK_WORDS, False)

@@ -23,6 +23,7 @@ from p4reduce.errors import (
     NotFiniteError,
     PeerRefusedError,
     Reason,
+    UnderflowError,
 )
 from p4reduce.testing.local_group import LocalGroup
 
@@ -75,6 +76,11 @@ def test_a_step_that_one_rank_skips_is_skipped_by_all() -> None:
             lambda comm: comm.all_reduce_segments([Int32(np.array([2**30], np.int32), refuse_overflow=True)]),
             IntegerOverflowError,
             Reason.INTEGER_OVERFLOW,
+        ),
+        (
+            lambda comm: comm.all_reduce(np.array([1e30, 1], np.float32), refuse_underflow=True),
+            UnderflowError,
+            Reason.UNDERFLOW,
         ),
         (lambda comm: comm.broadcast(np.ones(3), 9), InvalidTensorError, Reason.INVALID_TENSOR),
         (lambda comm: comm.all_gather("text"), InvalidTensorError, Reason.INVALID_TENSOR),

@@ -106,16 +106,23 @@ class Exponents(NamedTuple):
     """Whether there is neither NaN nor infinity."""
     dense: bool
     """Whether no block is nothing but zeros."""
+    underflows: int
+    """Count of the numbers that are not 0 and at most the limit of their block."""
 
 
-def exponents_of(flat: NDArray[Any], block_numbers: int) -> Exponents:
-    """Return the exponents of each block of float32, float16 or bfloat16, as float32 has them."""
+def exponents_of(flat: NDArray[Any], block_numbers: int, limits: NDArray[np.uint32] | None = None) -> Exponents:
+    """Return the exponents of each block of float32, float16 or bfloat16, as float32 has them.
+
+    `limits`, [256], of float32: the bits of the largest number that counts in `underflows`, by the exponent field of
+    its block.
+    """
     import p4reduce.codecs.kernels as kernels
 
     blocks = -(-len(flat) // block_numbers)
     exponents, nonzero = np.empty(blocks, np.uint8), np.empty(blocks, np.bool_)
     if flat.dtype == np.float32:
-        flags = kernels.scan(flat.view(np.uint32), block_numbers, exponents, nonzero)
+        limits = np.empty(0, np.uint32) if limits is None else limits
+        flags = kernels.scan(flat.view(np.uint32), block_numbers, limits, exponents, nonzero)
     else:
         form = state.FLOAT16 if flat.dtype == np.float16 else state.BFLOAT16
         flags = kernels.scan_halves(flat.view(np.uint16), form, block_numbers, exponents, nonzero)
@@ -125,6 +132,7 @@ def exponents_of(flat: NDArray[Any], block_numbers: int) -> Exponents:
         negative_zeros=bool(flags & kernels.NEGATIVE_ZEROS),
         finite=not flags & kernels.NOT_FINITE,
         dense=not flags & kernels.ZERO_BLOCKS,
+        underflows=flags >> kernels.COUNT_SHIFT,
     )
 
 

@@ -9,14 +9,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from p4reduce.codecs.arrays import BFLOAT16, Exponents, address, as_kind_of, exponents_of, name_element, to_numpy
-from p4reduce.codecs.formats import FORMS, check_bits, default_bits, largest_sum, levels, scales, units
+from p4reduce.codecs.formats import (
+    FORMS,
+    check_bits,
+    default_bits,
+    largest_sum,
+    levels,
+    scales,
+    underflow_limits,
+    units,
+)
 from p4reduce.codecs.output import Output
-from p4reduce.errors import InvalidTensorError, NotFiniteError
+from p4reduce.errors import InvalidTensorError, NotFiniteError, UnderflowError
 from p4reduce.protocol import state
 from p4reduce.protocol.blocks import Blocks, Part
 from p4reduce.protocol.call import CodecId
 from p4reduce_contracts.wire.lanes import lanes_per_word
 
+UNDERFLOW_SHARE: Final = 1_000
+"""How many numbers that are not 0 a tensor has for each that may underflow."""
 _NAMES: Final = {state.FLOAT32: "float32", state.FLOAT16: "float16", state.BFLOAT16: "bfloat16"}
 
 
@@ -37,6 +48,9 @@ class Floats:
     `keep_sent` it is a `Summed`: too much is lost in 8 bits, so a compressor keeps the difference for the next step.
     With `part`, the begin and end of a span of the flattened tensor, the result is that of these numbers alone, flat:
     each rank may have another part.
+
+    With `refuse_underflow` float32 in 32 bits is refused too (UnderflowError) where more than one in UNDERFLOW_SHARE of
+    its numbers that are not 0 would become 0, by the exponents of this rank's blocks alone.
     """
 
     def __init__(
@@ -49,6 +63,7 @@ class Floats:
         out: Any = None,
         keep_sent: bool = False,
         part: tuple[int, int] | None = None,
+        refuse_underflow: bool = False,
     ) -> None:
         """Raises InvalidTensorError for other types and bits, and an `out` that cannot hold the result."""
         check_bits(bits)
@@ -64,6 +79,7 @@ class Floats:
         if part is not None and not 0 <= part[0] <= part[1] <= self.values.size:
             raise InvalidTensorError(f"part is {part}, no span of the {self.values.size} numbers of the tensor")
         self._bits = bits = bits or default_bits(self.values.dtype)
+        self._refuse_underflow = refuse_underflow and bits == 32 and self.values.dtype == np.float32
         self._mean, self._name, self._keep_sent, self._span = mean, name, keep_sent, part
         self.elements = self.values.size
         self.codec, self.detail = (CodecId.FLOAT32, 0) if bits == 32 else (CodecId.LANES, bits)
@@ -75,9 +91,16 @@ class Floats:
     def bind(self, world_size: int, block_words: int, dense: bool) -> Blocks:
         bits, flat = self._bits, self.values.reshape(-1)
         lanes = lanes_per_word(bits)
-        found = exponents_of(flat, block_words * lanes)
+        limits = underflow_limits(bits, world_size) if self._refuse_underflow else None
+        found = exponents_of(flat, block_words * lanes, limits)
         if not found.finite:
             raise NotFiniteError(self._fault())
+        if found.underflows and found.underflows * UNDERFLOW_SHARE > (numbers := np.count_nonzero(flat)):
+            raise UnderflowError(
+                f"{found.underflows} of the {numbers} numbers of {self._name or 'the tensor'} that are not 0 would "
+                f"become 0: they are too far below the largest of their {block_words} neighbours for a sum in fixed "
+                "point; sum them by floating-point additions"
+            )
         if dense and not found.dense:
             found.nonzero[:] = True
             found = found._replace(dense=True)

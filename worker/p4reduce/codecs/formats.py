@@ -79,6 +79,12 @@ def units(bits: int, world_size: int, divisor: int) -> NDArray[np.float64]:
 
 
 @cache
+def underflow_limits(bits: int, world_size: int) -> NDArray[np.uint32]:
+    """Return the bits of the largest positive float32 that becomes 0 (rint of 1/2) for each exponent field, [256]."""
+    return (0.5 / scales(bits, world_size)).astype(np.float32).view(np.uint32)
+
+
+@cache
 def largest_sum(bits: int, world_size: int) -> int:
     """Return the largest |sum| of N words. A float32 below 2^E is at most (1 - 2^-24) · 2^E."""
     if bits == 32:

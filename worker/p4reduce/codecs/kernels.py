@@ -12,24 +12,37 @@ from p4reduce_runtime.kernels import direct, kernel
 
 NEGATIVE_ZEROS, NOT_FINITE, ZERO_BLOCKS = 1, 2, 4
 """What scans find: a block of nothing but zeros that has a negative one, NaN or infinity, a block of zeros."""
+COUNT_SHIFT = 3
+"""Bits below the count in what `scan` returns."""
 
 
-@kernel("int64(Array(uint32, 1, 'C', True), int64, uint8[::1], boolean[::1])")
+@kernel("int64(Array(uint32, 1, 'C', True), int64, Array(uint32, 1, 'C', True), uint8[::1], boolean[::1])")
 def _scan(
-    numbers: NDArray[np.uint32], block_numbers: int, exponents: NDArray[np.uint8], nonzero: NDArray[np.bool_]
+    numbers: NDArray[np.uint32],
+    block_numbers: int,
+    limits: NDArray[np.uint32],
+    exponents: NDArray[np.uint8],
+    nonzero: NDArray[np.bool_],
 ) -> int:
     """Set the largest exponent field in each block of these floats, and whether any of them is not zero.
 
-    Return what was found beside that, as bits.
+    Return what was found beside that, as bits, and above them how many numbers that are not 0 are, without their sign,
+    at most the limit of their block's exponent field; `limits`: [256], as bits, or empty: none are counted.
     """
-    flags = 0
+    flags = count = 0
     at, size = np.uint64(0), np.uint64(block_numbers)  # unsigned: an index that needs no look at its sign
     for block in range(len(exponents)):
-        largest, bits = np.uint32(0), np.uint32(0)
-        for i in range(at, min(at + size, np.uint64(len(numbers)))):
+        largest, bits, least = np.uint32(0), np.uint32(0), np.uint32(0xFFFFFFFF)
+        end = min(at + size, np.uint64(len(numbers)))
+        for i in range(at, end):
             largest = max(largest, np.uint32(numbers[i] & np.uint32(0x7FFFFFFF)))
+            least = min(least, np.uint32((numbers[i] & np.uint32(0x7FFFFFFF)) - np.uint32(1)))  # 0 becomes the largest
             bits |= numbers[i]
-        at += size
+        if len(limits) and least < limits[largest >> np.uint32(23)]:
+            for i in range(at, end):
+                less = np.uint32((numbers[i] & np.uint32(0x7FFFFFFF)) - np.uint32(1))
+                count += int(less < limits[largest >> np.uint32(23)])
+        at = end
         exponents[block] = largest >> np.uint32(23)
         nonzero[block] = largest != 0
         if largest == 0:
@@ -38,7 +51,7 @@ def _scan(
                 flags |= NEGATIVE_ZEROS
         if exponents[block] == 255:
             flags |= NOT_FINITE
-    return flags
+    return flags | count << COUNT_SHIFT
 
 
 @kernel("int64(Array(uint16, 1, 'C', True), int64, int64, uint8[::1], boolean[::1])")

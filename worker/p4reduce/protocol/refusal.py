@@ -11,10 +11,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from p4reduce.errors import IntegerOverflowError, InvalidTensorError, LaneOverflowError, NotFiniteError, Reason
+from p4reduce.errors import (
+    IntegerOverflowError,
+    InvalidTensorError,
+    LaneOverflowError,
+    NotFiniteError,
+    Reason,
+    UnderflowError,
+)
 
 _REASONS: tuple[tuple[type[BaseException], Reason], ...] = (
     (NotFiniteError, Reason.NOT_FINITE),
+    (UnderflowError, Reason.UNDERFLOW),
     (LaneOverflowError, Reason.LANE_OVERFLOW),
     (IntegerOverflowError, Reason.INTEGER_OVERFLOW),
     (InvalidTensorError, Reason.INVALID_TENSOR),

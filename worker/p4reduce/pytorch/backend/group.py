@@ -116,7 +116,9 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
             raise TypeError(f"pg_options is {options!r}; the backend {BACKEND} takes p4reduce.pytorch.backend.Options")
         super().__init__(group.group_rank, group.group_size)
         self._options = options or Options()
-        self._summed_types = sums.DTYPES if self._options.float_sums == "switch" else frozenset({torch.int32})
+        self._summed_types = sums.DTYPES if self._options.float_sums != "gloo" else frozenset({torch.int32})
+        self._how: Any = {"bits": self._options.bits, "refuse_underflow": self._options.float_sums == "auto"}
+        """Arguments of each sum of floats."""
         gather_bytes = self._options.least_gather_bytes()
         self._gather_bytes = GATHER_BYTES if gather_bytes is None else max(1, gather_bytes)
         self._routes = Routes() if gather_bytes is None else None
@@ -490,15 +492,15 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
         return means if average else [mean.mul_(self.size()) for mean in means]
 
     def _sum(self, tensors: list[torch.Tensor], op: Any, timeout_s: float, names: list[str]) -> None:
-        """Sum over the switch, in place; over gloo where it has no room, or a rank has a NaN or an infinity."""
-        average, bits = bool(op == dist.ReduceOp.AVG), self._options.bits
+        """Sum over the switch, in place; over gloo where `_unless_refused` says so."""
+        average = bool(op == dist.ReduceOp.AVG)
 
         def over_switch(comm: Communicator) -> bool:
             if totals := self._compressed_sums(comm, names, tensors, average, timeout_s):
                 for tensor, total in zip(tensors, totals, strict=True):
                     tensor.detach().copy_(total)
             else:
-                sums.all_reduce(comm, tensors, average=average, timeout_s=timeout_s, bits=bits)
+                sums.all_reduce(comm, tensors, average=average, timeout_s=timeout_s, **self._how)
             return True
 
         if not self._unless_refused(over_switch):
@@ -509,12 +511,12 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
         self, tensors: list[torch.Tensor], parts: list[tuple[int, int]], op: Any, timeout_s: float, names: list[str]
     ) -> list[torch.Tensor]:
         """Return the sum of each tensor's part, flat, and leave the tensors as they are; else as `_sum`."""
-        average, bits = bool(op == dist.ReduceOp.AVG), self._options.bits
+        average = bool(op == dist.ReduceOp.AVG)
 
         def over_switch(comm: Communicator) -> list[torch.Tensor]:
             if totals := self._compressed_sums(comm, names, tensors, average, timeout_s):
                 return [total.reshape(-1)[begin:end] for total, (begin, end) in zip(totals, parts, strict=True)]
-            return sums.reduce_scatter(comm, tensors, parts, average=average, timeout_s=timeout_s, bits=bits)
+            return sums.reduce_scatter(comm, tensors, parts, average=average, timeout_s=timeout_s, **self._how)
 
         found = self._unless_refused(over_switch)
         if found is None:
@@ -525,7 +527,8 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
     def _unless_refused(self, over_switch: Callable[[Communicator], _Result]) -> _Result | None:
         """Return what a sum over the switch returns; None where gloo has to sum, on all ranks.
 
-        That is where the switch has no room for the group, or a rank has a NaN or an infinity.
+        That is where the switch has no room for the group, or a rank has a NaN, an infinity, or too many numbers that
+        would become 0.
         """
         comm = self._communicator()
         if comm is None:

@@ -40,9 +40,10 @@ class Options:
     bits: Bits | None = None
     """Of a number on the way, in sums of floats: 32, 16 or 8. Default: 32 for float32 and complex64, 16 for float16 and
     bfloat16."""
-    float_sums: Literal["switch", "gloo"] = "switch"
-    """"gloo" for tensors that need floating-point additions: over the switch a sum's error follows from the largest of
-    32 to 128 neighbouring numbers (docs/torch-backend.md). Sums of int32 always take the switch."""
+    float_sums: Literal["auto", "switch", "gloo"] = "auto"
+    """Over the switch a sum's error follows from the largest of 32 to 128 neighbouring numbers (docs/torch-backend.md).
+    "auto": over gloo where that would make too many numbers of float32 in 32 bits 0. "gloo": always, for tensors that
+    need floating-point additions. Sums of int32 always take the switch."""
     compressor: Compressor | str | None = None
     """Of the gradients that `all_reduce` and `reduce_scatter` sum (docs/torch-backend.md#compression), or its text, as
     "quantize" or "adacomp:linear=50". Default of the group of all ranks: P4REDUCE_COMPRESSOR; else none."""
@@ -53,8 +54,8 @@ class Options:
         from p4reduce.codecs.formats import check_bits  # not when torch is imported, which imports this module
 
         check_bits(self.bits)
-        if self.float_sums not in ("switch", "gloo"):
-            raise ValueError(f'float_sums is {self.float_sums!r}; give "switch" or "gloo"')
+        if self.float_sums not in ("auto", "switch", "gloo"):
+            raise ValueError(f'float_sums is {self.float_sums!r}; give "auto", "switch" or "gloo"')
         if self.slots is not None and self.slots < 1:
             raise ValueError(f"slots is {self.slots}; a job needs at least 1")
         if self.gather_bytes is not None and self.gather_bytes < 0:
@@ -76,7 +77,7 @@ class Options:
     def compressor_of(self, *, world: bool) -> Compressor | None:
         """Return the compressor of a group, `world`: of all ranks; ValueError for a text that names none."""
         text = self.compressor
-        if text is None and world and self.float_sums == "switch":
+        if text is None and world and self.float_sums != "gloo":
             text = os.environ.get(COMPRESSOR_VARIABLE) or None
         if not isinstance(text, str):
             return text

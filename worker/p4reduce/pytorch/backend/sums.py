@@ -2,7 +2,7 @@
 
 int32 is sent as it is, floats in the group's bits (codecs/formats.py), complex64 as pairs of float32. Sums of
 float16 and bfloat16 are rounded once more to their type. AVG is the sum divided by the number of ranks before the last
-rounding; of integers it is cut towards zero.
+rounding; of integers it is cut towards zero. `refuse_underflow` is as in `Communicator.all_reduce`, for each tensor.
 """
 
 from __future__ import annotations
@@ -23,7 +23,13 @@ DTYPES: Final = frozenset({torch.float32, torch.int32, torch.float16, torch.bflo
 
 
 def all_reduce(
-    comm: Communicator, tensors: Sequence[torch.Tensor], *, average: bool, timeout_s: float, bits: Bits | None = None
+    comm: Communicator,
+    tensors: Sequence[torch.Tensor],
+    *,
+    average: bool,
+    timeout_s: float,
+    bits: Bits | None = None,
+    refuse_underflow: bool = False,
 ) -> None:
     """Write the sums over all ranks into `tensors`, from one collective; where a rank refuses, they stay as they were.
 
@@ -34,9 +40,15 @@ def all_reduce(
     if len(given) == 1 and not average:
         words = given[0]
         floats_bits = None if words.dtype == torch.int32 else bits
-        sums = [comm.all_reduce(words, out=outs[0], timeout_s=timeout_s, bits=floats_bits)]
+        refuse = refuse_underflow
+        sums = [comm.all_reduce(words, out=outs[0], timeout_s=timeout_s, bits=floats_bits, refuse_underflow=refuse)]
     else:
-        segments = [_segment(words, average, bits, out) for words, out in zip(given, outs, strict=True)]
+        segments: list[Segment] = [
+            Int32(words, out=out)
+            if words.dtype == torch.int32
+            else Floats(words, bits, mean=average, out=out, refuse_underflow=refuse_underflow)
+            for words, out in zip(given, outs, strict=True)
+        ]
         sums = comm.all_reduce_segments(segments, timeout_s=timeout_s)
     for tensor, total in zip(tensors, sums, strict=True):
         if average and tensor.dtype == torch.int32:
@@ -55,6 +67,7 @@ def reduce_scatter(
     average: bool,
     timeout_s: float,
     bits: Bits | None = None,
+    refuse_underflow: bool = False,
 ) -> list[torch.Tensor]:
     """Return the sums over all ranks of a part of each tensor, flat; the tensors are only read.
 
@@ -68,7 +81,8 @@ def reduce_scatter(
             segments.append(Int32(words))
         else:
             numbers = 2 if tensor.is_complex() else 1
-            segments.append(Floats(words, bits, mean=average, part=(numbers * begin, numbers * end)))
+            part = numbers * begin, numbers * end
+            segments.append(Floats(words, bits, mean=average, part=part, refuse_underflow=refuse_underflow))
     found = []
     sums = comm.all_reduce_segments(segments, timeout_s=timeout_s)
     for tensor, (begin, end), total in zip(tensors, parts, sums, strict=True):
@@ -84,7 +98,3 @@ def _as_words(tensor: torch.Tensor) -> torch.Tensor:
     if tensor.dtype == torch.complex64:
         return torch.view_as_real(tensor.resolve_conj()).contiguous()
     return tensor
-
-
-def _segment(words: torch.Tensor, average: bool, bits: Bits | None, out: torch.Tensor | None) -> Segment:
-    return Int32(words, out=out) if words.dtype == torch.int32 else Floats(words, bits, mean=average, out=out)
