@@ -498,7 +498,8 @@ class Communicator:
 
         self._over_hosts = True
         try:
-            compared = self._take_part(replace(contribution, blocks=Blocks()), deadline, number)
+            agreement = f"{contribution.agreement}|search for hosts"  # not the call itself, which has blocks
+            compared = self._take_part(replace(contribution, blocks=Blocks(), agreement=agreement), deadline, number)
             if compared.refusals:
                 self.operations += 1
             else:

@@ -18,7 +18,7 @@ from p4reduce.codecs import arrays
 from p4reduce.communicator import Communicator
 from p4reduce.errors import CommunicatorClosedError, GeometryMismatchError, JoinError
 from p4reduce.heartbeat import LEAVE_TIMEOUT_S, Heartbeat
-from p4reduce.hosts.find import Hosts, ShardJob, host_name, hosts_enabled
+from p4reduce.hosts.find import Hosts, ShardJob, host_name, why_alone
 from p4reduce.membership import EpochMembership
 from p4reduce.protocol.channel import load_pump
 from p4reduce.protocol.collective import load_kernels
@@ -98,7 +98,7 @@ def join(
         raise JoinError(f"window is {window}; a collective uses 1 slot or more")
     try:
         insecure = insecure or insecure_from_environment(os.environ)
-        share, summary = hosts_enabled(os.environ), is_on(SUMMARY_VARIABLE, os.environ)
+        alone, summary = why_alone(os.environ), is_on(SUMMARY_VARIABLE, os.environ)
     except ConfigError as error:
         raise JoinError(str(error)) from error
     environment = os.environ
@@ -144,8 +144,8 @@ def join(
         raise
     if rejoin:
         comm.recovery = Rejoin(joiner, timeout_s)
-    if world_size > 1 and share:
-        comm.hosts = Hosts(_ShardJobs(joiner), window, keep_words=rejoin)
+    if world_size > 1:
+        comm.hosts = Hosts(_ShardJobs(joiner), window, keep_words=rejoin, alone=alone)
     comm.summary = summary
     joiner.attach(comm)
     if counted is not None:

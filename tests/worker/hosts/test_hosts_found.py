@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import platform
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -15,13 +18,14 @@ from p4reduce.compressors import NoCompression
 from p4reduce.compressors.all_reduce import all_reduce_compressed
 from p4reduce.errors import CollectiveError, CollectiveTimeoutError, JobResetError
 from p4reduce.hosts import memory
-from p4reduce.hosts.find import host_key, hosts_enabled
+from p4reduce.hosts.find import host_key, why_alone
 from p4reduce.hosts.memory import HostMemory, MemoryFile
 from p4reduce.hosts.plan import group_of, make_plan, span_of
 from p4reduce_contracts.jobs.client import JobClient
 from p4reduce_runtime.settings import ConfigError
 from rigs.fork_server import ForkServer
 from rigs.limits import LIMIT_S
+from rigs.local_system import local_system
 from rigs.system import System
 
 TESTS = Path(__file__).parents[2]
@@ -56,13 +60,40 @@ def test_keys_of_hosts() -> None:
     assert host_key({}) == host_key({}) and "boot" in host_key({})
 
 
-def test_hosts_are_turned_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert hosts_enabled({}) and hosts_enabled({"P4REDUCE_HOSTS": "on"})
-    assert not hosts_enabled({"P4REDUCE_HOSTS": "off"})
-    monkeypatch.setattr("platform.machine", lambda: "aarch64")
-    assert not hosts_enabled({})
+def test_a_rank_says_why_it_shares_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert why_alone({}) == why_alone({"P4REDUCE_HOSTS": "on"}) == ""
+    assert why_alone({"P4REDUCE_HOSTS": "off"}) == "P4REDUCE_HOSTS is off"
     with pytest.raises(ConfigError, match="P4REDUCE_HOSTS is 'no'; it has to be on or off"):
-        hosts_enabled({"P4REDUCE_HOSTS": "no"})
+        why_alone({"P4REDUCE_HOSTS": "no"})
+    monkeypatch.setattr("platform.machine", lambda: "aarch64")
+    assert why_alone({}) == "its processor is aarch64, not x86_64"
+
+
+@pytest.mark.fault("ranks of x86-64 and of another processor, one slot: every rank sends for itself, with one warning")
+@pytest.mark.parametrize("others", ["x86_64", "aarch64"])
+def test_a_rank_that_shares_no_memory_lets_all_send_for_themselves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, others: str
+) -> None:
+    monkeypatch.setenv("P4REDUCE_HOSTS", "on")
+    machine, machines = platform.machine(), threading.local()
+    monkeypatch.setattr("platform.machine", lambda: getattr(machines, "of_rank", machine))
+
+    def run(rank: int) -> set[float]:
+        machines.of_rank = "aarch64" if rank == 1 else others
+        with p4reduce.join(
+            "job", rank=rank, world_size=3, controller=local.address, timeout_s=LIMIT_S, window=1
+        ) as comm:
+            own = np.full(1 << 16, 10**rank, np.float32)
+            first, shared = comm.all_reduce(own), comm.empty(own.shape)
+            shared[:] = own
+            return set(map(float, [*first, *comm.all_reduce(shared)]))
+
+    with local_system(tmp_path) as local, JobClient(local.address) as client, ThreadPoolExecutor() as ranks:
+        client.create_job("job", 3, slots=1)
+        assert list(ranks.map(run, range(3))) == 3 * [{111.0}]
+    warned = [record.getMessage() for record in caplog.records if "sends for itself" in record.getMessage()]
+    reason = "rank 1: its processor is aarch64, not x86_64"
+    assert [text.rpartition("own: ")[2] for text in warned] == ([reason] if others == "x86_64" else [])
 
 
 @pytest.mark.fault("another process has the number of a rank in another container: its memory is not used")

@@ -156,6 +156,18 @@ def test_shared_arrays_on_some_ranks_only_are_another_call(monkeypatch: pytest.M
         group.run(work)
 
 
+def test_a_sum_over_hosts_is_another_call_than_one_of_each_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    def work(comm: Communicator) -> None:
+        comm.all_reduce(gradient(comm.rank))
+        if comm.rank == 1:
+            group.hosts_of(comm).sums = None
+        with pytest.raises(CollectiveMismatchError):
+            comm.all_reduce(gradient(comm.rank))
+
+    with HostGroup(monkeypatch, [0, 0, 1], window=1) as group:
+        group.run(work)
+
+
 def test_after_an_error_and_the_end_what_a_rank_writes_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     with HostGroup(monkeypatch, [0, 0, 1]) as group:
         arrays = group.run(lambda comm: comm.empty(SIZE))

@@ -390,8 +390,8 @@ def _hosts(comm: Communicator) -> Check:
     found, hosts = comm.find_hosts(), comm.hosts
     comm.hosts = None
     if found is None:
-        text = "each rank sends for itself: "
-        text += "no two ranks can share memory" if hosts is not None else "there is one, or P4REDUCE_HOSTS is off"
+        problem = "there is one" if hosts is None else hosts.problem or "no two ranks can share memory"
+        text = f"each rank sends for itself: {problem}"
     else:
         plan = found.plan
         parts = f"each of {len(plan.hosts)} hosts sends the sum, in {plan.shards} parts"

@@ -63,23 +63,33 @@ class ShardJobs(Protocol):
         ...
 
 
-def hosts_enabled(environment: Mapping[str, str]) -> bool:
-    """Return whether ranks of a host add in its memory: P4REDUCE_HOSTS is not "off", and the processor is x86-64.
+def why_alone(environment: Mapping[str, str]) -> str:
+    """Return why this rank shares no memory: P4REDUCE_HOSTS is "off", or the processor is not x86-64; else nothing.
 
     Others may let another process see that a sum is done before the sum itself. ConfigError for other values.
     """
-    return is_on(VARIABLE, environment) and platform.machine() == "x86_64"
+    if not is_on(VARIABLE, environment):
+        return f"{VARIABLE} is off"
+    machine = platform.machine()
+    return "" if machine == "x86_64" else f"its processor is {machine}, not x86_64"
 
 
 class Hosts:
     """The hosts of a communicator's job, once they are found, and what this rank holds for them."""
 
-    def __init__(self, jobs: ShardJobs, window: int | None = None, *, keep_words: bool = False) -> None:
-        """`window`: a fixed number of slots for each shard; None adapts it. `keep_words`: for a recovery policy."""
-        self._jobs, self._window, self._keep_words = jobs, window, keep_words
+    def __init__(
+        self, jobs: ShardJobs, window: int | None = None, *, keep_words: bool = False, alone: str = ""
+    ) -> None:
+        """`window`: a fixed number of slots for each shard; None adapts it. `keep_words`: for a recovery policy.
+
+        `alone`: why this rank shares no memory, of which the search tells the others.
+        """
+        self._jobs, self._window, self._keep_words, self._alone = jobs, window, keep_words, alone
         self.sums: HostSums | None = None
         """None: before the search, and where no two ranks share a host."""
         self.plan: HostPlan | None = None
+        self.problem = ""
+        """Why every rank sends for itself, where another reason than that no two can share memory."""
         self.searched = False
         self._file: MemoryFile | None = None
         self._memory: HostMemory | None = None
@@ -138,16 +148,17 @@ class Hosts:
     def _search(self, lease: Lease, gather: Gather, timeout_s: float) -> None:
         deadline = time.monotonic() + min(timeout_s / 2, _JOIN_S)
         told = _rows(gather, "file", self._own_file(lease.world_size))
-        problem, plan, connection = _first_problem(told), None, None
+        problem, plan, connection = _problem(told), None, None
         if not problem:
             keys = _rows(gather, "key", {"key": self._map_leader(lease.rank, told)})
             plan = make_plan([str(row["key"]) for row in keys])
         if plan is not None:
             problem, connection = self._prepare(plan, lease, gather, told, deadline)
-        if problem:
-            _log.warning(
-                "job %s: every rank sends for itself, as if each had a host of its own: %s", lease.name, problem
-            )
+        self.problem = problem
+        if problem and not all(row["alone"] for row in told):
+            level = logging.INFO if lease.rank else logging.WARNING
+            text = "job %s: every rank sends for itself, as if each had a host of its own: %s"
+            _log.log(level, text, lease.name, problem)
         if problem or plan is None:
             self.close()
             return
@@ -175,20 +186,23 @@ class Hosts:
         if plan.uses_switch and not lease.rank and not found["problem"]:
             found |= self._create(plan, lease)
         answers = _rows(gather, "jobs", found)
-        problem = _first_problem(answers)
+        problem = _problem(answers)
         if problem or not plan.uses_switch:
             return problem, None
         failed, connection = self._join_shard(plan, lease, answers[0]["jobs"], deadline - time.monotonic())
-        return _first_problem(_rows(gather, "joined", {"problem": failed})), connection
+        return _problem(_rows(gather, "joined", {"problem": failed})), connection
 
     def _own_file(self, world_size: int) -> dict[str, Any]:
         """Return what the other ranks need to open a file of this rank's, and the key of its host."""
+        if self._alone:
+            return {"problem": self._alone, "alone": True}
         try:
             self._file = file = MemoryFile.create(world_size)
             key = host_key(os.environ)
         except Exception as error:
-            return {"problem": f"a rank cannot make files in memory: {error}", "key": ""}
-        return {"problem": "", "key": key, "pid": os.getpid(), "fd": file.descriptor, "nonce": file.nonce.hex()}
+            return {"problem": f"cannot make files in memory: {error}", "alone": False}
+        own = {"key": key, "pid": os.getpid(), "fd": file.descriptor, "nonce": file.nonce.hex()}
+        return {"problem": "", "alone": False, **own}
 
     def _map_leader(self, rank: int, told: Sequence[Mapping[str, Any]]) -> str:
         """Open the file of the first rank of this host; return the host's key, another one if that is not possible."""
@@ -220,7 +234,7 @@ class Hosts:
         try:
             self._memory = HostMemory(self._file, ranks, [int(told[rank]["pid"]) for rank in ranks])
         except Exception as error:
-            return f"rank {lease.rank} cannot map memory for {len(ranks)} ranks: {error}"
+            return f"cannot map memory for {len(ranks)} ranks: {error}"
         return ""
 
     def _join_shard(
@@ -236,7 +250,7 @@ class Hosts:
             self._shard = self._jobs.join(job, host, len(plan.hosts), max(1.0, timeout_s))
             return "", SwitchConnection(self._shard.lease, self._shard.transport, window=self._window)
         except Exception as error:
-            return f"rank {lease.rank} could not join the job of its shard: {error}", None
+            return f"could not join the job of the shard: {error}", None
 
 
 def host_key(environment: Mapping[str, str]) -> str:
@@ -271,6 +285,8 @@ def _rows(gather: Gather, step: str, mine: Mapping[str, Any]) -> list[dict[str, 
     return found
 
 
-def _first_problem(answers: Sequence[Mapping[str, Any]]) -> str:
-    """Return the problem of the first rank that has one."""
-    return next((str(said["problem"]) for said in answers if said["problem"]), "")
+def _problem(answers: Sequence[Mapping[str, Any]]) -> str:
+    """Return the problem of the first rank that has one, and which ranks have it."""
+    problem = next((said["problem"] for said in answers if said["problem"]), "")
+    ranks = [rank for rank, said in enumerate(answers) if said["problem"] == problem]
+    return f"{name_ranks(ranks)}: {problem}" if problem else ""

@@ -311,7 +311,7 @@ class HostLayout:
         self.sums_words = sums_begin
         self.words = max(0 if self.at else begin, 0 if self.copies > 1 else sums_begin)
         """Of the copied data, or of the sums where they do not replace it, whichever are more."""
-        self.agreement = f"|{self.at}, {self.copies}" if self.at else ""
+        self.agreement = f"|over hosts, {self.at}, {self.copies}"
         """What of it must be equal on all ranks, and is not where only some give arrays of `empty`."""
 
     def copy_in(self, data: Words, first: int, last: int) -> None:
