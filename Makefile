@@ -32,7 +32,7 @@ test: $(VENV)/dev.stamp $(VENV)/interop.stamp
 	$(PYTEST) -n $(TEST_PROCESSES)
 
 test-switch: $(VENV)/dev.stamp $(VENV)/interop.stamp  # of the embedded switch alone
-	$(PYTEST) -n $(TEST_PROCESSES) tests/softswitch tests/conformance tests/fidelity tests/interop
+	$(PYTEST) -n $(TEST_PROCESSES) softswitch
 
 check: lint  # lint, and the tests that start no process and are no campaign
 	$(PYTEST) -n $(TEST_PROCESSES) -m "not processes and not slow"
@@ -80,11 +80,11 @@ testbed: $(VENV)/demo.stamp  # as root, with Mininet and simple_switch_grpc; TOP
 	$(BIN)/p4reduce testbed train $(TOPOLOGY) --seeds $(SEEDS) --out out/testbed
 
 conformance: $(VENV)/dev.stamp  # needs simple_switch_grpc on PATH; records BMv2's answers anew
-	$(BIN)/python tests/conformance/record.py
-	$(BIN)/python tests/conformance/traces.py
+	$(BIN)/python softswitch/tests/conformance/record.py
+	$(BIN)/python softswitch/tests/conformance/traces.py
 
 fidelity: $(VENV)/dev.stamp  # needs p4testgen, p4c-bm2-ss and simple_switch_grpc on PATH, P4C_SAMPLES; an hour on two cores
-	$(BIN)/python tools/fidelity/run.py
+	$(BIN)/python softswitch/tests/fidelity/run.py
 
 p4:  # needs p4c-bm2-ss on PATH
 	$(PYTHON) p4src/build.py

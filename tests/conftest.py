@@ -2,37 +2,20 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
-import msgspec
 import pytest
 
-from p4reduce_switch.ports.udp import UdpUnderlay
-from p4reduce_switch.program.load import DEFAULT_TARGET
-from rigs.faults import pytest_report_collectionfinish  # noqa: F401 (hook)
 from rigs.fork_server import TORCH, ForkServer, fork_server
 from rigs.networks import racks_of
-from rigs.process_marker import pytest_collection_modifyitems, pytest_runtest_call, pytest_runtest_setup  # noqa: F401 (hooks)
 from rigs.system import System, running_system
-
-if importlib.util.find_spec("hypothesis") is not None:  # the environment of `make frameworks` has none
-    from hypothesis import HealthCheck, settings
-
-    settings.register_profile("tests", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
-    settings.load_profile("tests")  # no test depends on the machine's speed, or on chance
-
 
 # All ranks of a test are on one host: without this they would not use the switch. worker/hosts/ has the other case.
 os.environ["P4REDUCE_HOSTS"] = "off"
 # Threads of torch wait for each other in a loop: with two, a table took 5.5 s of processor time in place of 0.5.
 os.environ["OMP_NUM_THREADS"] = "1"
-
-if THREADS := int(os.environ.get("P4REDUCE_SWITCH_THREADS", "0")):  # `p4reduce switch run` reads it too
-    msgspec.structs.force_setattr(DEFAULT_TARGET, "threads", THREADS)
-    UdpUnderlay.__init__.__kwdefaults__["threads"] = THREADS
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from typing import Final
 import numpy as np
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+    sys.path.extend(str(Path(__file__).resolve().parents[2] / tests) for tests in ("tests", "softswitch/tests"))
 
 from fuzz.mutations import mutated
 from p4reduce.codecs import Int32

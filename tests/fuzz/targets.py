@@ -251,7 +251,7 @@ def _entities() -> list[bytes]:
 @cache
 def _written_to() -> tuple[pipelines.Pipeline, Schema]:
     """One program with each kind of entity for all inputs: whatever they leave in it, the next must be dealt with."""
-    stem = ROOT / "tests/interop/every_entity"
+    stem = ROOT / "softswitch/tests/interop/every_entity"
     p4info = parse_p4info(stem.with_suffix(".p4info.txtpb").read_text())
     changed = threading.Condition()
     changed.acquire()  # as the switch's lock is
@@ -334,7 +334,10 @@ def _p4info(data: bytes) -> None:
 
 
 def _p4info_texts() -> list[bytes]:
-    texts = [path.read_bytes() for path in sorted((ROOT / "tests/conformance/programs").glob("*.p4info.txtpb"))[::9]]
+    texts = [
+        path.read_bytes()
+        for path in sorted((ROOT / "softswitch/tests/conformance/programs").glob("*.p4info.txtpb"))[::9]
+    ]
     loop = 'new_types { key: "a" value { original_type { new_type { name: "a" } } } }'
     digest = 'digests { preamble { id: 1 name: "d" } type_spec { new_type { name: "a" } } } type_info { %s }'
     return [*texts, (digest % loop).encode()]

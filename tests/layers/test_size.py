@@ -11,8 +11,14 @@ ROOT = Path(__file__).resolve().parents[2]
 NOT_IN_GIT = {".git", ".venv", ".pytest_cache", "__pycache__", "out", "dist"}
 """Folders that git ignores; other hidden folders have no Python and no Markdown."""
 
-LIMITS = {"source": 55_030, "tests and tools": 49_240, "Markdown": 30_230}
-"""Lines of Python without generated files, the same, and words. CONTRIBUTING says how a change may grow them."""
+LIMITS = {
+    "source of p4reduce": 36_300,
+    "tests of p4reduce": 34_700,
+    "source of the switch": 17_500,
+    "tests of the switch": 13_000,
+    "Markdown": 30_300,
+}
+"""Lines of Python without generated files, by house, and words. CONTRIBUTING says how a change may grow them."""
 
 
 def files(folder: Path) -> Iterator[Path]:
@@ -30,8 +36,10 @@ def sizes() -> dict[str, int]:
         if path.suffix == ".md":
             found["Markdown"] += len(path.read_text(encoding="utf-8").split())
         elif path.suffix == ".py" and not path.stem.endswith(("_pb2", "_pb2_grpc")):
-            kind = "tests and tools" if path.relative_to(ROOT).parts[0] in ("tests", "tools") else "source"
-            found[kind] += path.read_text(encoding="utf-8").count("\n")
+            folders = path.relative_to(ROOT).parts
+            house = "the switch" if folders[0] == "softswitch" else "p4reduce"
+            kind = "tests" if "tests" in folders or path.name == "conftest.py" else "source"
+            found[f"{kind} of {house}"] += path.read_text(encoding="utf-8").count("\n")
     return found
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from rigs.limits import LIMIT_S
 from rigs.process_marker import MARKED
+from rigs.python_path import PYTHONPATH
 
 LIMIT = 60
 """Tests that start processes, without those that need another program or root."""
@@ -47,7 +48,7 @@ def test_a_test_without_it_that_starts_a_process_fails(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "rigs.process_marker", "-p", "no:cacheprovider", "-rA"]
     # In CI pytest's summary repeats whole messages, which are counted here.
     environment = {name: value for name, value in os.environ.items() if name not in ("CI", "BUILD_NUMBER")}
-    environment["PYTHONPATH"] = str(Path(__file__).parents[1])
+    environment["PYTHONPATH"] = PYTHONPATH
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=LIMIT_S)
     assert done.returncode == 1, done.stdout + done.stderr
     assert done.stdout.count("this test has no marker `processes`, but caused subprocess.Popen") == 2

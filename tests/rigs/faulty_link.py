@@ -11,8 +11,9 @@ import socket
 import struct
 import subprocess
 import sys
-from pathlib import Path
 from typing import Final
+
+from rigs.python_path import PYTHONPATH
 
 _CALL: Final = {"x86_64": 321, "aarch64": 280}.get(platform.machine(), -1)
 _PROG_LOAD, _LINK_CREATE, _SCHED_CLS, _INGRESS, _EGRESS = 5, 28, 3, 46, 47
@@ -55,7 +56,7 @@ def _attach(fault: str, device: str) -> int:
 
 def faulty(fault: str, device: str, command: list[str]) -> list[str]:
     """Return a command that runs another one with a fault."""
-    return ["env", f"PYTHONPATH={Path(__file__).parents[1]}", sys.executable, "-m", __name__, fault, device, *command]
+    return ["env", f"PYTHONPATH={PYTHONPATH}", sys.executable, "-m", __name__, fault, device, *command]
 
 
 if __name__ == "__main__":

@@ -11,13 +11,14 @@ from typing import Any
 import torch
 
 from rigs.limits import LIMIT_S
+from rigs.python_path import PYTHONPATH
 
 TESTS = Path(__file__).parents[1]
 
 
 def passes_interpreted(*tests: str) -> None:
     """Run tests, named as pytest's arguments, without compiled kernels, warnings as errors."""
-    environment = {**os.environ, "P4REDUCE_KERNELS": "off", "PYTHONPATH": str(TESTS)}
+    environment = {**os.environ, "P4REDUCE_KERNELS": "off", "PYTHONPATH": PYTHONPATH}
     command = (sys.executable, "-W", "error", "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests)
     done = subprocess.run(command, env=environment, cwd=TESTS, capture_output=True, text=True, timeout=LIMIT_S)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import atheris
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.extend(str(Path(__file__).resolve().parents[2] / tests) for tests in ("tests", "softswitch/tests"))
 
 PACKAGES = ["p4reduce", "p4reduce_contracts", "p4reduce_controller", "p4reduce_switch", "p4reduce_testbed"]
 

@@ -25,7 +25,7 @@ import numpy as np
 import pytest
 import torch
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.extend(str(Path(__file__).resolve().parents[2] / tests) for tests in ("tests", "softswitch/tests"))
 
 from p4reduce import Communicator, collectives
 from p4reduce.codecs.arrays import Tensor

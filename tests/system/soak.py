@@ -28,10 +28,11 @@ from pathlib import Path
 from typing import Any, Final
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).parents[1]))
+    sys.path.extend(str(Path(__file__).resolve().parents[2] / tests) for tests in ("tests", "softswitch/tests"))
 
 from p4reduce_contracts.jobs.client import JobClient
 from rigs.fork_server import TORCH, Forked, ForkServer, fork_server
+from rigs.python_path import PYTHONPATH
 from rigs.system import ROOT, running_system
 from rigs.udp_relay import PathConditions, UdpRelay
 from system.soak_rank import REFUSED_WITH
@@ -202,7 +203,7 @@ class Soak:
                 self._wrong if rank == 0 else 0,
             ]
             # each rank compresses for itself, as what it compares with does
-            environment = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(RANK.parents[1]), "P4REDUCE_HOSTS": "off"}
+            environment = {"OMP_NUM_THREADS": "1", "PYTHONPATH": PYTHONPATH, "P4REDUCE_HOSTS": "off"}
             launch.ranks.append(self._server.start(log, str(RANK), *map(str, arguments), environment=environment))
             launch.logs.append(log)
         self._launches[job] = launch

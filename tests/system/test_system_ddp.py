@@ -22,11 +22,11 @@ from p4reduce_lab.system import running_system
 from rigs.fork_server import ForkServer
 from rigs.limits import LIMIT_S
 from rigs.networks import RACKS
+from rigs.python_path import PYTHONPATH
 
 STEPS = 6
 RANKS = 2 * RACKS
 COMPRESSORS = ("none", "sum", "gather", "auto")
-TESTS = Path(__file__).parents[1]
 
 
 @pytest.mark.slow
@@ -34,7 +34,7 @@ def test_gradients_are_those_of_gloo(torch_server: ForkServer, tmp_path: Path) -
     with Children(tmp_path) as children, running_system(children, racks=RACKS) as system:
         for compressor in COMPRESSORS:
             system.client.create_job(compressor, RANKS, slots=16)
-        of_test = {"GLOO_SOCKET_IFNAME": "lo", "P4REDUCE_CONTROLLER": system.controller, "PYTHONPATH": str(TESTS)}
+        of_test = {"GLOO_SOCKET_IFNAME": "lo", "P4REDUCE_CONTROLLER": system.controller, "PYTHONPATH": PYTHONPATH}
         variables, switch_of = {**os.environ, **of_test}, system.switch_of
         outputs = torch_server.launch(
             tmp_path, RANKS, __file__, environment=variables, timeout_s=LIMIT_S, switch_of=switch_of

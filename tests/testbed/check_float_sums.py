@@ -1,6 +1,6 @@
 """Runs on a testbed's host: sums of floats in 32, 16 and 8 bits, compared with their definition in numpy.
 
-python -P check_float_sums.py, with the folder `tests` on PYTHONPATH. Prints a line of JSON: of each sum its format, how
+python -P check_float_sums.py, with the tests' folders on PYTHONPATH. Prints a line of JSON: of each sum its format, how
 many numbers differ from the definition, and the digest of its bits.
 """
 

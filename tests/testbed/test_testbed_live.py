@@ -25,6 +25,7 @@ from p4reduce_lab.errors import MissingToolError
 from p4reduce_testbed import errors
 from p4reduce_testbed.mininet_network import import_mininet
 from rigs.limits import LIMIT_S
+from rigs.python_path import PYTHONPATH
 from rigs.running import with_text
 
 OFFLOADS = (
@@ -208,7 +209,7 @@ def test_a_command_on_every_host(start: Any, network: str) -> None:
 @pytest.mark.parametrize("target", TARGETS)
 def test_float_sums_have_the_bits_of_the_definition(start: Any, target: str) -> None:
     pytest.importorskip("torch")
-    script = f"PYTHONPATH={CHECK_FLOAT_SUMS.parent.parent} python -P {CHECK_FLOAT_SUMS}"
+    script = f"PYTHONPATH={PYTHONPATH} python -P {CHECK_FLOAT_SUMS}"
     status, out, err = start("--exec", script, target=target).finish()
     assert (status, err) == (0, "")
     texts = [line.partition("] ")[2] for line in out.splitlines()]

@@ -46,7 +46,7 @@ PACKET_LEVELS: Final = {"trace": "TDE", "debug": "DE"}
 """The lines about each packet, by their levels, that a level of BMv2 logs."""
 
 WITHOUT_EFFECT: Final = {
-    "--thrift-port": "there is no Thrift server; P4Runtime has its commands (docs/v1model.md)",
+    "--thrift-port": "there is no Thrift server; P4Runtime has its commands (docs/switch/v1model.md)",
     "--nanolog": "there are no nanomsg events",
     "--max-port-count": "there is no such limit",
 }

@@ -99,8 +99,8 @@ def _carry_out(line: str, stub: queues_pb2_grpc.EgressQueuesStub, address: str) 
     usage = COMMANDS.get(name)
     if usage is None:
         raise click.ClickException(
-            f"{name}: there are only {' and '.join(COMMANDS)}; docs/v1model.md has simple_switch_CLI's other commands "
-            "for p4runtime-shell"
+            f"{name}: there are only {' and '.join(COMMANDS)}; docs/switch/v1model.md has the other commands of "
+            "simple_switch_CLI for p4runtime-shell"
         )
     if not 1 <= len(words) <= 3 or not all(re.fullmatch(r"[0-9]{1,20}", word) for word in words):
         raise click.ClickException(f"{line.strip()}: expected {usage}, in decimal numbers from 0")

@@ -26,9 +26,8 @@ from p4reduce_runtime.settings import ConfigError
 from rigs.fork_server import ForkServer
 from rigs.limits import LIMIT_S
 from rigs.local_system import local_system
+from rigs.python_path import PYTHONPATH
 from rigs.system import System
-
-TESTS = Path(__file__).parents[2]
 
 
 def test_plans() -> None:
@@ -189,7 +188,7 @@ def test_ranks_of_two_hosts_find_each_other_and_end(
 ) -> None:
     with JobClient(wide_system.controller.address("jobs on")) as client:
         client.create_job("hosts", 4, slots=64)
-        of_test = {"P4REDUCE_CONTROLLER": client.address, "P4REDUCE_HOSTS": "on", "PYTHONPATH": str(TESTS)}
+        of_test = {"P4REDUCE_CONTROLLER": client.address, "P4REDUCE_HOSTS": "on", "PYTHONPATH": PYTHONPATH}
         environment = {**os.environ, **of_test}
         outputs = torch_server.launch(tmp_path, 4, __file__, environment=environment, timeout_s=LIMIT_S)
         for output in outputs[:3]:

@@ -18,7 +18,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.extend(str(Path(__file__).resolve().parents[3] / tests) for tests in ("softswitch/tests", "tests"))
 
 from conformance import bmv2, recording  # noqa: E402
 from conformance.case import Answers, Case, Step, Write, step_from_json  # noqa: E402

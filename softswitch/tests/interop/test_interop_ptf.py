@@ -13,7 +13,7 @@ import pytest
 
 from rigs.limits import LIMIT_S
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 SUITE = Path(__file__).with_name("ptf_l3_switch")
 PTF = ROOT / ".venv" / "shell" / "bin" / "ptf"
 SCRIPT = """

@@ -1,4 +1,4 @@
-"""docs/v1model.md and examples/l3_switch: the options of the page are those of the command, and the example runs."""
+"""docs/switch/v1model.md and examples/l3_switch: the page's options are the command's, and the example runs."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from p4reduce_switch.switch import Switch
 from rigs.limits import LIMIT_S
 from rigs.p4rt import Served, served
 
-ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "v1model.md").read_text()
+ROOT = Path(__file__).parents[3]
+PAGE = (ROOT / "docs" / "switch" / "v1model.md").read_text()
 EXAMPLE = ROOT / "examples" / "l3_switch"
 SHELL = ROOT / ".venv" / "shell" / "bin" / "python"
 FINSY = ROOT / ".venv" / "interop" / "bin" / "python"
-EVERY_ENTITY = ROOT / "tests" / "interop" / "every_entity"
+EVERY_ENTITY = ROOT / "softswitch" / "tests" / "interop" / "every_entity"
 PROMPT = """
 from p4runtime_sh.shell import *
 setup(1, {address!r}, (0, 99), verbose=False)
@@ -67,7 +67,7 @@ def test_the_page_has_each_option_and_no_other() -> None:
 
 
 def test_the_page_names_files_that_are_there() -> None:
-    named = set(re.findall(r"`((?:examples|tests|docs|softswitch)/[\w./-]+)`", PAGE))
+    named = set(re.findall(r"`((?:examples|docs|softswitch)/[\w./-]+)`", PAGE))
     assert len(named) >= 3
     assert {name for name in named if not (ROOT / name).exists()} == set()
 
@@ -147,7 +147,7 @@ def check_registers(switch: Served) -> None:
 @pytest.mark.skipif(shutil.which("p4c-bm2-ss") is None, reason="p4c-bm2-ss is not on PATH")
 def test_the_compiled_program_is_current() -> None:
     spec = importlib.util.spec_from_file_location(
-        "example_build", ROOT / "tests" / "conformance" / "programs" / "build.py"
+        "example_build", ROOT / "softswitch" / "tests" / "conformance" / "programs" / "build.py"
     )
     assert spec is not None and spec.loader is not None
     build = importlib.util.module_from_spec(spec)

@@ -20,7 +20,7 @@ from p4reduce_controller.p4runtime.entries import (
 
 HERE = Path(__file__).resolve().parent
 PROGRAMS = HERE / "programs"
-ARTIFACTS = HERE.parents[1] / "p4src/artifacts/v1model"
+ARTIFACTS = HERE.parents[2] / "p4src/artifacts/v1model"
 KINDS = {kind.__name__: kind for kind in (TableEntry, MeterEntry, MulticastGroup, DigestConfig)}
 
 Outputs = tuple[tuple[int, bytes], ...]

@@ -1,4 +1,4 @@
-"""docs/embedded-switch.md: its example does what it says, and what it names is there."""
+"""docs/switch/embedded-switch.md: its example does what it says, and what it names is there."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from rigs.limits import LIMIT_S, wait_until
 from rigs.local_system import LocalSwitch
 from rigs.p4rt import served
 
-ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs/embedded-switch.md").read_text()
+ROOT = Path(__file__).parents[3]
+PAGE = (ROOT / "docs/switch/embedded-switch.md").read_text()
 SHELL = ROOT / ".venv/shell/bin/python"
 PRELUDE = """
 import sys
@@ -36,7 +36,7 @@ setup(grpc_addr=sys.argv[1], election_id=(0, 1), verbose=False)
 def test_tests_and_cases_named_in_the_table_exist() -> None:
     start = PAGE.index("| feature | here | BMv2 1.15.5 | tests |")
     rows = PAGE[start : PAGE.index("\n\n", start)].splitlines()[2:]
-    tests = {path.name for path in (ROOT / "tests").rglob("test_*.py")}
+    tests = {path.name for path in (ROOT / "softswitch/tests").rglob("test_*.py")}
     cases = recording.names()
     assert len(rows) >= 10
     for row in rows:

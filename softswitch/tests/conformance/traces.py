@@ -23,7 +23,7 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).resolve().parents[2] / folder) for folder in ("tools", "tests")]
+sys.path.extend(str(Path(__file__).resolve().parents[3] / tests) for tests in ("softswitch/tests", "tests"))
 
 from conformance import bmv2, stf  # noqa: E402
 from conformance.case import HERE, Answers, Case  # noqa: E402

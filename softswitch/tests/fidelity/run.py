@@ -1,7 +1,7 @@
 """Play p4testgen's tests on BMv2 and on the embedded switch: run.py --samples p4c/testdata/p4_16_samples
 
 Needs p4testgen, p4c-bm2-ss and simple_switch_grpc on PATH. What was made stays in --out: a run that was interrupted
-goes on where it was, and after a change to the embedded switch only that is played again. The counts go to docs/.
+goes on where it was, and after a change to the embedded switch only that is played again. The counts go to docs/switch.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-sys.path[:0] = [str(Path(__file__).resolve().parents[2] / folder) for folder in ("tools", "tests")]
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from fidelity import results, tools  # noqa: E402
 from fidelity.generated import BadTestError, GeneratedTest, corrected, read  # noqa: E402
@@ -124,10 +124,12 @@ def _kind(problem: str) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit status: 1 when BMv2 passes a test that the embedded switch fails."""
     parser = argparse.ArgumentParser(description="Generated tests on BMv2 and on the embedded switch.")
-    parser.add_argument("programs", nargs="*", help="names of programs (default: all; only then docs/ is written)")
+    parser.add_argument(
+        "programs", nargs="*", help="names of programs (default: all; only then docs/switch is written)"
+    )
     parser.add_argument("--samples", type=Path, default=os.environ.get(SAMPLES), help=f"p4c's programs (${SAMPLES})")
     parser.add_argument("--out", type=Path, default=ROOT / "out/fidelity", help="what is kept between runs")
-    parser.add_argument("--docs", type=Path, default=ROOT / "docs", help="where the counts go")
+    parser.add_argument("--docs", type=Path, default=ROOT / "docs/switch", help="where the counts go")
     parser.add_argument("--seeds", type=int, default=3, help="how often tests are generated (default: 3)")
     parser.add_argument("--tests", type=int, default=10, help="tests a program and seed (default: 10)")
     parser.add_argument("--limit-s", type=float, default=60.0, help="processor seconds of p4testgen a program and seed")

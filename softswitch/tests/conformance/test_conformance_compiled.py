@@ -22,6 +22,6 @@ _SPEC.loader.exec_module(build)
 @pytest.mark.parametrize("source", build.sources(), ids=lambda path: path.stem)
 def test_compiled_program_is_current(source: Path) -> None:
     program, p4info = build.compile_p4(source)
-    hint = "run `python tests/conformance/programs/build.py`, then `make conformance`"
+    hint = "run `python softswitch/tests/conformance/programs/build.py`, then `make conformance`"
     assert source.with_suffix(".json").read_text() == program, hint
     assert source.with_suffix(".p4info.txtpb").read_text() == p4info, hint

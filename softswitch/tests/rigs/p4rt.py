@@ -27,7 +27,7 @@ from p4reduce_switch.switch import Switch
 from rigs.limits import LIMIT_S
 from rigs.ports import own_address
 
-_PROGRAM = Path(__file__).parents[1] / "softswitch" / "p4runtime" / "every_kind"
+_PROGRAM = Path(__file__).with_name("every_kind")
 P4INFO = parse_p4info(_PROGRAM.with_suffix(".p4info.txtpb").read_text())
 DEVICE_CONFIG = _PROGRAM.with_suffix(".json").read_bytes()
 SCHEMA = Schema.from_p4info(P4INFO)

@@ -16,7 +16,7 @@ import pytest
 from rigs.limits import LIMIT_S
 from rigs.p4rt import bmv2, served
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PROGRAM = Path(__file__).with_name("every_entity")
 CLIENTS = {"finsy": ROOT / ".venv/interop/bin/python", "shell": ROOT / ".venv/shell/bin/python"}
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 NEEDED = {
     "p4c-bm2-ss": "p4c (https://github.com/p4lang/p4c)",
     "p4testgen": "p4c, configured with -DENABLE_TEST_TOOLS=ON",
@@ -60,7 +60,7 @@ def sources(samples: Path) -> list[Source]:
     theirs = [Source("p4c", path.stem, path) for path in sorted(samples.glob("*.p4")) if _is_v1model(path)]
     if not theirs:
         raise FileNotFoundError(f"{samples} holds no program for v1model: name p4c's testdata/p4_16_samples")
-    programs = ROOT / "tests/conformance/programs"
+    programs = ROOT / "softswitch/tests/conformance/programs"
     ours = [Source("p4reduce", path.stem, path) for path in sorted(programs.glob("*.p4")) if path.stem != "construct"]
     return [*theirs, *ours, Source("p4reduce", "p4reduce", ROOT / "p4src/v1model/main.p4", macros())]
 
