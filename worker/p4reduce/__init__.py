@@ -5,9 +5,8 @@
     with p4reduce.join() as comm:          # reads RANK, WORLD_SIZE and P4REDUCE_JOB
         total = comm.all_reduce(gradient)  # numpy or torch, float32 or int32
 
-The other exceptions are in `p4reduce.errors`, all compressors in `p4reduce.compressors`, tensors with codecs of their
-own in `p4reduce.codecs`, and the ring of hosts without a switch in `p4reduce.ring`. Importing this package does not
-import torch.
+The other exceptions are in `p4reduce.errors`, all compressors in `p4reduce.compressors`, and tensors with codecs of
+their own in `p4reduce.codecs`. Importing this package does not import torch.
 """
 
 from __future__ import annotations
@@ -46,8 +45,8 @@ if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:
         """Import what needs torch, and what is rarely used, when it is first used."""
-        if name in ("compressors", "ring"):
-            return import_module(f"p4reduce.{name}")
+        if name == "compressors":
+            return import_module("p4reduce.compressors")
         if name == "__version__":
             return import_module("importlib.metadata").version("p4reduce")
         if name in __all__:

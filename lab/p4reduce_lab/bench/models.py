@@ -19,7 +19,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 import p4reduce
-from p4reduce.ring import Inceptionn, RingState, ring_hook
+from p4reduce_lab.papers.inceptionn import Inceptionn, RingState, ring_hook
 
 _TEST_IMAGES = 360
 _BATCH = 16

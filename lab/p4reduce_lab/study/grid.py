@@ -92,7 +92,6 @@ TASKS: Final = {name: Task(**table) for name, table in _GRID["tasks"].items()}
 VARIANTS: Final = {name: Variant(**table) for name, table in _GRID["variants"].items()}
 GROUPS: Final[dict[str, list[str]]] = _GRID["groups"]
 TABLES: Final[list[dict[str, Any]]] = _GRID["tables"]
-NOVOGRAD_LR: Final[dict[str, float]] = _GRID["novograd_lr"]
 
 
 def runs() -> Iterator[Run]:

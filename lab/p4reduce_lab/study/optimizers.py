@@ -9,7 +9,8 @@ from typing import Any, Final
 import torch
 from torch import nn
 
-from p4reduce_lab.study.grid import NOVOGRAD_LR, Run, Task, Variant
+from p4reduce_lab.papers.novograd import novograd
+from p4reduce_lab.study.grid import Run, Task, Variant
 
 _MOMENTUM: Final = 0.9
 _FIRST_BETA: Final = 0.9
@@ -24,11 +25,7 @@ def make_optimizer(run: Run, task: Task, variant: Variant, model: nn.Module) -> 
     if run.optimizer == "adam":
         return torch.optim.Adam(model.parameters(), lr=task.adam_lr)
     if run.optimizer == "novograd":
-        try:
-            from pytorch_optimizer import NovoGrad
-        except ImportError as error:
-            raise ImportError("NovoGrad is in an optional package; in the checkout: pip install '.[study]'") from error
-        return NovoGrad(model.parameters(), lr=NOVOGRAD_LR[run.model])
+        return novograd(model, run.model)
     matrices, others = ([own for own in model.parameters() if (own.dim() >= 2) == large] for large in (True, False))
     params = [{"params": matrices, "weight_decay": task.weight_decay}, {"params": others, "weight_decay": 0.0}]
     betas = (_FIRST_BETA if variant.beta1 is None else variant.beta1, variant.beta2 or task.beta2)

@@ -17,7 +17,6 @@ from p4reduce.compressors import AdaComp, Policy
 from p4reduce.errors import CollectiveTimeoutError, CommunicatorClosedError
 from p4reduce.group import group_of
 from p4reduce.pytorch.ddp import DDPState, ddp_hook
-from p4reduce.ring import RingState
 from p4reduce.testing.in_process import exchange_all
 from p4reduce.testing.local_group import LocalGroup
 
@@ -106,7 +105,7 @@ def test_the_state_of_a_parameter_survives_the_rebuilding_of_buckets(comm: Commu
 
 def test_collectives_wait_as_long_as_those_of_torch() -> None:
     torch_s = dist.constants.default_pg_timeout.total_seconds()
-    for function in (p4reduce.join, Communicator, RingState):
+    for function in (p4reduce.join, Communicator):
         parameters = inspect.signature(function).parameters
         name = "collective_timeout_s" if "collective_timeout_s" in parameters else "timeout_s"
         assert parameters[name].default == torch_s, function

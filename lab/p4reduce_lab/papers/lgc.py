@@ -26,7 +26,7 @@ from torch.nn import functional as F
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from p4reduce_lab.datasets import Images, accuracy
-from p4reduce_lab.study.models import mnist_mlp
+from p4reduce_lab.models import mnist_mlp
 
 
 @dataclass(frozen=True)

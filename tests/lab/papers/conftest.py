@@ -1,4 +1,4 @@
-"""What the trials' tests have in common."""
+"""Fixtures of the papers' tests."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""`python -m p4reduce_lab.trials`: train what docs/trials.json lacks, then print the tables."""
+"""`python -m p4reduce_lab.papers`: train what docs/papers.json lacks, then print the tables."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import click
 import torch
 
 from p4reduce_lab import datasets
+from p4reduce_lab.papers import layer_parallel, lgc
 from p4reduce_lab.report import Table, mean_and_range, write_records
-from p4reduce_lab.trials import layer_parallel, lgc
 
 Record = dict[str, Any]
-RECORDS = "docs/trials.json"
+RECORDS = "docs/papers.json"
 ROOT = Path(__file__).resolve().parents[3]
 SEEDS = (0, 1, 2)
-TRIALS: dict[str, Callable[[int, datasets.Images], Iterator[Record]]] = {
+PAPERS: dict[str, Callable[[int, datasets.Images], Iterator[Record]]] = {
     "lgc": lgc.run,
     "layer-parallel": layer_parallel.run,
 }
@@ -27,20 +27,20 @@ TRIALS: dict[str, Callable[[int, datasets.Images], Iterator[Record]]] = {
 
 @click.command()
 @click.option("--data", "cache", type=click.Path(path_type=Path), default=ROOT / "out/study/data", help="MNIST.")
-@click.option("--only", type=click.Choice(list(TRIALS)), help="One of the trials.")
+@click.option("--only", type=click.Choice(list(PAPERS)), help="One of the papers.")
 @click.option("--report-only", is_flag=True, help="Train nothing, print the tables of what is there.")
 def main(cache: Path, only: str | None, report_only: bool) -> None:
-    """Run the trials on one thread, a seed after the other. Started again, it continues with the next seed."""
+    """Train on one thread, a seed after the other. Started again, it continues with the next seed."""
     records = read()
     if not report_only:
         torch.set_num_threads(1)
         images = _mnist(cache)
         for seed in SEEDS:
-            for name in [only] if only else TRIALS:
+            for name in [only] if only else PAPERS:
                 if any((record["trial"], record["seed"]) == (name, seed) for record in records):
                     continue
                 found: list[Record] = []
-                for record in TRIALS[name](seed, images):
+                for record in PAPERS[name](seed, images):
                     click.echo(f"{name}, seed {seed}, {record['variant']}: {record['accuracy']}")
                     found.append(record)
                 records += found

@@ -1,7 +1,7 @@
 """Find out which rank's data caused an error: TracIn over a job's checkpoints, each rank for its own shard of MNIST.
 
     p4reduce job create influence --world-size 4
-    OMP_NUM_THREADS=1 torchrun --nproc-per-node 4 examples/influence.py --job influence --spoil sevens
+    OMP_NUM_THREADS=1 torchrun --nproc-per-node 4 -m p4reduce_lab.papers.tracin --job influence --spoil sevens
 
 One rank's labels are spoilt on purpose: `sevens` calls a share of its 7s a 1, `labels` draws a share of its labels
 anew. The job trains, and keeps its weights every half epoch with their learning rate. Then every rank scores its own
@@ -17,20 +17,26 @@ drawn anew it is 0.20 to 0.25 of 750 by score, and 0.90 to 0.91 by loss: the los
 The images are downloaded once (12 MB) into --cache. report.json and, with matplotlib, worst.png are written to --out.
 """
 
+from __future__ import annotations
+
 import argparse
 import copy
+import gc
 import json
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch import nn
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
 import p4reduce
 from p4reduce.compressors import by_name
-from p4reduce_lab.datasets import mnist
-from p4reduce_lab.study.models import mnist_mlp
+from p4reduce_lab.datasets import Images, mnist
+from p4reduce_lab.models import mnist_mlp
 
 settings = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 settings.add_argument("--job", help="the switch's job [default: P4REDUCE_JOB]")
@@ -50,7 +56,7 @@ settings.add_argument("--cache", type=Path, default=Path("out/data"))
 settings.add_argument("--out", type=Path, default=Path("out/influence"))
 
 
-def last_layer(model, images, labels):
+def last_layer(model: nn.Sequential, images: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the last layer's inputs, float32 [n, h], and the gradients of the loss by its logits, [n, 10]."""
     with torch.no_grad():
         inputs = model[:-1](images)
@@ -58,7 +64,13 @@ def last_layer(model, images, labels):
     return inputs, errors
 
 
-def influence(checkpoints, images, labels, test_images, test_labels):
+def influence(
+    checkpoints: Sequence[tuple[float, nn.Sequential]],
+    images: torch.Tensor,
+    labels: torch.Tensor,
+    test_images: torch.Tensor,
+    test_labels: torch.Tensor,
+) -> torch.Tensor:
     """Return float64 [n]: how much each image lowered (+) or raised (-) the loss of the test images, summed over them.
 
     `checkpoints` are (learning rate, model). Of one pair and checkpoint it is the rate times the product of the two
@@ -74,7 +86,7 @@ def influence(checkpoints, images, labels, test_images, test_labels):
     return scores
 
 
-def spoilt(labels, args):
+def spoilt(labels: torch.Tensor, args: argparse.Namespace) -> tuple[torch.Tensor, torch.Tensor]:
     """Return this rank's labels as it trains on them, and which of them are wrong."""
     wrong = torch.zeros(len(labels), dtype=torch.bool)
     if args.spoil == "none" or dist.get_rank() != args.spoilt_rank:
@@ -86,7 +98,9 @@ def spoilt(labels, args):
     return torch.where(wrong, torch.ones_like(labels) if args.spoil == "sevens" else other, labels), wrong
 
 
-def train(model, images, labels, args):
+def train(
+    model: DistributedDataParallel, images: torch.Tensor, labels: torch.Tensor, args: argparse.Namespace
+) -> list[tuple[float, nn.Sequential]]:
     """Train on this rank's images; return a checkpoint, (learning rate, weights), of every half epoch."""
     optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=args.momentum)
     steps, checkpoints = len(labels) // args.batch, []
@@ -94,14 +108,15 @@ def train(model, images, labels, args):
         order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(1000 * args.seed + epoch))
         for step, batch in enumerate(order[: steps * args.batch].view(steps, args.batch), 1):
             optimizer.zero_grad()
-            F.cross_entropy(model(images[batch]), labels[batch]).backward()
+            loss: torch.Tensor = F.cross_entropy(model(images[batch]), labels[batch])
+            loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
             if step in (steps // 2, steps):
                 checkpoints.append((args.lr, copy.deepcopy(model.module)))
     return checkpoints
 
 
-def worst(comm, scores, wrong, count):
+def worst(comm: p4reduce.Communicator, scores: torch.Tensor, wrong: torch.Tensor, count: int) -> torch.Tensor:
     """Return the lowest scores of all ranks: rank, place in its shard, and whether its label is wrong, [count, 3]."""
     lowest = torch.topk(scores, min(count, len(scores)), largest=False)
     mine = torch.stack([lowest.values, lowest.indices.double(), wrong[lowest.indices].double()], 1)
@@ -111,12 +126,12 @@ def worst(comm, scores, wrong, count):
     return torch.cat([ranks[first, None], table[first, 1:].long()], 1)
 
 
-def gather(comm, tensor):
+def gather(comm: p4reduce.Communicator, tensor: torch.Tensor) -> torch.Tensor:
     """Return every rank's tensor, all of one shape."""
     return torch.as_tensor(comm.all_gather(tensor.contiguous()))
 
 
-def main(args):
+def main(args: argparse.Namespace) -> None:
     rank, ranks = dist.get_rank(), dist.get_world_size()
     if rank == 0:
         mnist(args.cache)  # one downloads
@@ -151,7 +166,7 @@ def main(args):
         write(args, data, ranks, opponents, report)
 
 
-def write(args, data, ranks, opponents, report):
+def write(args: argparse.Namespace, data: Images, ranks: int, opponents: torch.Tensor, report: dict[str, Any]) -> None:
     """Write the report, print it, and draw the worst images."""
     args.out.mkdir(parents=True, exist_ok=True)
     chosen = {name: str(value) for name, value in vars(args).items()}
@@ -172,6 +187,10 @@ def write(args, data, ranks, opponents, report):
 
 
 if __name__ == "__main__":
-    from train import run
-
-    run(main, settings.parse_args())
+    arguments = settings.parse_args()
+    dist.init_process_group("gloo")
+    torch.set_num_threads(1)
+    main(arguments)
+    gc.collect()  # gloo's threads have to release the last collective's tensors before the interpreter ends
+    dist.barrier()
+    dist.destroy_process_group()

@@ -7,8 +7,8 @@ import torch
 from torch.nn import functional as F
 
 from p4reduce_lab.datasets import Images
-from p4reduce_lab.trials import layer_parallel
-from p4reduce_lab.trials.layer_parallel import VARIANTS, Settings, Training, Variant, make_stages
+from p4reduce_lab.papers import layer_parallel
+from p4reduce_lab.papers.layer_parallel import VARIANTS, Settings, Training, Variant, make_stages
 
 TINY = Settings(images=32, batch=16, blocks=4, width=8)
 

@@ -180,7 +180,7 @@ def _aligned(data: Bytes, kind: type[Scalar]) -> NDArray[Scalar]:
 
 def _encode(flat: Floats, classes: _Classes) -> list[Bytes]:
     """The tags and the streams, as bytes."""
-    import p4reduce.codecs.inceptionn_kernels as kernels
+    import p4reduce_lab.papers.inceptionn.kernels as kernels
 
     tags = np.empty(-(-len(flat) // 4), np.uint8)
     units_8, units_16 = np.empty(len(flat) + 1, np.uint8), np.empty(len(flat) + 1, np.uint16)
@@ -191,7 +191,7 @@ def _encode(flat: Floats, classes: _Classes) -> list[Bytes]:
 
 
 def _decode(tags: Bytes, streams: Streams, classes: _Classes, elements: int) -> Floats:
-    import p4reduce.codecs.inceptionn_kernels as kernels
+    import p4reduce_lab.papers.inceptionn.kernels as kernels
 
     values = np.empty(4 * len(tags), np.float32)
     shift = int(classes.per_16 / classes.per_8).bit_length() - 1

@@ -1,29 +1,15 @@
-"""examples/influence.py: the closed form, and whose images it blames."""
+"""TracIn: the closed form, and that it equals captum's."""
 
-import importlib.util
 from pathlib import Path
-from types import ModuleType
 
 import pytest
-
-pytest.importorskip("torch")
-
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-from p4reduce_lab.training import find_script
+from p4reduce_lab.papers.tracin import influence
 
 RATES = (0.1, 0.05)
-
-
-@pytest.fixture(scope="module")
-def example() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("influence_example", find_script().with_name("influence.py"))
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture
@@ -34,7 +20,7 @@ def bench() -> tuple:
     return checkpoints, torch.randn(12, 6), torch.arange(12) % 10, torch.randn(5, 6), torch.arange(5)
 
 
-def test_the_closed_form_is_the_sum_of_products_of_gradients(example: ModuleType, bench: tuple) -> None:
+def test_the_closed_form_is_the_sum_of_products_of_gradients(bench: tuple) -> None:
     checkpoints, images, labels, test_images, test_labels = bench
 
     def gradient(model: nn.Module, image: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
@@ -49,11 +35,11 @@ def test_the_closed_form_is_the_sum_of_products_of_gradients(example: ModuleType
         )
         for one in zip(images, labels, strict=True)
     ]
-    assert example.influence(*bench) == pytest.approx(expected, rel=1e-5, abs=1e-7)
+    assert influence(*bench) == pytest.approx(expected, rel=1e-5, abs=1e-7)
 
 
 @pytest.mark.filterwarnings("ignore:Input Tensor 0 did not already require gradients")  # of captum's own making
-def test_it_equals_captum(example: ModuleType, bench: tuple, tmp_path: Path) -> None:
+def test_it_equals_captum(bench: tuple, tmp_path: Path) -> None:
     captum = pytest.importorskip("captum.influence", reason="captum is an optional extra: pip install p4reduce[captum]")
     checkpoints, images, labels, test_images, test_labels = bench
     files = []
@@ -79,4 +65,4 @@ def test_it_equals_captum(example: ModuleType, bench: tuple, tmp_path: Path) -> 
     scores = trac_in.influence((test_images, test_labels)).sum(0).double()
     for (_, model), path in zip(checkpoints, files, strict=True):  # captum loaded each of them into the first model
         load(model, path)
-    assert torch.allclose(example.influence(*bench), scores, rtol=1e-6, atol=1e-6)
+    assert torch.allclose(influence(*bench), scores, rtol=1e-6, atol=1e-6)

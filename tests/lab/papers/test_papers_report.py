@@ -1,4 +1,4 @@
-"""The trials' records and tables, and which seeds are trained when the command is started again."""
+"""The records and tables, and which seeds are trained when the command is started again."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-import p4reduce_lab.trials.__main__ as command
+import p4reduce_lab.papers.__main__ as command
 from p4reduce_lab.datasets import Images
 from p4reduce_lab.report import write_records
 
@@ -36,7 +36,7 @@ def test_only_missing_seeds_are_trained(tmp_path: Path, monkeypatch: pytest.Monk
 
     nothing = torch.zeros(1)
     monkeypatch.setattr(command, "ROOT", tmp_path)
-    monkeypatch.setattr(command, "TRIALS", {"lgc": run})
+    monkeypatch.setattr(command, "PAPERS", {"lgc": run})
     monkeypatch.setattr(command.datasets, "mnist", lambda cache: Images(nothing, nothing, nothing, nothing))
     monkeypatch.setattr(torch, "set_num_threads", lambda threads: None)
     (tmp_path / "docs").mkdir()

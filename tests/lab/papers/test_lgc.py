@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from p4reduce_lab.datasets import Images
-from p4reduce_lab.trials import lgc
-from p4reduce_lab.trials.lgc import VARIANTS, Autoencoder, Settings, Training
+from p4reduce_lab.papers import lgc
+from p4reduce_lab.papers.lgc import VARIANTS, Autoencoder, Settings, Training
 
 TINY = Settings(batch=16, dense_steps=2, autoencoder_steps=2, compressed_steps=3)
 

@@ -1,6 +1,6 @@
 """DistributedDataParallel over a ring of hosts, for when no switch is there: no job, no controller.
 
-    from p4reduce.ring import Inceptionn, RingState, ring_hook
+    from p4reduce_lab.papers.inceptionn import Inceptionn, RingState, ring_hook
 
     model = DistributedDataParallel(model)
     model.register_comm_hook(RingState(Inceptionn()), ring_hook)
@@ -20,11 +20,11 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import GradBucket
 
-from p4reduce.codecs.inceptionn import Bytes, Floats, Inceptionn
 from p4reduce.collective_queue import CollectiveFuture, CollectiveQueue
 from p4reduce.errors import CollectiveError, CommunicatorClosedError, InvalidTensorError
-from p4reduce.ring.schedule import MOST_RANKS, Hop, mean_over_ring
 from p4reduce.timeouts import DEFAULT_TIMEOUT_S, Timeout, timeout_seconds
+from p4reduce_lab.papers.inceptionn.codec import Bytes, Floats, Inceptionn
+from p4reduce_lab.papers.inceptionn.ring import MOST_RANKS, Hop, mean_over_ring
 
 __all__ = ["RingState", "ring_hook"]
 

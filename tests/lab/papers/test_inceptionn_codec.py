@@ -11,8 +11,8 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from p4reduce.codecs.inceptionn import Inceptionn
 from p4reduce.errors import InvalidTensorError
+from p4reduce_lab.papers.inceptionn.codec import Inceptionn
 
 RULES = ("bounded", "published")
 

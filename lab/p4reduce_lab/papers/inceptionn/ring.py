@@ -16,9 +16,9 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from p4reduce.codecs.inceptionn import Bytes, Floats, Inceptionn
 from p4reduce.errors import InvalidTensorError, NotFiniteError, PeerRefusedError, Reason
 from p4reduce.protocol.refusal import code_of, reason_of, reason_of_code
+from p4reduce_lab.papers.inceptionn.codec import Bytes, Floats, Inceptionn
 
 MOST_RANKS: Final = 4096
 _REFUSED: Final = -(1 << 15)

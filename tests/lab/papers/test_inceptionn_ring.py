@@ -13,10 +13,10 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from p4reduce.codecs.inceptionn import Inceptionn
 from p4reduce.errors import CollectiveError, NotFiniteError, PeerRefusedError, Reason
-from p4reduce.ring import RingState, ring_hook
-from p4reduce.ring.schedule import Hop, mean_over_ring
+from p4reduce_lab.papers.inceptionn import RingState, ring_hook
+from p4reduce_lab.papers.inceptionn.codec import Inceptionn
+from p4reduce_lab.papers.inceptionn.ring import Hop, mean_over_ring
 from rigs.buckets import Bucket
 from rigs.limits import LIMIT_S
 

@@ -1,1 +1,0 @@
-"""Small trainings that measure methods that are not part of p4reduce."""
