@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from p4reduce_contracts.errors import FrameError
 from p4reduce_contracts.wire.geometry import Geometry
-from p4reduce_contracts.wire.numbers import CONTRIBUTE, PENDING, TYPE_NAMES, WIRE_VERSION
+from p4reduce_contracts.wire.numbers import CONTRIBUTE, KEY_BLOCK_SHIFT, PENDING, TYPE_MASK, TYPE_NAMES, WIRE_VERSION
 
 FRAME_FAULTS: Final = ("TRUNCATED", "LENGTH", "VERSION", "TYPE", "RESERVED", "HEADER_CHECKSUM")
 
@@ -40,7 +40,7 @@ class Frame(NamedTuple):
 
 def key_of(block: int, exponent: int) -> int:
     """The look-ahead key: the smallest block wins, and among its holders the largest exponent."""
-    return block << 8 | (255 - exponent)
+    return block << KEY_BLOCK_SHIFT | (255 - exponent)
 
 
 def pack(geometry: Geometry, frame: Frame) -> bytes:
@@ -65,7 +65,7 @@ def unpack(geometry: Geometry, payload: bytes) -> Frame:
     keys = fields[12:]
     if first >> 4 != WIRE_VERSION:
         raise FrameError("VERSION", f"wire version {first >> 4}, this worker speaks {WIRE_VERSION}")
-    kind = first & 15
+    kind = first & TYPE_MASK
     if not CONTRIBUTE <= kind <= PENDING:
         raise FrameError("TYPE", f"frame type {kind} carries no keys or is unknown")
     if unused or kind == CONTRIBUTE and level:

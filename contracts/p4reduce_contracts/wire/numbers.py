@@ -12,7 +12,32 @@ PENDING: Final = 3
 HELLO: Final = 4
 TYPE_NAMES: Final = {CONTRIBUTE: "CONTRIBUTE", RESULT: "RESULT", PENDING: "PENDING", HELLO: "HELLO"}
 
+# A frame as words of 32 bits: the index of a field's word, and its lowest bit there where the word has several fields.
+TYPE_WORD: Final = 0
+VERSION_SHIFT: Final = 28
+TYPE_SHIFT: Final = 24
+TYPE_MASK: Final = 15
+JOB_SHIFT: Final = 16
+PRESENT_SHIFT: Final = 8
+"""The level is below it, in the lowest byte."""
+SLOT_WORD: Final = 1
+EPOCH_SHIFT: Final = 16
+SLOT_MASK: Final = 0xFFFF
+ROUND_WORD: Final = 2
+SEEN_WORD: Final = 3
+SECRET_WORD: Final = 4
+"""The index of the first of two words, the upper half of the secret."""
+CHECK_WORD: Final = 6
+GUARD_WORD: Final = 7
+CHECKSUM_SHIFT: Final = 16
+"""The guard's lower 16 bits are reserved: 0."""
+KEYS_WORD: Final = 8
+PRESENT_BYTE: Final = 2
+SLOT_BYTES: Final = slice(6, 8)
+
 KEY_NONE: Final = 0xFFFFFFFF
+KEY_BLOCK_SHIFT: Final = 8
+"""A key's lowest byte is 255 less the exponent."""
 KEY_BLOCK_BITS: Final = 24
 MAX_BLOCKS: Final = (1 << KEY_BLOCK_BITS) - 1
 """Blocks a collective can hold: the key of block 2^24 - 1 with exponent 0 would read as KEY_NONE."""

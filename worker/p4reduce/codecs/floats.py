@@ -21,14 +21,13 @@ from p4reduce.codecs.formats import (
 )
 from p4reduce.codecs.output import Output
 from p4reduce.errors import InvalidTensorError, NotFiniteError, UnderflowError
-from p4reduce.protocol import state
 from p4reduce.protocol.blocks import Blocks, Part
 from p4reduce.protocol.call import CodecId
+from p4reduce.protocol.state import FORMATS
 from p4reduce_contracts.wire.lanes import lanes_per_word
 
 UNDERFLOW_SHARE: Final = 1_000
 """How many numbers that are not 0 a tensor has for each that may underflow."""
-_NAMES: Final = {state.FLOAT32: "float32", state.FLOAT16: "float16", state.BFLOAT16: "bfloat16"}
 
 
 class Summed(NamedTuple):
@@ -83,7 +82,7 @@ class Floats:
         self._mean, self._name, self._keep_sent, self._span = mean, name, keep_sent, part
         self.elements = self.values.size
         self.codec, self.detail = (CodecId.FLOAT32, 0) if bits == 32 else (CodecId.LANES, bits)
-        kind = _NAMES[FORMS[self.values.dtype]] + ("" if bits == 32 else f" in lanes of {bits}")
+        kind = FORMATS[FORMS[self.values.dtype]].name + ("" if bits == 32 else f" in lanes of {bits}")
         # Which part a rank keeps is its own affair, but all of them or none keep one.
         scattered = "" if part is None else ", a part on each rank"
         self.layout = f"{'mean of ' if mean else ''}{kind}[{self.elements}]{scattered}"

@@ -32,7 +32,7 @@ from p4reduce.protocol.call import Call, Kind
 from p4reduce.protocol.collective import Collective
 from p4reduce.protocol.deadline import Obstacle, too_late
 from p4reduce.protocol.refusal import reason_of
-from p4reduce.protocol.state import FLOAT32, MOST_LANES
+from p4reduce.protocol.state import FORMATS, MOST_LANES
 from p4reduce.stats import CollectiveStats
 from p4reduce.switch_connection import SwitchConnection
 from p4reduce_contracts.ranks import name_ranks
@@ -300,7 +300,7 @@ class HostLayout:
         """Of each part: the words where its data and its sums begin, and the span of blocks that its result has."""
         begin, sums_begin = self.at, 0 if self.copies == 1 else self.at
         for row, part in enumerate(self.parts):
-            numbers, entry = 1 if part.form == FLOAT32 else 2, self.table[row]
+            numbers, entry = 1 << FORMATS[part.form].word_shift, self.table[row]
             # beyond data that was not copied there may be other data, not zeros
             length = own.table["end"][row] if self.at else numbers * _capacity(part)
             entry["begin"], entry["end"] = numbers * begin, numbers * begin + length
@@ -468,7 +468,7 @@ class _ShardLayout(Layout):
 
 def _words_per_block(part: Part) -> int:
     """Return how many words in memory the numbers of a block take."""
-    return part.block_words * max(1, part.lanes) // (1 if part.form == FLOAT32 else 2)
+    return part.block_words * max(1, part.lanes) >> FORMATS[part.form].word_shift
 
 
 def _capacity(part: Part) -> int:

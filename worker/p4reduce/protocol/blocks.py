@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from p4reduce.errors import InvalidTensorError
-from p4reduce.protocol.state import FLOAT32, MOST_LANES, PartLayout
+from p4reduce.protocol.state import FLOAT32, FORMATS, MOST_LANES, PartLayout
 from p4reduce_contracts.wire import MAX_BLOCKS
 from p4reduce_runtime import kernels
 from p4reduce_runtime.records import zeros
@@ -157,14 +157,15 @@ class Layout:
         for row, part in enumerate(parts):
             begin, word_end = word_end, word_end + len(part.values)
             end = word_end
-            if part.form != FLOAT32:
-                begin, end = 2 * begin, 2 * begin + part.count
+            shift = FORMATS[part.form].word_shift
+            if shift:
+                begin, end = begin << shift, (begin << shift) + part.count
             decodes = part.units is not None and not keep_words
             words, (first, last) = part.block_words, part.kept if decodes else (0, len(part.nonzero))
             if decodes:
-                words = words * part.lanes // (1 if part.form == FLOAT32 else 2)
+                words = words * part.lanes >> shift
             self.table[row] = (
-                *(self._starts[row], begin, end, part.step, part.lanes, part.form, part.levels, decodes),
+                *(self._starts[row], begin, end, part.step, part.lanes, part.form, shift, part.levels, decodes),
                 *(part.largest_sum, sums_begin - first * words, first, last, 0),
             )
             sums_begin += (last - first) * words

@@ -33,7 +33,7 @@ from p4reduce.protocol.timing import MAX_PTO_S
 from p4reduce.stats import CollectiveStats
 from p4reduce_contracts.jobs.answers import WaitingSlot
 from p4reduce_contracts.jobs.lease import Lease
-from p4reduce_contracts.wire import KEY_NONE
+from p4reduce_contracts.wire.numbers import KEY_NONE, PRESENT_BYTE, SLOT_BYTES
 from p4reduce_runtime import kernels
 from p4reduce_runtime.records import dtype_of, zeros
 
@@ -208,7 +208,7 @@ class Collective:
     def answered_frame(self) -> bytes:
         """The last frame that slot 0 sent; once the collective is done it was answered."""
         frame: bytes = self._engine.frames[0].tobytes()
-        return frame[: self._geometry.lengths[frame[2]]]
+        return frame[: self._geometry.lengths[frame[PRESENT_BYTE]]]
 
     def begin(self, now: float) -> None:
         """Do as `start`, but leave the opening frames to the first `run`."""
@@ -296,7 +296,7 @@ class Collective:
 
     def _see_to(self, event: int, payload: bytes, now: float) -> None:
         """Do what `receive` stopped for."""
-        index = int.from_bytes(payload[6:8], "big")
+        index = int.from_bytes(payload[SLOT_BYTES], "big")
         if event == COMPARE_CALLS:
             self._compare_calls(payload, now)
         elif event == HOLD_BACK:

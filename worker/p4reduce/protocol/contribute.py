@@ -16,9 +16,26 @@ from numpy.typing import NDArray
 from p4reduce.protocol.floats import encode, encode_held, first_word
 from p4reduce.protocol.prefetch import prefetch
 from p4reduce.protocol.recovery import on_frame_sent, restart_pto, set_loss_detection_timer
-from p4reduce.protocol.state import FLOAT32, Config, Engine, NextFrame, PartLayout, Slot
+from p4reduce.protocol.state import Config, Engine, NextFrame, PartLayout, Slot
 from p4reduce.protocol.words import part_of, swap
-from p4reduce_contracts.wire.numbers import CONTRIBUTE, WIRE_VERSION
+from p4reduce_contracts.wire.numbers import (
+    CHECK_WORD,
+    CHECKSUM_SHIFT,
+    CONTRIBUTE,
+    EPOCH_SHIFT,
+    GUARD_WORD,
+    JOB_SHIFT,
+    KEYS_WORD,
+    PRESENT_SHIFT,
+    ROUND_WORD,
+    SECRET_WORD,
+    SEEN_WORD,
+    SLOT_WORD,
+    TYPE_SHIFT,
+    TYPE_WORD,
+    VERSION_SHIFT,
+    WIRE_VERSION,
+)
 from p4reduce_runtime.kernels import kernel
 from p4reduce_runtime.records import Table
 
@@ -38,7 +55,7 @@ def fetch(
             part = parts[part_of(parts, block)]
             words = config.block_words * max(1, part.lanes)
             begin = first_word(part, block, np.uint64(config.block_words))
-            prefetch(elements, begin, words if part.form == FLOAT32 else words >> 1)
+            prefetch(elements, begin, words >> part.word_shift)
 
 
 @kernel("void(Engine, float64)", separate=True)
@@ -103,21 +120,22 @@ def contribute(engine: Engine, now: float) -> None:
         slot.renumbered = False
         slot.seen = -1
         slot.corrupt_results = 0
-        first = (WIRE_VERSION << 28) | (CONTRIBUTE << 24) | (config.job << 16) | (present << 8)
-        second = (config.epoch << 16) | index
+        first = (WIRE_VERSION << VERSION_SHIFT) | (CONTRIBUTE << TYPE_SHIFT)
+        first |= (config.job << JOB_SHIFT) | (present << PRESENT_SHIFT)
+        second = (config.epoch << EPOCH_SHIFT) | index
         total = first + second + slot.round_number + check
         for column in range(columns):
             total += slot.keys[column]
-            frame[8 + column] = swap(np.uint32(slot.keys[column]))
+            frame[KEYS_WORD + column] = swap(np.uint32(slot.keys[column]))
         total %= 0xFFFF
-        frame[0] = swap(np.uint32(first))
-        frame[1] = swap(np.uint32(second))
-        frame[2] = swap(np.uint32(slot.round_number))
-        frame[3] = 0
-        frame[4] = swap(np.uint32(config.secret_high))
-        frame[5] = swap(np.uint32(config.secret_low))
-        frame[6] = swap(check)
-        frame[7] = swap(np.uint32((0xFFFF - (total if total else 0xFFFF)) << 16))
+        frame[TYPE_WORD] = swap(np.uint32(first))
+        frame[SLOT_WORD] = swap(np.uint32(second))
+        frame[ROUND_WORD] = swap(np.uint32(slot.round_number))
+        frame[SEEN_WORD] = 0
+        frame[SECRET_WORD] = swap(np.uint32(config.secret_high))
+        frame[SECRET_WORD + 1] = swap(np.uint32(config.secret_low))
+        frame[CHECK_WORD] = swap(check)
+        frame[GUARD_WORD] = swap(np.uint32((0xFFFF - (total if total else 0xFFFF)) << CHECKSUM_SHIFT))
         on_frame_sent(loss, slots, index, now)
     state.contributions = 0
     set_loss_detection_timer(loss, engine.path[0], slots)

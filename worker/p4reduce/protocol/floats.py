@@ -16,13 +16,12 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from p4reduce.protocol.state import BFLOAT16, FLOAT32, MOST_LANES, PartLayout
+from p4reduce.protocol.state import BFLOAT16, FLOAT32, FORMATS, MOST_LANES, PartLayout
 from p4reduce.protocol.words import swap
 from p4reduce_runtime.kernels import Function, kernel
 
 _HALF_TOP: Final = 0x7C00
-_LARGEST: Final = (3.4028234663852886e38, 65504.0, 3.4028234663852886e38)
-"""The largest numbers of FLOAT32, FLOAT16 and, nearly, BFLOAT16."""
+_LARGEST: Final = tuple(one.largest for one in FORMATS)
 _PIECE: Final = np.uint64(32)
 """Words that the first loop over a block handles at most: else the compiler takes 64 at a time, of blocks of 32."""
 
@@ -297,7 +296,7 @@ def first_word(part: PartLayout, block: int, size: np.uint64) -> int:
         row //= part.step
     words: Any = np.int64(size)
     first: int = part.begin + row * words * max(1, part.lanes)
-    return first if part.form == FLOAT32 else first >> 1
+    return first >> part.word_shift
 
 
 @kernel("uint32(Array(uint32, 1, 'C', True), int64, int64, uint64, uint32[::1], uint32[::1], uint64)", inline=True)
@@ -440,7 +439,7 @@ def decode(
     room = np.uint64(lanes) * size
     first = np.uint64(row) * room
     count = min(room, np.uint64(part.end - part.begin) - first)
-    to = begin + first if part.form == FLOAT32 else begin + begin + first
+    to = (begin << np.uint64(part.word_shift)) + first
     if count < room:
         dequantize_spare(frame, start, size, lanes, unit, spare)
         store(spare, part.form, sums, to, count)

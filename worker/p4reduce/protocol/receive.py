@@ -29,7 +29,30 @@ from p4reduce.protocol.state import (
     Stats,
 )
 from p4reduce.protocol.words import part_of, swap
-from p4reduce_contracts.wire.numbers import CONTRIBUTE, KEY_NONE, PENDING, ROUND_MASK, WIRE_VERSION
+from p4reduce_contracts.wire.numbers import (
+    CHECK_WORD,
+    CHECKSUM_SHIFT,
+    CONTRIBUTE,
+    EPOCH_SHIFT,
+    GUARD_WORD,
+    JOB_SHIFT,
+    KEY_BLOCK_SHIFT,
+    KEY_NONE,
+    KEYS_WORD,
+    PENDING,
+    PRESENT_SHIFT,
+    ROUND_MASK,
+    ROUND_WORD,
+    SECRET_WORD,
+    SEEN_WORD,
+    SLOT_MASK,
+    SLOT_WORD,
+    TYPE_MASK,
+    TYPE_SHIFT,
+    TYPE_WORD,
+    VERSION_SHIFT,
+    WIRE_VERSION,
+)
 from p4reduce_runtime.kernels import kernel
 from p4reduce_runtime.records import Table
 
@@ -46,32 +69,32 @@ def classify(config: Config, state: State, stats: Stats, data: NDArray[np.uint32
             stats.malformed += 1
             continue
         frame = data[datagram.start : datagram.start + header]
-        first: Any = np.int64(swap(frame[0]))
-        second = swap(frame[1])
-        guard = np.int64(swap(frame[7]))
-        kind, present = (first >> 24) & 15, (first >> 8) & 255
+        first: Any = np.int64(swap(frame[TYPE_WORD]))
+        second = swap(frame[SLOT_WORD])
+        guard = np.int64(swap(frame[GUARD_WORD]))
+        kind, present = (first >> TYPE_SHIFT) & TYPE_MASK, (first >> PRESENT_SHIFT) & 255
         columns = np.int64(0)
-        total = first + second + swap(frame[2]) + swap(frame[3]) + swap(frame[6])
-        for column in range(header - 8):
+        total = first + second + swap(frame[ROUND_WORD]) + swap(frame[SEEN_WORD]) + swap(frame[CHECK_WORD])
+        for column in range(header - KEYS_WORD):
             columns += (present >> column) & 1
-            total += swap(frame[8 + column])
+            total += swap(frame[KEYS_WORD + column])
         total %= 0xFFFF
         if (
-            first >> 28 != WIRE_VERSION
+            first >> VERSION_SHIFT != WIRE_VERSION
             or kind < CONTRIBUTE
             or kind > PENDING
             or first & 255 > config.depth
-            or guard & 0xFFFF
-            or present >> (header - 8)
+            or guard & ((1 << CHECKSUM_SHIFT) - 1)
+            or present >> (header - KEYS_WORD)
             or length != 4 * (header + columns * config.block_words)
-            or guard >> 16 != 0xFFFF - (total if total else 0xFFFF)
+            or guard >> CHECKSUM_SHIFT != 0xFFFF - (total if total else 0xFFFF)
         ):
             stats.malformed += 1
         elif (
-            (first >> 16) & 255 != config.job
-            or second >> 16 != config.epoch
-            or swap(frame[4]) != config.secret_high
-            or swap(frame[5]) != config.secret_low
+            (first >> JOB_SHIFT) & 255 != config.job
+            or second >> EPOCH_SHIFT != config.epoch
+            or swap(frame[SECRET_WORD]) != config.secret_high
+            or swap(frame[SECRET_WORD + 1]) != config.secret_low
             or kind == CONTRIBUTE
         ):
             stats.foreign += 1
@@ -87,7 +110,7 @@ def plausible(config: Config, slot: Slot, keys: NDArray[np.uint32], index: int, 
         if key > slot.keys[column]:
             return False
         if key != KEY_NONE:
-            block, last = key >> 8, slot.last_blocks[column]
+            block, last = key >> KEY_BLOCK_SHIFT, slot.last_blocks[column]
             if block <= last or block >= n_blocks or key & 255 == 0:
                 return False  # exponent 255 stands for Inf and NaN: no rank sends it
             if last >= 0 and block - last == config.stride:  # the usual one, without a division
@@ -176,26 +199,26 @@ def receive(engine: Engine, data: NDArray[np.uint32], received: Table[Received],
         if datagram.type == IGNORED:
             continue
         frame = data[datagram.start : datagram.start + (datagram.length >> 2)]
-        keys = frame[8:]
-        index: Any = np.int64(swap(frame[1])) & 0xFFFF
+        keys = frame[KEYS_WORD:]
+        index: Any = np.int64(swap(frame[SLOT_WORD])) & SLOT_MASK
         if index >= len(slots):
             stats.stale += 1
             continue
         slot = slots[index]
-        if slot.frame_bytes == 0 or swap(frame[2]) != slot.round_number:  # done, or no frame is sent that this answers
+        if slot.frame_bytes == 0 or swap(frame[ROUND_WORD]) != slot.round_number:  # done, or it answers no frame
             stats.stale += 1
             continue
         if datagram.type == PENDING:
             stats.pendings += 1
-            seen: Any = swap(frame[3])
+            seen: Any = swap(frame[SEEN_WORD])
             slot.seen = seen
-            level: Any = np.int64(swap(frame[0])) & 255
+            level: Any = np.int64(swap(frame[TYPE_WORD])) & 255
             slot.seen_level = level
             note_progress(state, stats)
             continue
-        first = np.int64(swap(frame[0]))
-        present = (first >> 8) & 255
-        if present != slot.expected or swap(frame[3]) != config.full or first & 255 != config.depth:
+        first = np.int64(swap(frame[TYPE_WORD]))
+        present = (first >> PRESENT_SHIFT) & 255
+        if present != slot.expected or swap(frame[SEEN_WORD]) != config.full or first & 255 != config.depth:
             stats.malformed += 1
             continue
         opening = slot.opening
@@ -218,7 +241,7 @@ def receive(engine: Engine, data: NDArray[np.uint32], received: Table[Received],
                 if np.int64(above) > 2 * largest:
                     beyond = True
                 start += words
-        if check != swap(frame[6]) or beyond:
+        if check != swap(frame[CHECK_WORD]) or beyond:
             stats.corrupt += 1
             return CORRUPT_RESULT
         if opening and index == 0:
@@ -263,15 +286,15 @@ def receive(engine: Engine, data: NDArray[np.uint32], received: Table[Received],
                 slot.keys[column] = key
                 slot.last_blocks[column] = COLUMN_DONE
             else:
-                block = key >> 8
+                block = key >> KEY_BLOCK_SHIFT
                 slot.last_blocks[column] = block
                 slot.blocks[column] = block
                 slot.exponents[column] = 255 - (key & 255)
                 slot.keys[column] = mine[block + config.stride]
                 if config.sparse:
-                    prefetch(mine, (slot.keys[column] >> 8) + config.stride, 1)  # for the next RESULT
+                    prefetch(mine, (slot.keys[column] >> KEY_BLOCK_SHIFT) + config.stride, 1)  # for the next RESULT
                 expected |= bit
-                if np.int64(mine[block] >> np.uint32(8)) == block:
+                if np.int64(mine[block] >> np.uint32(KEY_BLOCK_SHIFT)) == block:
                     own |= bit
                     state.needed = max(state.needed, block + 1)
                 else:

@@ -17,7 +17,24 @@ COLUMN_DONE: Final = MAX_BLOCKS + 1
 """As the last block of a column: no further one may come."""
 
 FLOAT32, FLOAT16, BFLOAT16 = range(3)
-"""The formats of floating-point numbers in memory."""
+
+
+class Format(NamedTuple):
+    """A format of floating-point numbers in memory."""
+
+    name: str
+    word_shift: int
+    """The binary logarithm of how many of the numbers are in 32 bits."""
+    largest: float
+    """The largest number, or a little less."""
+
+
+FORMATS: Final = (
+    Format("float32", 0, 3.4028234663852886e38),
+    Format("float16", 1, 65504.0),
+    Format("bfloat16", 1, 3.4028234663852886e38),
+)
+"""The formats by FLOAT32, FLOAT16 and BFLOAT16."""
 MOST_LANES: Final = 4
 """Most numbers in a word."""
 
@@ -200,7 +217,9 @@ class PartLayout(Record):
     lanes: int
     """Numbers in a word; 0: the elements are the words."""
     form: int
-    """The format of its numbers in memory (floats.py)."""
+    """The format of its numbers in memory (FORMATS)."""
+    word_shift: int
+    """The format's."""
     levels: int
     """The largest absolute value of a lane that a rank sends, where a word has several."""
     decodes: bool
