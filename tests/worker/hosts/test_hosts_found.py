@@ -110,6 +110,18 @@ def test_another_file_is_not_taken_for_the_memory_of_a_rank() -> None:
     file.close()
 
 
+@pytest.mark.fault("a member truncates the memory of its host: PermissionError, and no other rank is killed by SIGBUS")
+@pytest.mark.parametrize("size", [0, 1 << 40])
+def test_the_memory_of_a_host_keeps_its_size(size: int) -> None:
+    file = MemoryFile.create(2)
+    opened = MemoryFile.open(os.getpid(), file.descriptor, file.nonce)
+    for descriptor in (file.descriptor, opened.descriptor):
+        with pytest.raises(PermissionError):
+            os.ftruncate(descriptor, size)
+    opened.close()
+    file.close()
+
+
 @pytest.fixture
 def shared() -> HostMemory:
     """The memory of two ranks of this process, 4 and 7."""

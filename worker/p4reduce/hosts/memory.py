@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
 import logging
 import mmap
 import os
@@ -67,12 +68,13 @@ class MemoryFile:
 
     @classmethod
     def create(cls, ranks: int) -> MemoryFile:
-        """Make a file with areas for so many ranks. OSError where the system has none."""
-        descriptor = os.memfd_create(_NAME, os.MFD_CLOEXEC)
+        """Make a file with areas for so many ranks, which keeps its size. OSError where the system has none."""
+        descriptor = os.memfd_create(_NAME, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         nonce = secrets.token_bytes(NONCE_BYTES)
         try:
             os.ftruncate(descriptor, _CONTROL_BYTES + (ranks + 1) * _AREA_BYTES)
             os.pwrite(descriptor, nonce, 0)
+            fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
         except BaseException:
             os.close(descriptor)
             raise
