@@ -20,6 +20,7 @@ from p4reduce.errors import CommunicatorClosedError, GeometryMismatchError, Join
 from p4reduce.heartbeat import LEAVE_TIMEOUT_S, Heartbeat
 from p4reduce.hosts.find import Hosts, ShardJob, host_name, why_alone
 from p4reduce.membership import EpochMembership
+from p4reduce.protocol import blocks
 from p4reduce.protocol.channel import load_pump
 from p4reduce.protocol.collective import load_kernels
 from p4reduce.rank_metrics import RankMetrics, address_of
@@ -155,11 +156,12 @@ def join(
 
 
 def _load_kernels() -> None:
-    """Load the compiled kernels, before this rank is a member that the others wait for."""
+    """Load the compiled kernels, before this rank is a member that the others wait for, and descriptors are used up."""
     try:
         load_kernels()
         load_pump()
         arrays.load_kernels()
+        blocks.load_kernels()
     except ConfigError as error:
         raise JoinError(str(error)) from error
 

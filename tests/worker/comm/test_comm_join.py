@@ -18,6 +18,7 @@ import p4reduce
 from p4reduce.codecs import arrays
 from p4reduce.errors import ControllerLostError, JobResetError, JoinError
 from p4reduce.heartbeat import Heartbeat
+from p4reduce.protocol import blocks
 from p4reduce.rejoin import Rejoin
 from p4reduce.stats import CollectiveStats
 from p4reduce_contracts.jobs import client as jobs
@@ -243,12 +244,13 @@ def test_an_absent_controller_is_waited_for_until_the_deadline_and_logged(
 
 
 def test_kernels_are_loaded_before_the_rank_joins(fake: type[FakeClient], monkeypatch: pytest.MonkeyPatch) -> None:
-    """The other ranks would wait for this one meanwhile; and no collective has to wait for a lock."""
+    """The other ranks would wait for this one meanwhile; and no collective needs a lock, or a descriptor for a file."""
     made = []
-    for module, name in ((join_module, "load_kernels"), (join_module, "load_pump"), (arrays, "load_kernels")):
-        monkeypatch.setattr(module, name, lambda: made.append(len(fake.instances)))
+    for module in (join_module, arrays, blocks):
+        monkeypatch.setattr(module, "load_kernels", lambda: made.append(len(fake.instances)))
+    monkeypatch.setattr(join_module, "load_pump", lambda: made.append(len(fake.instances)))
     p4reduce.join("a", rank=0, world_size=1).close(wait=False)
-    assert made == [0, 0, 0], "no client was made yet"
+    assert made == [0, 0, 0, 0], "no client was made yet"
 
 
 @pytest.mark.fault("the controller starts after join(): join() waits, and joins")

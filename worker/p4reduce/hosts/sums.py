@@ -27,7 +27,7 @@ from p4reduce.errors import CollectiveMismatchError, CollectiveTimeoutError, Pee
 from p4reduce.group import Group
 from p4reduce.hosts.memory import ALL_BLOCKS, HostMemory, Lost, Words
 from p4reduce.hosts.plan import HostPlan, span_of
-from p4reduce.protocol.blocks import UNTOUCHED, Blocks, Layout, Part, sum_blocks
+from p4reduce.protocol.blocks import UNTOUCHED, Blocks, Layout, Part, load_kernels, sum_blocks
 from p4reduce.protocol.call import Call, Kind
 from p4reduce.protocol.collective import Collective
 from p4reduce.protocol.deadline import Obstacle, too_late
@@ -424,11 +424,9 @@ class _ShardBlocks(Blocks):
 
     def sum_in_memory(self) -> None:
         """Write the sums of the blocks, where these are of all ranks."""
-        from p4reduce.protocol import blocks_kernels
-
         layout, size = self.layout(), self._block_words
         words, spare = np.zeros((2, size), np.uint32), np.empty((MOST_LANES + 1) * size, np.float32)
-        blocks_kernels.sum_held_blocks(
+        load_kernels().sum_held_blocks(
             kernels.argument(layout.table),
             layout.elements,
             self.holders,

@@ -1,4 +1,4 @@
-"""Kernels for blocks without frames, which most collectives do not need; loaded by the first that does."""
+"""Kernels for blocks without frames: sums in a host's memory, and words that are kept."""
 
 from __future__ import annotations
 
