@@ -229,7 +229,7 @@ class Communicator:
     def _allocate(self, plain: Array, deadline: Deadline) -> Array:
         """Return an array as `empty` does, in one turn: the ranks have to allocate in the same order."""
         detail = f"{plain.dtype.str}{plain.shape}"
-        self.compare("empty", plain.ndim, plain.size, detail, timeout_s=self._left_s(deadline))
+        self.compare("empty", 1, plain.size, detail, timeout_s=self._left_s(deadline))
         hosts = self.find_hosts(self._left_s(deadline))
         found = None if hosts is None else hosts.empty(plain.nbytes)
         return plain if found is None else found.view(plain.dtype).reshape(plain.shape)

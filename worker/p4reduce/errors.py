@@ -73,17 +73,19 @@ class CollectiveTimeoutError(CollectiveError):
 
 
 class CollectiveMismatchError(CollectiveError):
-    """The ranks called different collectives; `calls` maps each rank to what it called.
+    """The ranks called different collectives; `calls` maps each rank to what it called, `layout` is this rank's.
 
     In a job with more ranks than an opening frame has places for (64 with the default pipeline) `calls` has this rank's
     call only: each rank's error has its own.
     """
 
-    def __init__(self, calls: Mapping[int, str]) -> None:
-        self.calls = dict(calls)
+    def __init__(self, calls: Mapping[int, str], layout: str = "") -> None:
+        self.calls, self.layout = dict(calls), layout
         said = _by_text(self.calls)
         if len(self.calls) == 1:
             said += "; at least one other rank called another: compare this error with those of the other ranks"
+        if layout and len({text.partition(" ")[0] for text in self.calls.values()}) == 1:
+            said += f"; the layout of this rank is {layout!r}: compare it with those in the other ranks' errors"
         super().__init__(f"the ranks called different collectives: {said}")
 
 

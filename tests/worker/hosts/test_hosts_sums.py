@@ -149,10 +149,21 @@ def test_shared_arrays_on_some_ranks_only_are_another_call(monkeypatch: pytest.M
     def work(comm: Communicator) -> None:
         shared = comm.empty(SIZE)
         shared[:] = 1
-        with pytest.raises(CollectiveMismatchError):
+        said = "over hosts, an array of `empty` at word" if comm.rank else r"over hosts\|"
+        with pytest.raises(CollectiveMismatchError, match=f"the layout of this rank is .*{said}"):
             comm.all_reduce(shared if comm.rank else shared.copy())
 
     with HostGroup(monkeypatch, [0, 0, 1, 1]) as group:
+        group.run(work)
+
+
+def test_arrays_of_unequal_shapes_are_an_error_that_names_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    def work(comm: Communicator) -> None:
+        with pytest.raises(CollectiveMismatchError, match=r"the layout of this rank is 'empty\|.*<f4\(6,") as caught:
+            comm.empty((6, 1) if comm.rank else 6)
+        assert ("f4(6, 1)" in str(caught.value)) == bool(comm.rank)
+
+    with HostGroup(monkeypatch, [0, 0]) as group:
         group.run(work)
 
 

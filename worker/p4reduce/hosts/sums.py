@@ -231,7 +231,7 @@ class HostSums:
             raise too_late(call, timeout_s, why) from None
         except CollectiveMismatchError as error:
             calls = {self._rank_of(host): text for host, text in error.calls.items()}
-            raise CollectiveMismatchError(calls) from None
+            raise CollectiveMismatchError(calls, error.layout) from None
         finally:
             stats.add(own)
         connection.finished(collective, blocks, slots, alike)
@@ -311,7 +311,8 @@ class HostLayout:
         self.sums_words = sums_begin
         self.words = max(0 if self.at else begin, 0 if self.copies > 1 else sums_begin)
         """Of the copied data, or of the sums where they do not replace it, whichever are more."""
-        self.agreement = f"|over hosts, {self.at}, {self.copies}"
+        array = f", an array of `empty` at word {self.at}" if self.at else ""
+        self.agreement = f"|over hosts{array}" + (", summed in place" if self.copies > 1 else "")
         """What of it must be equal on all ranks, and is not where only some give arrays of `empty`."""
 
     def copy_in(self, data: Words, first: int, last: int) -> None:

@@ -20,7 +20,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from p4reduce.errors import CorruptSumError, Reason
+from p4reduce.errors import CollectiveMismatchError, CorruptSumError, Reason
 from p4reduce.protocol.blocks import Array, Blocks
 from p4reduce.protocol.call import Call
 from p4reduce.protocol.channel import Channel
@@ -328,7 +328,10 @@ class Collective:
 
     def _compare_calls(self, payload: bytes, now: float) -> None:
         blocks = payload[self._geometry.frame_header_bytes :]
-        self.refusals, self._state["next_window"] = read_calls(self._lease, blocks, self._call_words)
+        try:
+            self.refusals, self._state["next_window"] = read_calls(self._lease, blocks, self._call_words)
+        except CollectiveMismatchError as error:
+            raise CollectiveMismatchError(error.calls, self.call.layout) from None
         self._state["calls_compared"] = True
         if self.refusals:
             self._state["refused"] = True
