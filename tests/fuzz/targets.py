@@ -33,15 +33,6 @@ from p4reduce_contracts.jobs.answers import Count
 from p4reduce_contracts.jobs.client import JobClient
 from p4reduce_contracts.jobs.errors import JobServiceError
 from p4reduce_controller import config
-from p4reduce_controller.p4runtime import codec
-from p4reduce_controller.p4runtime.entries import (
-    CounterEntry,
-    DigestConfig,
-    MeterConfig,
-    MeterEntry,
-    MulticastGroup,
-    TableEntry,
-)
 from p4reduce_controller.registry.hello import Address, parse_hello
 from p4reduce_controller.registry.job import Grant, Job, Member, rank_children
 from p4reduce_controller.registry.slots import SlotRange
@@ -49,7 +40,15 @@ from p4reduce_controller.service import saved
 from p4reduce_runtime import pipeline_folders
 from p4reduce_runtime.p4.config.v1 import p4info_pb2 as p4i
 from p4reduce_runtime.p4.v1 import p4runtime_pb2 as p4r
-from p4reduce_runtime.p4runtime import bytestrings
+from p4reduce_runtime.p4runtime import bytestrings, codec
+from p4reduce_runtime.p4runtime.entries import (
+    CounterEntry,
+    DigestConfig,
+    MeterConfig,
+    MeterEntry,
+    MulticastGroup,
+    TableEntry,
+)
 from p4reduce_runtime.p4runtime.errors import SchemaError
 from p4reduce_runtime.p4runtime.schema import Schema, parse_p4info
 from p4reduce_runtime.settings import ConfigError

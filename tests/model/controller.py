@@ -25,7 +25,6 @@ from model.ranks import BrokenPropertyError
 from p4reduce_contracts.jobs.errors import JobServiceError
 from p4reduce_contracts.jobs.lease import ONLY_SWITCH
 from p4reduce_controller.config import Config, SwitchConfig
-from p4reduce_controller.p4runtime.entries import Entry, MulticastGroup, TableEntry
 from p4reduce_controller.registry.hello import parse_hello
 from p4reduce_controller.registry.links import Links
 from p4reduce_controller.registry.registry import Registry
@@ -37,6 +36,7 @@ from p4reduce_controller.switches.entries.v1model import draws_mark
 from p4reduce_controller.switches.entry_writer import EntryWriter
 from p4reduce_controller.switches.mac_table import MacTable
 from p4reduce_controller.switches.reconciler import Notifier, SwitchReconciler
+from p4reduce_runtime.p4runtime.entries import Entry, MulticastGroup, TableEntry
 from p4reduce_runtime.pipeline_folders import find
 from rigs.fake_switch_client import (
     FakeClock,

@@ -18,11 +18,11 @@ from p4reduce_contracts.jobs.answers import JoinTicket
 from p4reduce_contracts.jobs.client import JobClient
 from p4reduce_contracts.jobs.lease import ONLY_SWITCH, Lease
 from p4reduce_controller.config import Config, HostPort, OptionalHostAddress, OptionalMacAddress
-from p4reduce_controller.p4runtime.entries import CounterEntry, Entry, MeterEntry, MulticastGroup, TableEntry
 from p4reduce_controller.registry.job import Member
 from p4reduce_controller.service import process
 from p4reduce_controller.service.process import Controller
 from p4reduce_controller.switches import reconciler
+from p4reduce_runtime.p4runtime.entries import CounterEntry, Entry, MeterEntry, MulticastGroup, TableEntry
 from p4reduce_runtime.p4runtime.errors import (
     Failure,
     NotPrimaryError,

@@ -11,12 +11,12 @@ from pathlib import Path
 from p4reduce_contracts import artifacts, wire
 from p4reduce_contracts.wire.check import check_of
 from p4reduce_controller.config import HostAddress, OptionalMacAddress, SwitchConfig
-from p4reduce_controller.p4runtime.entries import TableEntry
 from p4reduce_controller.registry.hello import Address
 from p4reduce_controller.registry.job import Child, Grant, Parent
 from p4reduce_controller.registry.slots import SlotRange
 from p4reduce_controller.switches.entries import v1model
 from p4reduce_controller.switches.program_names import V1MODEL
+from p4reduce_runtime.p4runtime.entries import TableEntry
 from p4reduce_switch.program import Compiled, Program, Replica, compile_program
 from rigs.entries import insert
 from rigs.secret import rank_secret

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, cast
 
 from p4reduce_contracts import artifacts
-from p4reduce_controller.p4runtime.entries import TableEntry
 from p4reduce_controller.switches.entries import tofino, v1model
 from p4reduce_controller.switches.program_names import TOFINO
+from p4reduce_runtime.p4runtime.entries import TableEntry
 from rigs.pipeline import (
     ARTIFACTS,
     EPOCH,

@@ -12,8 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from p4reduce_controller import certificates
-from p4reduce_runtime import security
+from p4reduce_runtime import certificates, security
 from p4reduce_runtime.security import Security
 from p4reduce_runtime.settings import ConfigError
 from rigs.certificates import Bench

@@ -22,7 +22,7 @@ def certs() -> None:
 @_days
 def init(folder: Path, days: int) -> None:
     """Make an authority in DIR, and certificates for the controller, the switch and a worker."""
-    from p4reduce_controller.certificates import make_all
+    from p4reduce_runtime.certificates import make_all
 
     _tell(make_all(folder, days))
     click.echo("keep ca.key secret: it can sign certificates; see docs/security.md")
@@ -34,7 +34,7 @@ def init(folder: Path, days: int) -> None:
 @_days
 def add(folder: Path, name: str, days: int) -> None:
     """Make another worker's certificate, NAME, by the authority in DIR."""
-    from p4reduce_controller.certificates import add_worker
+    from p4reduce_runtime.certificates import add_worker
 
     _tell(add_worker(folder, name, days))
 

@@ -17,13 +17,13 @@ from typing import Any, Literal, TypeVar
 import grpc
 from google.protobuf.message import Message
 
-from p4reduce_controller.p4runtime import codec, failures
-from p4reduce_controller.p4runtime.entries import CounterEntry, Entry, MulticastGroup, TableEntry
+from p4reduce_controller.p4runtime import failures
 from p4reduce_controller.p4runtime.stream import Stream, first_id, id_above
 from p4reduce_runtime.p4.config.v1 import p4info_pb2 as p4i
 from p4reduce_runtime.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_runtime.p4.v1 import p4runtime_pb2_grpc
-from p4reduce_runtime.p4runtime import bytestrings, quirks
+from p4reduce_runtime.p4runtime import bytestrings, codec, quirks
+from p4reduce_runtime.p4runtime.entries import CounterEntry, Entry, MulticastGroup, TableEntry
 from p4reduce_runtime.p4runtime.errors import (
     NotPrimaryError,
     P4RuntimeError,

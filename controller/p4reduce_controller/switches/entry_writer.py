@@ -13,20 +13,13 @@ from p4reduce_contracts.jobs.answers import Count
 from p4reduce_contracts.wire import DROP_REASONS, MAX_JOBS
 from p4reduce_controller.config import SwitchConfig
 from p4reduce_controller.p4runtime.client import Client, Operation
-from p4reduce_controller.p4runtime.entries import (
-    DigestConfig,
-    Entry,
-    MeterConfig,
-    MeterEntry,
-    MulticastGroup,
-    TableEntry,
-)
 from p4reduce_controller.registry.job import Grant
 from p4reduce_controller.switches.entries import v1model
 from p4reduce_controller.switches.mac_table import MacTable
 from p4reduce_controller.switches.pipeline import Pipeline
 from p4reduce_controller.switches.program_names import FLOOD_GROUP
 from p4reduce_runtime.logs import event
+from p4reduce_runtime.p4runtime.entries import DigestConfig, Entry, MeterConfig, MeterEntry, MulticastGroup, TableEntry
 from p4reduce_runtime.p4runtime.errors import ReadError, WriteError
 
 _log = logging.getLogger(__name__)

@@ -11,8 +11,8 @@ from collections.abc import Iterable
 
 from p4reduce_controller.config import Config, SwitchConfig, mac_value
 from p4reduce_controller.p4runtime.client import Operation
-from p4reduce_controller.p4runtime.entries import MulticastGroup, TableEntry
 from p4reduce_controller.switches.program_names import FLOOD_GROUP, P4Names
+from p4reduce_runtime.p4runtime.entries import MulticastGroup, TableEntry
 
 MAX_LEARNED = 1024
 _GROUP_BIT = 1 << 40  # of a MAC address: a group address

@@ -16,11 +16,11 @@ from p4reduce_contracts.artifacts import SwitchGeometry, geometry
 from p4reduce_contracts.wire import MAX_CHILDREN
 from p4reduce_controller.config import SwitchConfig
 from p4reduce_controller.p4runtime import stratum
-from p4reduce_controller.p4runtime.entries import MulticastGroup, TableEntry
 from p4reduce_controller.registry.job import Grant
 from p4reduce_controller.switches.entries import tofino, v1model
 from p4reduce_controller.switches.program_names import TO_PARENT, TOFINO, V1MODEL, P4Names
 from p4reduce_runtime.p4.config.v1 import p4info_pb2 as p4i
+from p4reduce_runtime.p4runtime.entries import MulticastGroup, TableEntry
 from p4reduce_runtime.p4runtime.schema import parse_p4info
 from p4reduce_runtime.pipeline_folders import P4INFO, PROGRAM, PipelineNotFoundError
 

@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 from p4reduce_contracts.wire import AGGREGATION_PORT, CONTRIBUTE, Frame, Geometry, internet_checksum, key_of, pack
 from p4reduce_contracts.wire.check import check_of
 from p4reduce_controller.config import SwitchConfig
-from p4reduce_controller.p4runtime.entries import TableEntry
 from p4reduce_controller.registry.hello import Address
 from p4reduce_controller.registry.job import Grant, rank_children
 from p4reduce_controller.registry.slots import SlotRange
 from p4reduce_controller.switches.entries import v1model
 from p4reduce_controller.switches.program_names import V1MODEL
 from p4reduce_runtime.datagrams import ENCAP_BYTES
+from p4reduce_runtime.p4runtime.entries import TableEntry
 from p4reduce_switch.program import Program, Replica
 from p4reduce_switch.program.ir.program import KeyTest
 

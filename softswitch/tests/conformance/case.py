@@ -9,14 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from p4reduce_controller.p4runtime.entries import (
-    DigestConfig,
-    Entry,
-    MeterConfig,
-    MeterEntry,
-    MulticastGroup,
-    TableEntry,
-)
+from p4reduce_runtime.p4runtime.entries import DigestConfig, Entry, MeterConfig, MeterEntry, MulticastGroup, TableEntry
 
 HERE = Path(__file__).resolve().parent
 PROGRAMS = HERE / "programs"

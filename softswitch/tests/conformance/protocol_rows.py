@@ -5,7 +5,7 @@ from __future__ import annotations
 from conformance.case import Arrive, Case, PacketOut, Step, Write, insert
 from conformance.network import BROADCAST, OTHER_IP, Network, arp, ethernet, fix_checksum, ping
 from p4reduce_contracts import wire
-from p4reduce_controller.p4runtime.entries import DigestConfig
+from p4reduce_runtime.p4runtime.entries import DigestConfig
 from rigs.pipeline import (
     EPOCH,
     JOB,

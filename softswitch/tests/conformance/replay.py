@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from conformance.case import Answers, Arrive, Case, Outputs, PacketOut, PortState, Step, Write
-from p4reduce_controller.p4runtime import codec
 from p4reduce_controller.p4runtime.client import Client
-from p4reduce_controller.p4runtime.entries import TableEntry
 from p4reduce_runtime.p4.v1 import p4runtime_pb2 as p4r
+from p4reduce_runtime.p4runtime import codec
+from p4reduce_runtime.p4runtime.entries import TableEntry
 from p4reduce_runtime.p4runtime.errors import WriteError
 from p4reduce_runtime.p4runtime.schema import CounterInfo, counter_info
 from rigs.entity_text import entity

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from conformance.case import Arrive, Step, Write, insert
-from p4reduce_controller.p4runtime.entries import MatchValue, MulticastGroup, TableEntry
+from p4reduce_runtime.p4runtime.entries import MatchValue, MulticastGroup, TableEntry
 from p4reduce_runtime.p4runtime.schema import ActionInfo, FieldInfo, Schema, TableInfo
 from rigs.entity_text import clone_session
 

@@ -16,7 +16,7 @@ from conformance.exceptions import ANY_ORDER, DIFFERENT
 from conformance.replay import differences
 from p4reduce_contracts import wire
 from p4reduce_controller.p4runtime.client import Client
-from p4reduce_controller.p4runtime.entries import TableEntry
+from p4reduce_runtime.p4runtime.entries import TableEntry
 from p4reduce_runtime.p4runtime.errors import P4RuntimeError, PipelineError
 from rigs.truth_table import SWITCHES, check_outputs
 

@@ -12,7 +12,7 @@ from conformance.case import PROGRAMS, Arrive, Write, insert
 from conformance.corpus import small_programs
 from conformance.exceptions import ANY_ORDER, DIFFERENT
 from conformance.replay import differences
-from p4reduce_controller.p4runtime.entries import MulticastGroup, TableEntry
+from p4reduce_runtime.p4runtime.entries import MulticastGroup, TableEntry
 from p4reduce_runtime.p4runtime.schema import Schema
 from rigs.entity_text import clone_session
 

@@ -11,10 +11,10 @@ from conformance import bmv2
 from conformance.case import PROGRAMS
 from fidelity.generated import Expected, GeneratedTest
 from fidelity.playing import BMV2, EMBEDDED, Built, Player, Verdict, read_built
-from p4reduce_controller.p4runtime import codec
 from p4reduce_controller.p4runtime.client import Client
-from p4reduce_controller.p4runtime.entries import Entry, MulticastGroup, TableEntry
 from p4reduce_runtime.p4.v1 import p4runtime_pb2 as p4r
+from p4reduce_runtime.p4runtime import codec
+from p4reduce_runtime.p4runtime.entries import Entry, MulticastGroup, TableEntry
 from p4reduce_runtime.p4runtime.schema import Schema, parse_p4info
 from rigs.entity_text import clone_session, entity
 

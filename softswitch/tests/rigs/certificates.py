@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from p4reduce_controller.certificates import add_worker, make_all
+from p4reduce_runtime.certificates import add_worker, make_all
 from p4reduce_runtime.security import Security
 
 

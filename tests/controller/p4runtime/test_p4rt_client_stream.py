@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from p4reduce_controller.p4runtime.client import Client, Dispatcher
-from p4reduce_controller.p4runtime.entries import DigestConfig, TableEntry
 from p4reduce_runtime.p4.v1 import p4runtime_pb2 as p4r
+from p4reduce_runtime.p4runtime.entries import DigestConfig, TableEntry
 from p4reduce_runtime.p4runtime.errors import P4RuntimeError, SwitchUnreachableError
 from rigs.limits import LIMIT_S
 from rigs.p4rt import DEVICE_CONFIG, P4INFO, Served, served

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from p4reduce_controller.p4runtime.client import Client
-from p4reduce_controller.p4runtime.entries import TableEntry
 from p4reduce_controller.p4runtime.stream import LARGEST_ID
+from p4reduce_runtime.p4runtime.entries import TableEntry
 from p4reduce_runtime.p4runtime.errors import (
     NotPrimaryError,
     P4RuntimeError,

@@ -12,11 +12,11 @@ from p4reduce_contracts.jobs.client import JobClient
 from p4reduce_contracts.jobs.errors import InvalidRequestError, LeaseTimeoutError
 from p4reduce_contracts.jobs.lease import Level
 from p4reduce_controller.config import Config
-from p4reduce_controller.p4runtime.entries import MulticastGroup, TableEntry
 from p4reduce_controller.registry.links import SILENT_AFTER
 from p4reduce_controller.service.process import Controller
 from p4reduce_controller.switches import connection, reconciler
 from p4reduce_controller.switches.program_names import V1MODEL
+from p4reduce_runtime.p4runtime.entries import MulticastGroup, TableEntry
 from p4reduce_runtime.p4runtime.errors import SwitchUnreachableError
 from p4reduce_runtime.settings import ConfigError
 from rigs.fake_switch_client import (

@@ -13,7 +13,6 @@ from msgspec import structs
 from p4reduce_contracts.jobs.client import JobClient
 from p4reduce_contracts.jobs.errors import LeaseTimeoutError, MemberResetError, StoreError, SwitchAwayError
 from p4reduce_controller.config import Config, ForwardingConfig, PortConfig
-from p4reduce_controller.p4runtime.entries import DigestConfig, Entry, MulticastGroup, TableEntry
 from p4reduce_controller.registry.hello import Address
 from p4reduce_controller.registry.job import Grant, rank_children
 from p4reduce_controller.registry.slots import SlotRange
@@ -23,6 +22,7 @@ from p4reduce_controller.switches import connection, reconciler
 from p4reduce_controller.switches import pipeline as pipelines
 from p4reduce_controller.switches.entry_writer import EntryWriter
 from p4reduce_controller.switches.mac_table import MacTable
+from p4reduce_runtime.p4runtime.entries import DigestConfig, Entry, MulticastGroup, TableEntry
 from p4reduce_runtime.p4runtime.errors import NotPrimaryError
 from p4reduce_runtime.pipeline_folders import find
 from rigs.fake_switch_client import OWN_TABLES, FakeSwitchClient, Running, form, join_all, serving

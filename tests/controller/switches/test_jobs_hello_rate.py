@@ -14,12 +14,12 @@ from p4reduce_contracts import wire
 from p4reduce_contracts.wire import DROP_REASONS
 from p4reduce_controller.config import Config
 from p4reduce_controller.p4runtime.client import Client
-from p4reduce_controller.p4runtime.entries import MeterConfig, MeterEntry
 from p4reduce_controller.switches import pipeline as pipelines
 from p4reduce_controller.switches.entry_writer import EntryWriter
 from p4reduce_controller.switches.mac_table import MacTable
 from p4reduce_controller.switches.program_names import V1MODEL
 from p4reduce_runtime.p4.v1 import p4runtime_pb2 as p4r
+from p4reduce_runtime.p4runtime.entries import MeterConfig, MeterEntry
 from p4reduce_runtime.pipeline_folders import find
 from rigs.fake_switch_client import FakeSwitchClient
 from rigs.limits import LIMIT_S

@@ -14,8 +14,6 @@ import pytest
 from p4reduce_contracts import wire
 from p4reduce_contracts.artifacts import geometry
 from p4reduce_controller.config import Config, ForwardingConfig, PortConfig
-from p4reduce_controller.p4runtime import codec
-from p4reduce_controller.p4runtime.entries import DigestConfig, Entry, MeterEntry, TableEntry
 from p4reduce_controller.registry.hello import Address
 from p4reduce_controller.registry.job import Grant, Parent, rank_children
 from p4reduce_controller.registry.slots import SlotRange
@@ -23,6 +21,8 @@ from p4reduce_controller.switches import mac_table
 from p4reduce_controller.switches import pipeline as pipelines
 from p4reduce_controller.switches.entries import tofino, v1model
 from p4reduce_controller.switches.program_names import TOFINO, P4Names
+from p4reduce_runtime.p4runtime import codec
+from p4reduce_runtime.p4runtime.entries import DigestConfig, Entry, MeterEntry, TableEntry
 from p4reduce_runtime.p4runtime.schema import Schema
 from p4reduce_runtime.pipeline_folders import P4INFO, find
 from rigs.tna_switch import CHIPS

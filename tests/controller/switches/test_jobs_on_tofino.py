@@ -21,7 +21,6 @@ from p4reduce_contracts.jobs.errors import InvalidRequestError
 from p4reduce_contracts.wire.geometry import Geometry
 from p4reduce_controller import config
 from p4reduce_controller.p4runtime.client import Client
-from p4reduce_controller.p4runtime.entries import MeterConfig, MeterEntry
 from p4reduce_controller.registry.hello import Address
 from p4reduce_controller.registry.job import Grant, rank_children
 from p4reduce_controller.registry.slots import SlotRange
@@ -31,6 +30,7 @@ from p4reduce_controller.switches.entry_writer import EntryWriter
 from p4reduce_controller.switches.mac_table import MacTable
 from p4reduce_controller.switches.program_names import TOFINO
 from p4reduce_runtime.p4.v1 import p4runtime_pb2 as p4r
+from p4reduce_runtime.p4runtime.entries import MeterConfig, MeterEntry
 from rigs.fake_switch_client import Running, serving
 from rigs.limits import LIMIT_S, wait_until
 from rigs.local_system import LocalSwitch

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from p4reduce_controller.p4runtime.entries import TableEntry
 from p4reduce_controller.registry.job import Grant
 from p4reduce_controller.switches.entries.v1model import group_number, parent_group_number, place_of, places
 from p4reduce_controller.switches.program_names import TO_PARENT, P4Names
 from p4reduce_runtime.p4.config.v1 import p4info_pb2 as p4i
+from p4reduce_runtime.p4runtime.entries import TableEntry
 
 _VERSIONS = 2
 _CELL = 1 << 16

@@ -6,10 +6,10 @@ Only `admission` differs on Tofino (tofino.py).
 from __future__ import annotations
 
 from p4reduce_controller.config import SwitchConfig
-from p4reduce_controller.p4runtime.entries import MulticastGroup, TableEntry
 from p4reduce_controller.registry.hello import Address
 from p4reduce_controller.registry.job import Grant
 from p4reduce_controller.switches.program_names import PARENT_INSTANCE, TO_PARENT, P4Names
+from p4reduce_runtime.p4runtime.entries import MulticastGroup, TableEntry
 
 _FIRST_JOB_GROUP = 256
 _FIRST_PARENT_GROUP = 512

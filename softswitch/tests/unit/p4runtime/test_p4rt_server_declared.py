@@ -9,8 +9,8 @@ import pytest
 
 from conformance.case import PROGRAMS
 from p4reduce_controller.p4runtime.client import Client
-from p4reduce_controller.p4runtime.entries import MatchValue, TableEntry
 from p4reduce_runtime.p4.v1 import p4runtime_pb2 as p4r
+from p4reduce_runtime.p4runtime.entries import MatchValue, TableEntry
 from p4reduce_runtime.p4runtime.errors import SchemaError, WriteError
 from p4reduce_runtime.p4runtime.schema import parse_p4info
 from rigs.limits import LIMIT_S

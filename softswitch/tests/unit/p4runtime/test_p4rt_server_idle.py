@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from p4reduce_controller.p4runtime import codec
-from p4reduce_controller.p4runtime.entries import TableEntry
 from p4reduce_runtime.p4.v1 import p4runtime_pb2 as p4r
+from p4reduce_runtime.p4runtime import codec
+from p4reduce_runtime.p4runtime.entries import TableEntry
 from p4reduce_runtime.p4runtime.schema import Schema, parse_p4info
 from p4reduce_switch.p4runtime import pipeline as pipelines
 from p4reduce_switch.p4runtime.idle_timeouts import MAX_ENTRIES_PER_NOTIFICATION, MAX_STALE_TIMERS, MIN_TIMEOUT_US

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from p4reduce_controller.p4runtime import codec
-from p4reduce_controller.p4runtime.entries import Entry, MeterConfig, MeterEntry, TableEntry
 from p4reduce_runtime.p4.v1 import p4runtime_pb2 as p4r
+from p4reduce_runtime.p4runtime import codec
+from p4reduce_runtime.p4runtime.entries import Entry, MeterConfig, MeterEntry, TableEntry
 from p4reduce_runtime.p4runtime.schema import Schema
 from rigs.p4rt import SCHEMA, Raw, code_of, config
 

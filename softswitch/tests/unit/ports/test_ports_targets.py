@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from p4reduce_controller.p4runtime.client import Client
-from p4reduce_controller.p4runtime.entries import DigestConfig, MulticastGroup, TableEntry
+from p4reduce_runtime.p4runtime.entries import DigestConfig, MulticastGroup, TableEntry
 from p4reduce_switch.p4runtime import Server
 from p4reduce_switch.ports.ethernet import EthernetPorts
 from p4reduce_switch.program import Config, Program

@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
-from p4reduce_controller.p4runtime import codec
-from p4reduce_controller.p4runtime.entries import (
+from p4reduce_runtime.p4.config.v1 import p4info_pb2 as p4i
+from p4reduce_runtime.p4.v1 import p4runtime_pb2 as p4r
+from p4reduce_runtime.p4runtime import codec
+from p4reduce_runtime.p4runtime.entries import (
     CounterEntry,
     DigestConfig,
     Entry,
@@ -16,8 +18,6 @@ from p4reduce_controller.p4runtime.entries import (
     MulticastGroup,
     TableEntry,
 )
-from p4reduce_runtime.p4.config.v1 import p4info_pb2 as p4i
-from p4reduce_runtime.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_runtime.p4runtime.errors import SchemaError
 from p4reduce_runtime.p4runtime.schema import Schema
 from rigs.p4rt import P4INFO, SCHEMA

@@ -7,7 +7,10 @@ from dataclasses import asdict, dataclass
 from functools import reduce
 from typing import Any
 
-from p4reduce_controller.p4runtime.entries import (
+from p4reduce_runtime.p4.v1 import p4data_pb2 as p4d
+from p4reduce_runtime.p4.v1 import p4runtime_pb2 as p4r
+from p4reduce_runtime.p4runtime import bytestrings, quirks
+from p4reduce_runtime.p4runtime.entries import (
     CounterEntry,
     DigestConfig,
     Entry,
@@ -17,9 +20,6 @@ from p4reduce_controller.p4runtime.entries import (
     MulticastGroup,
     TableEntry,
 )
-from p4reduce_runtime.p4.v1 import p4data_pb2 as p4d
-from p4reduce_runtime.p4.v1 import p4runtime_pb2 as p4r
-from p4reduce_runtime.p4runtime import bytestrings, quirks
 from p4reduce_runtime.p4runtime.errors import SchemaError
 from p4reduce_runtime.p4runtime.schema import FieldInfo, Schema, TableInfo, by_id
 
