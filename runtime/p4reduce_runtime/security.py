@@ -20,7 +20,7 @@ from urllib.parse import unquote
 
 import grpc
 
-from p4reduce_runtime.settings import ConfigError
+from p4reduce_runtime.settings import ConfigError, host_port
 
 CONTROLLER: Final = "controller.p4reduce"
 SWITCH: Final = "switch.p4reduce"
@@ -33,6 +33,7 @@ KEY_VARIABLE: Final = "P4REDUCE_KEY"
 INSECURE_VARIABLE: Final = "P4REDUCE_INSECURE"
 
 _LOOPBACK: Final = "127.0.0.1"
+_UNIX: Final = ("unix:", "unix-abstract:")
 
 Options = Sequence[tuple[str, object]]
 
@@ -119,7 +120,12 @@ def insecure_from_environment(environment: Mapping[str, str]) -> bool:
 
 
 def check_dialling(address: str, security: Security | None, *, insecure: bool) -> None:
-    """Raise ConfigError for a job service beyond loopback, or at an unknown name, without TLS, unless `insecure`."""
+    """Raise ConfigError for a job service beyond loopback, or at an unknown name, without TLS, unless `insecure`.
+
+    And for an address that is not HOST:PORT or unix:PATH.
+    """
+    if not address.startswith(_UNIX):
+        host_port("the controller's address (P4REDUCE_CONTROLLER)", address)
     if security is None and not insecure and not is_loopback(address):
         _check_name(address)
         raise ConfigError(
@@ -189,7 +195,7 @@ def listen(
 
 def is_loopback(address: str) -> bool:
     """Return whether HOST:PORT (or unix:PATH) is reachable from this machine only."""
-    if address.startswith(("unix:", "unix-abstract:")):
+    if address.startswith(_UNIX):
         return True
     host = _host(address)
     ip = _ip_address(host)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -202,8 +203,13 @@ def _ports(options: SwitchOptions, switch: Switch) -> tuple[Ports, str]:
 
 
 def _address(text: str) -> Address:
+    """Return the IPv4 address and the port of HOST:PORT. Raises PortError for a host that has none."""
     host, _, number = text.rpartition(":")
-    return host, int(number)
+    try:
+        found = socket.getaddrinfo(host, None, socket.AF_INET, socket.SOCK_DGRAM)
+    except (OSError, UnicodeError) as error:  # UnicodeError: it is no host name at all
+        raise PortError(f"{host!r} in {text} has no IPv4 address ({error}): name a host that has one") from None
+    return str(found[0][4][0]), int(number)
 
 
 def _program(path: Path, switch: Switch) -> Program:

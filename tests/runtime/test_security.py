@@ -115,6 +115,13 @@ def test_a_name_that_does_not_resolve_is_no_matter_of_tls(monkeypatch: pytest.Mo
         security.check_dialling("controler:9600", None, insecure=False)
 
 
+def test_an_address_without_a_port_is_an_error_that_says_so() -> None:
+    for insecure in (False, True):
+        with pytest.raises(ConfigError, match=r"P4REDUCE_CONTROLLER.* must be HOST:PORT like .*, not '127\.0\.0\.1'"):
+            security.check_dialling("127.0.0.1", None, insecure=insecure)
+    security.check_dialling("unix:/run/controller", None, insecure=False)
+
+
 @pytest.mark.parametrize(("value", "insecure"), [(None, False), ("", False), ("0", False), ("1", True)])
 def test_the_environment_may_allow_clear_text(value: str | None, insecure: bool) -> None:
     environment = {} if value is None else {"P4REDUCE_INSECURE": value}

@@ -137,11 +137,12 @@ def test_gso_is_turned_off_for_all_peers() -> None:
         switch.close()
 
 
-def test_the_ready_line_names_the_uplink() -> None:
+def test_the_ready_line_names_the_uplink_and_addresses_may_be_names() -> None:
     switch = Switch()
-    ports, words = _ports(SwitchOptions(listen="127.0.0.1:0", uplink="127.0.0.1:5000"), switch)
+    ports, words = _ports(SwitchOptions(listen="localhost:0", uplink="localhost:5000"), switch)
     assert isinstance(ports, UdpUnderlay)
-    assert words == "UDP {}:{}, uplink 500@127.0.0.1:5000".format(*ports.address)
+    assert words == "UDP {}:{}, uplink 500@localhost:5000".format(*ports.address)
+    assert ports.address[0] == "127.0.0.1" and ports.uplink == ("127.0.0.1", 5000)
     ports.close()
     switch.close()
 
@@ -151,6 +152,8 @@ def test_invalid_uplink_options_are_refused() -> None:
         run_switch(SwitchOptions(interfaces=("1@lo",), uplink="127.0.0.1:5000", p4runtime="127.0.0.1:0"))
     with pytest.raises(SwitchError, match="neither may use UDP port 21072"):
         run_switch(SwitchOptions(listen="127.0.0.1:0", uplink="127.0.0.1:21072", p4runtime="127.0.0.1:0"))
+    with pytest.raises(SwitchError, match=r"'::1' in ::1:0 has no IPv4 address \(.*\): name a host that has one"):
+        run_switch(SwitchOptions(listen="::1:0", p4runtime="127.0.0.1:0"))
     refused = CliRunner().invoke(switch_command, ["run", "--uplink", "127.0.0.1"])
     assert refused.exit_code == 2 and "must be HOST:PORT like 127.0.0.1:9600, not '127.0.0.1'" in refused.output
 
