@@ -118,7 +118,7 @@ def join(
         job, rank, world_size, address, security, token, insecure=insecure, persistent=rejoin, switch=switch
     )
     try:
-        _load_kernels()
+        load_all_kernels()
         epoch = joiner.join(timeout_s)
     except BaseException:
         if counted is not None:
@@ -155,7 +155,7 @@ def join(
     return comm
 
 
-def _load_kernels() -> None:
+def load_all_kernels() -> None:
     """Load the compiled kernels, before this rank is a member that the others wait for, and descriptors are used up."""
     try:
         load_kernels()

@@ -58,8 +58,8 @@ _log = logging.getLogger(__name__)
 
 RECONNECT_S = 1.0
 """How long after its connection ended a member is dropped: it may reconnect in that time."""
-NEVER_JOINED_S = 300.0
-"""How long an ephemeral job is kept before its first rank joins: kernels may be compiled first."""
+NEVER_JOINED_S = 30.0
+"""How long an ephemeral job is kept before its first rank joins, as its maker does at once."""
 _MOST_WAITS = 4  # of one member at a time: every change wakes each of them
 _MOST_FORMER = 4096
 _UNKNOWN_MEMBER = "the controller has no such member: it restarted after the job's reset, or the reset was long ago"

@@ -56,6 +56,14 @@ def test_all_ranks_wait_for_a_controller_that_starts_and_for_its_switch() -> Non
     assert one == other and one.startswith("torch-")
 
 
+def test_a_rank_that_cannot_load_kernels_makes_no_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It loads them first: a job without members would hold its slots meanwhile."""
+    monkeypatch.setenv("P4REDUCE_KERNELS", "of")
+    Client.errors = [AssertionError("a job was made")]
+    assert all("P4REDUCE_KERNELS is 'of'" in told for told in joined(60))
+    assert len(Client.errors) == 1
+
+
 def test_after_the_timeout_all_ranks_say_what_they_waited_for() -> None:
     Client.errors = [ControllerUnreachableError("no controller")] * 1000
     told = "rank 0 could not make a job of 2 ranks at the controller 127.0.0.1:9 in 0.05 s: no controller"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from p4reduce.communicator import Communicator
 from p4reduce.errors import JoinError, P4ReduceError
-from p4reduce.join import Patience, join
+from p4reduce.join import Patience, join, load_all_kernels
 from p4reduce.pytorch.backend.options import SUBGROUP_SLOTS, Options
 from p4reduce_runtime.settings import ConfigError
 
@@ -74,6 +74,7 @@ def join_job(store: Any, rank: int, size: int, timeout_s: float, options: Option
             made, owner, token = _make(store, size, controller, timeout_s, options, subgroup)
             name = made
         else:
+            load_all_kernels()  # while rank 0 does
             name, token = _find(store, timeout_s)
     comm = join(
         name,
@@ -96,6 +97,7 @@ def _make(
 
     to_do = f"make a job of {size} ranks at the controller {controller}"
     try:
+        load_all_kernels()  # before there is a job, which would hold slots meanwhile
         job = _create(size, controller, Patience(0, to_do, timeout_s), options.slots, subgroup)
     except (JobServiceError, ConfigError, JoinError) as error:
         text = str(error) if isinstance(error, JoinError) else f"rank 0 could not {to_do}: {error}"
