@@ -19,18 +19,23 @@ from p4reduce_runtime.logs import event
 
 if TYPE_CHECKING:
     from p4reduce_contracts.jobs.client import JobClient
+    from p4reduce_contracts.jobs.watch import Watch
 
 _log = logging.getLogger(__name__)
 
 LEAVE_TIMEOUT_S: Final = 1.0
 """How long leaving waits for the controller: it notices anyway, when the heartbeats stop."""
+_AGAIN_S: Final = 0.5
+"""How soon a failed heartbeat is tried again: the controller may be there for a few seconds only."""
 
 
 class Heartbeat:
     """Renews a membership on a thread, and detects its end."""
 
-    def __init__(self, client: JobClient, nonce: int, lease: Lease, reported: CollectiveStats | None = None) -> None:
-        """`reported`: what the controller knows of earlier epochs."""
+    def __init__(
+        self, client: JobClient, nonce: int, lease: Lease, watch: Watch, reported: CollectiveStats | None = None
+    ) -> None:
+        """`watch`: of this membership. `reported`: what the controller knows of earlier epochs."""
         self._client = client
         self.nonce = nonce
         """With which this rank joined."""
@@ -40,7 +45,8 @@ class Heartbeat:
         self._stop = threading.Event()
         self._failure: CollectiveError | None = None
         self._communicator: weakref.ref[Communicator] | None = None
-        self._watch = client.watch(nonce, self._reset)
+        self._watch = watch
+        watch.attach(self._reset)
         self._thread = threading.Thread(target=self._beat, name=f"p4reduce-heartbeat-{lease.rank}", daemon=True)
         self._thread.start()
 
@@ -97,15 +103,17 @@ class Heartbeat:
     def _beat(self) -> None:
         from p4reduce_contracts.jobs.errors import JobServiceError, MemberResetError, UnknownJobError
 
-        answered = time.monotonic()
-        while self._failure is None and not self._stop.wait(self._lease.heartbeat_interval_s):
+        answered, interval_s = time.monotonic(), self._lease.heartbeat_interval_s
+        pause_s = interval_s
+        while self._failure is None and not self._stop.wait(pause_s):
             try:
+                pause_s = min(_AGAIN_S, interval_s)
                 comm = None if self._communicator is None else self._communicator()
                 counted, usage = self._usage()
                 reason = self._client.heartbeat(self.nonce, None if comm is None else comm.waiting(), usage)
                 del comm
                 self.reported = counted
-                answered = time.monotonic()
+                answered, pause_s = time.monotonic(), interval_s
                 if reason is not None:
                     self._reset(reason)
             except (MemberResetError, UnknownJobError) as error:

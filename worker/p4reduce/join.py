@@ -38,6 +38,7 @@ from p4reduce_runtime.settings import ConfigError, is_on
 if TYPE_CHECKING:
     from p4reduce_contracts.jobs.answers import JobInfo, JoinTicket
     from p4reduce_contracts.jobs.client import JobClient
+    from p4reduce_contracts.jobs.watch import Watch
     from p4reduce_runtime.security import Security
 
 _log = logging.getLogger(__name__)
@@ -211,13 +212,13 @@ class _Joiner:
                 switch=self._switch,
                 host=host_name(os.environ),
             )
-            lease, transport, nonce = _admit(client, join, patience, persistent=self._persistent)
+            lease, transport, nonce, watch = _admit(client, join, patience, persistent=self._persistent)
         except BaseException:
             client.close()
             raise
         finally:
             self._client = None
-        self._heartbeat = Heartbeat(client, nonce, lease, reported)
+        self._heartbeat = Heartbeat(client, nonce, lease, watch, reported)
         _leave_at_exit(self._heartbeat)
         self._attach_heartbeat()
         return EpochMembership(lease, transport, self._heartbeat)
@@ -395,8 +396,8 @@ class Patience:
 
 def _admit(
     client: JobClient, join: Callable[[], JoinTicket], patience: Patience, *, persistent: bool
-) -> tuple[Lease, Transport, int]:
-    """`join` until the controller grants the lease; return it with the socket that it admits and the nonce."""
+) -> tuple[Lease, Transport, int, Watch]:
+    """`join` until the controller grants the lease; return it, the socket that it admits, the nonce and its watch."""
     from p4reduce_contracts.jobs.errors import (
         ControllerUnreachableError,
         JobServiceError,
@@ -419,11 +420,14 @@ def _admit(
         client.timeout_s = longest_call_s
 
 
-def _admit_once(client: JobClient, join: Callable[[], JoinTicket], patience: Patience) -> tuple[Lease, Transport, int]:
+def _admit_once(
+    client: JobClient, join: Callable[[], JoinTicket], patience: Patience
+) -> tuple[Lease, Transport, int, Watch]:
     """`join`, and send HELLO until the controller grants the lease; leave the job on any error."""
     from p4reduce_contracts.jobs.errors import ControllerUnreachableError
 
     ticket = join()
+    watch = client.watch(ticket.nonce)  # before the lease: a process that ends right after it is noticed at once
     transport: UdpTransport | None = None
     try:
         transport = _socket(ticket.switch_host, ticket.switch_port)
@@ -435,8 +439,9 @@ def _admit_once(client: JobClient, join: Callable[[], JoinTicket], patience: Pat
             _meanwhile("p4reduce-missing", say_missing, first_s=_SAY_EVERY_S, every_s=_SAY_EVERY_S),
         ):
             granted = _wait_lease(client, ticket.nonce, patience)
-        return granted, transport, ticket.nonce
+        return granted, transport, ticket.nonce, watch
     except BaseException as error:
+        watch.close()
         if transport is not None:
             transport.close()
         if not isinstance(error, ControllerUnreachableError):

@@ -106,7 +106,7 @@ class JobClient:
 
         A `private` job has tokens, which only this answer holds; over TLS every job has.
         An `ephemeral` job is removed when it has had no member for the controller's `heartbeat_timeout_s`, or never one
-        for 5 minutes: for a launch that makes a job for itself. `part_of` is the job whose shard this one sums.
+        for 30 s: for a launch that makes a job for itself. `part_of` is the job whose shard this one sums.
         """
         _whole("world size", world_size)
         if slots is not None and _whole("slots", slots) == 0:
@@ -187,10 +187,11 @@ class JobClient:
         reply = self._call(self._stub.Heartbeat, request)
         return reply.reason if reply.reset else None
 
-    def watch(self, nonce: int, on_reset: Callable[[str], None]) -> Watch:
+    def watch(self, nonce: int, on_reset: Callable[[str], None] | None = None) -> Watch:
         """Let the controller detect the end of this process at once, and receive a reset at once.
 
-        `on_reset` is called with the reason, from a thread; close what is returned before this client.
+        `on_reset`, here or by `Watch.attach`, is called with the reason, from a thread; close what is returned before
+        this client.
         """
         return Watch(lambda: self._stub.Watch(jobs_pb2.WatchRequest(nonce=nonce)), on_reset)
 

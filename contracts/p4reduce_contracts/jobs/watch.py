@@ -24,15 +24,23 @@ _CLOSE_S: Final = 1.0
 class Watch:
     """Keeps the call open from a thread of its own, and opens it again when it breaks, until a reset or `close`."""
 
-    def __init__(self, call: Callable[[], Any], on_reset: Callable[[str], None]) -> None:
+    def __init__(self, call: Callable[[], Any], on_reset: Callable[[str], None] | None = None) -> None:
         """`call` opens the stream of events; `on_reset` is called once with the reason, from the thread."""
         self._call = call
         self._on_reset = on_reset
+        self._reason: str | None = None
         self._lock = threading.Lock()
         self._closed = threading.Event()
         self._stream: Any = None
         self._thread = threading.Thread(target=self._run, name="p4reduce-watch", daemon=True)
         self._thread.start()
+
+    def attach(self, on_reset: Callable[[str], None]) -> None:
+        """Call `on_reset` with the reason of the reset: now, if there was one already."""
+        with self._lock:
+            self._on_reset, reason = on_reset, self._reason
+        if reason is not None:
+            on_reset(reason)
 
     def close(self) -> None:
         """End the call. May be called again."""
@@ -49,7 +57,10 @@ class Watch:
             try:
                 for event in events:
                     if event.reset:
-                        self._on_reset(event.reason)
+                        with self._lock:
+                            self._reason, on_reset = event.reason, self._on_reset
+                        if on_reset is not None:
+                            on_reset(event.reason)
                         return
             except grpc.RpcError as error:
                 if error.code() in (grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.PERMISSION_DENIED):

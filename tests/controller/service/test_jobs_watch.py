@@ -41,7 +41,9 @@ def second(running: Running) -> Iterator[JobClient]:
 
 def test_a_watch_of_a_void_lease_is_a_reset(client: JobClient) -> None:
     reasons: Reasons[str] = queue.SimpleQueue()
-    watch = client.watch(12345, reasons.put)
+    watch = client.watch(12345)
+    watch._thread.join(LIMIT_S)
+    watch.attach(reasons.put)
     assert "has no such member" in reasons.get(timeout=LIMIT_S)
     watch.close()
 

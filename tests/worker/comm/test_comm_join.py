@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -81,9 +82,9 @@ class FakeClient:
         self.beaten.set()
         return answer
 
-    def watch(self, nonce: int, on_reset: Callable[[str], None]) -> SimpleNamespace:
-        self.reset = on_reset
-        return SimpleNamespace(close=lambda: None)
+    def watch(self, nonce: int) -> SimpleNamespace:
+        self.watched = [nonce]
+        return SimpleNamespace(close=self.watched.clear, attach=partial(setattr, self, "reset"))
 
     def leave(self, nonce: int, timeout_s: float | None = None, **said: Any) -> None:
         self.log.append(("leave", nonce))
@@ -369,7 +370,8 @@ def test_a_worker_that_joins_again_names_the_nonce_it_had(fake: type[FakeClient]
 
 def beating(fake: type[FakeClient]) -> Heartbeat:
     granted = Lease(5, "a", 9, 0, 1, 16, 8, 32, heartbeat_interval_s=0.01)
-    heartbeat = Heartbeat(fake("x"), NONCE, granted)  # type: ignore[arg-type]
+    client = fake("x")
+    heartbeat = Heartbeat(client, NONCE, granted, client.watch(NONCE))  # type: ignore[arg-type]
     heartbeat._thread.join(LIMIT_S)
     assert not heartbeat._thread.is_alive()
     return heartbeat
@@ -389,7 +391,8 @@ def test_a_reset_is_detected_and_logged(
 
 def test_a_reset_in_the_watch_needs_no_heartbeat(fake: type[FakeClient]) -> None:
     client = fake("x")
-    heartbeat = Heartbeat(client, NONCE, Lease(5, "a", 9, 0, 1, 16, 8, 32, 60.0))  # type: ignore[arg-type]
+    granted = Lease(5, "a", 9, 0, 1, 16, 8, 32, 60.0)
+    heartbeat = Heartbeat(client, NONCE, granted, client.watch(NONCE))  # type: ignore[arg-type]
     client.reset("rank 2 is gone")
     failure = heartbeat.failure()
     assert isinstance(failure, JobResetError)
@@ -413,13 +416,48 @@ def test_a_controller_that_does_not_answer_is_tolerated_for_the_dead_time(
     assert len(beats) == 4
 
 
+@pytest.mark.fault("a controller that is up for a few seconds at a time: a heartbeat that failed is tried again soon")
+def test_a_failed_heartbeat_is_tried_again_sooner(fake: type[FakeClient], monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float | None] = []
+    failing = refuse(errors.ControllerUnreachableError("no answer"))
+    answers = [lambda: None, failing, failing, lambda: None]
+
+    class Stop(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            pauses.append(timeout)
+            return not answers
+
+    fake.answers["heartbeat"] = lambda: answers.pop(0)()
+    monkeypatch.setattr("p4reduce.heartbeat.threading", SimpleNamespace(Event=Stop, Thread=threading.Thread))
+    client = fake("x")
+    granted = Lease(5, "a", 9, 0, 1, 16, 8, 32, 2.0)
+    Heartbeat(client, NONCE, granted, client.watch(NONCE))._thread.join(LIMIT_S)  # type: ignore[arg-type]
+    assert pauses == [2.0, 2.0, 0.5, 0.5, 2.0]
+
+
+@pytest.mark.fault(
+    "a rank is killed within milliseconds of its grant: the controller notices that its connection ended"
+)
+def test_a_member_is_watched_before_it_has_its_lease(fake: type[FakeClient]) -> None:
+    watched = []
+
+    def lease() -> Any:
+        watched.extend(fake.instances[-1].watched)
+        raise errors.LeaseTimeoutError("rank 1 never joined")
+
+    fake.answers["wait_lease"] = lease
+    with pytest.raises(JoinError):
+        p4reduce.join("a", rank=0, world_size=1)
+    assert watched == [NONCE] and not fake.instances[-1].watched, "and no more once joining has failed"
+
+
 @pytest.mark.fault("a closing worker, its controller stopped: close() does not wait for it")
 def test_leaving_does_not_wait_for_a_controller_that_has_stopped() -> None:
     """It accepts the connection, as a stopped process's kernel does, and never answers."""
     with socket.create_server(("127.0.0.1", 0)) as stopped:
         client = jobs.JobClient(f"127.0.0.1:{stopped.getsockname()[1]}", timeout_s=2 * LIMIT_S)
         granted = Lease(5, "a", 9, 0, 1, 16, 8, 32, heartbeat_interval_s=0.01)
-        heartbeat = Heartbeat(client, NONCE, granted)
+        heartbeat = Heartbeat(client, NONCE, granted, client.watch(NONCE))
         time.sleep(0.1)  # a heartbeat is on its way
         begun = time.monotonic()
         heartbeat.leave()
@@ -450,7 +488,8 @@ def test_heartbeats_carry_the_slot_waited_for_and_hold_no_reference(fake: type[F
 
     communicator: Any = Waiting()
     before = CollectiveStats(collectives=1, bytes_up=200)  # of an earlier epoch, which the controller knows of
-    heartbeat = Heartbeat(Client("x"), NONCE, Lease(5, "a", 9, 0, 1, 16, 8, 32, 0.01), before)  # type: ignore[arg-type]
+    client, granted = Client("x"), Lease(5, "a", 9, 0, 1, 16, 8, 32, 0.01)
+    heartbeat = Heartbeat(client, NONCE, granted, client.watch(NONCE), before)
     heartbeat.attach(communicator)
     wait_until(lambda: any(told))
     assert next(filter(None, told)).missing_children == (1,)

@@ -3,7 +3,6 @@
 import socket
 import sys
 import threading
-from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -63,8 +62,8 @@ class Client:
     def heartbeat(self, nonce: int, slot_wait: object = None, usage: object = None) -> str | None:
         return None
 
-    def watch(self, nonce: int, on_reset: Callable[[str], None]) -> SimpleNamespace:
-        return SimpleNamespace(close=lambda: None)
+    def watch(self, nonce: int) -> SimpleNamespace:
+        return SimpleNamespace(close=lambda: None, attach=lambda on_reset: None)
 
     def leave(self, nonce: int, timeout_s: float | None = None, **said: object) -> None:
         print("left", flush=True)
