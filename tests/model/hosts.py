@@ -26,15 +26,15 @@ from numpy.typing import NDArray
 
 from p4reduce.communicator import Communicator
 from p4reduce.errors import P4ReduceError
-from p4reduce.hosts import memory, sums
-from p4reduce.hosts.find import Hosts
-from p4reduce.hosts.memory import ALL_BLOCKS, HostMemory, MemoryFile
-from p4reduce.hosts.plan import HostPlan
-from p4reduce.hosts.sums import Copies, HostCollective, HostLayout, HostSums
+from p4reduce.paths.hosts import memory, sums
+from p4reduce.paths.hosts.find import Hosts
+from p4reduce.paths.hosts.memory import ALL_BLOCKS, HostMemory, MemoryFile
+from p4reduce.paths.hosts.plan import HostPlan
+from p4reduce.paths.hosts.sums import Copies, HostCollective, HostLayout, HostSums
+from p4reduce.paths.switch import SwitchConnection
 from p4reduce.protocol.blocks import Blocks
 from p4reduce.protocol.call import Call
 from p4reduce.protocol.collective import Collective
-from p4reduce.switch_connection import SwitchConnection
 from p4reduce.testing.reference_switch import ReferenceSwitch
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.wire import SMALL

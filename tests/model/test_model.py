@@ -14,7 +14,7 @@ from model.jobs import JOBS, MUTANTS, Searched
 from model.search import Faults, explore
 from model.switch import CompiledSwitch, LeafAsRoot
 from model.symmetry import NotSymmetricError
-from p4reduce.hosts.sums import HostSums
+from p4reduce.paths.hosts.sums import HostSums
 
 
 @pytest.mark.parametrize("searched", JOBS, ids=lambda searched: searched.name)

@@ -39,7 +39,7 @@ TORCH = (
     "torch.distributed.algorithms.join",
     "p4reduce.pytorch.backend.group",
     "p4reduce.pytorch.ddp",
-    "p4reduce.join",
+    "p4reduce.membership.join",
     "p4reduce.testing.udp_switch",
     "p4reduce_lab.system",
 )
@@ -47,7 +47,7 @@ TORCH = (
 PROGRAMS = (
     "ready_numba",
     "p4reduce.communicator",
-    "p4reduce.join",
+    "p4reduce.membership.join",
     "p4reduce_contracts.cli",
     "p4reduce_controller.service.process",
     "p4reduce_switch.run",

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from p4reduce.communicator import Communicator
+from p4reduce.epoch import EpochMembership
 from p4reduce.errors import CollectiveError, JobResetError
-from p4reduce.hosts import find
-from p4reduce.hosts.find import Hosts, ShardJob
-from p4reduce.membership import EpochMembership
+from p4reduce.paths.hosts import find
+from p4reduce.paths.hosts.find import Hosts, ShardJob
 from p4reduce.testing.local_group import LocalGroup
 from p4reduce_contracts.jobs.errors import SwitchFullError
 from p4reduce_contracts.wire import SMALL

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from p4reduce.membership.rejoin import Rejoin
 from p4reduce.pytorch.fallback import Fallback, GlooGroup
-from p4reduce.rejoin import Rejoin
 from p4reduce.testing.resettable_group import ResettableGroup
 from rigs.limits import LIMIT_S
 

@@ -8,8 +8,8 @@ import threading
 import numpy as np
 
 import p4reduce
+from p4reduce.membership.rejoin import Rejoin
 from p4reduce.pytorch.fallback import Fallback
-from p4reduce.rejoin import Rejoin
 from rigs.limits import LIMIT_S, wait_until
 from rigs.memory_group import MemoryGroups
 

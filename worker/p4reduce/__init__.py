@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from p4reduce.communicator import Communicator
 from p4reduce.errors import CollectiveError, P4ReduceError
-from p4reduce.join import join
+from p4reduce.membership.join import join
 
 if TYPE_CHECKING:
     from p4reduce.compressors import AdaComp, NoCompression, OmniReduce, Quantize, ScaleCom

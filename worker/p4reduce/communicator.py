@@ -1,6 +1,6 @@
 """The communicator: one rank of a job, and the collectives it takes part in.
 
-It owns the lease, the connection to the switch (switch_connection.py), the deadlines and the counts; the order of the
+It owns the lease, the connection to the switch (paths/switch.py), the deadlines and the counts; the order of the
 calls is in collective_queue.py, and what a rank contributes to each collective in collectives.py.
 """
 
@@ -25,6 +25,7 @@ from p4reduce.codecs.arrays import Tensor
 from p4reduce.codecs.formats import Bits
 from p4reduce.collective_queue import CollectiveFuture, CollectiveQueue
 from p4reduce.collectives import Contribution
+from p4reduce.epoch import EpochMembership, Membership
 from p4reduce.errors import (
     CollectiveError,
     CommunicatorClosedError,
@@ -33,17 +34,16 @@ from p4reduce.errors import (
     PeerRefusedError,
     Reason,
 )
-from p4reduce.hosts.find import Hosts
-from p4reduce.hosts.sums import HostCollective, HostSums
-from p4reduce.membership import EpochMembership, Membership
+from p4reduce.paths.finished import FinishedCollective
+from p4reduce.paths.hosts.find import Hosts
+from p4reduce.paths.hosts.sums import HostCollective, HostSums
+from p4reduce.paths.switch import SwitchConnection, union_of
 from p4reduce.protocol.blocks import Array, Blocks
 from p4reduce.protocol.call import Call, CodecId, Kind
 from p4reduce.protocol.collective import Collective, load_kernels
 from p4reduce.protocol.deadline import Deadline
 from p4reduce.protocol.refusal import reason_of
-from p4reduce.resync import FinishedCollective
 from p4reduce.stats import CollectiveReport, CollectiveStats
-from p4reduce.switch_connection import SwitchConnection, union_of
 from p4reduce.timeouts import DEFAULT_TIMEOUT_S, Timeout, timeout_seconds
 from p4reduce.transport import Transport
 from p4reduce_contracts.jobs.answers import WaitingSlot
@@ -64,7 +64,7 @@ _INTERRUPT_S: Final = 0.3
 
 
 class RecoveryPolicy(Protocol):
-    """How a collective is finished although the job was reset during it (rejoin.py, pytorch/fallback.py)."""
+    """How a collective is finished although the job was reset during it (membership/rejoin.py, pytorch/fallback.py)."""
 
     def finish(
         self,
@@ -186,7 +186,7 @@ class Communicator:
 
     @property
     def segmentation(self) -> bool:
-        """Whether frames leave in runs (GSO), as far as the path has shown that it carries them (gso.py)."""
+        """Whether frames leave in runs (GSO), as far as the path has shown that it carries them (paths/gso.py)."""
         channel = self._connection.channel
         return channel is not None and not channel.plain
 

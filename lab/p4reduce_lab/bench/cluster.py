@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from p4reduce.hosts.find import VARIABLE as HOSTS_VARIABLE
+from p4reduce.paths.hosts.find import VARIABLE as HOSTS_VARIABLE
 from p4reduce_contracts.jobs.lease import ONLY_SWITCH
 from p4reduce_contracts.wire import AGGREGATION_PORT
 from p4reduce_lab.addresses import LOOPBACK as LOOPBACK_ADDRESS

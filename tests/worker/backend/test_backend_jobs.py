@@ -32,7 +32,7 @@ class Client(JobClient):
 @pytest.fixture(autouse=True)
 def client(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client_module, "JobClient", Client)
-    monkeypatch.setattr(sys.modules["p4reduce.join"], "_RETRY_S", 0.01)
+    monkeypatch.setattr(sys.modules["p4reduce.membership.join"], "_RETRY_S", 0.01)
     monkeypatch.setattr(jobs, "join", lambda name, **settings: name)
 
 

@@ -12,8 +12,8 @@ from unittest import mock
 import pytest
 
 from p4reduce import Communicator, communicator
+from p4reduce.epoch import EpochMembership
 from p4reduce.errors import CollectiveError, CollectiveTimeoutError, CommunicatorClosedError, JobResetError
-from p4reduce.membership import EpochMembership
 from p4reduce.testing.local_group import LocalGroup
 from rigs.limits import LIMIT_S, wait_until
 

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 from p4reduce.codecs import Floats
 from p4reduce.communicator import Communicator
 from p4reduce.errors import CollectiveMismatchError, InvalidTensorError, PeerRefusedError
-from p4reduce.protocol.window import Window
+from p4reduce.paths.switch import SwitchConnection
+from p4reduce.paths.window import Window
 from p4reduce.stats import CollectiveStats
-from p4reduce.switch_connection import SwitchConnection
 from p4reduce.testing.local_group import LocalGroup
 from p4reduce.testing.resettable_group import ResettableGroup
 

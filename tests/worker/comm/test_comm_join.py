@@ -18,9 +18,9 @@ import pytest
 import p4reduce
 from p4reduce.codecs import arrays
 from p4reduce.errors import ControllerLostError, JobResetError, JoinError
-from p4reduce.heartbeat import Heartbeat
+from p4reduce.membership.heartbeat import Heartbeat
+from p4reduce.membership.rejoin import Rejoin
 from p4reduce.protocol import blocks
-from p4reduce.rejoin import Rejoin
 from p4reduce.stats import CollectiveStats
 from p4reduce_contracts.jobs import client as jobs
 from p4reduce_contracts.jobs import errors, lease
@@ -30,7 +30,7 @@ from p4reduce_contracts.wire import unpack_hello
 from rigs.limits import LIMIT_S, wait_until
 
 NONCE = 0xFEED
-join_module = sys.modules["p4reduce.join"]  # p4reduce.join is the function
+join_module = sys.modules["p4reduce.membership.join"]  # p4reduce.join is the function
 
 
 class FakeClient:
@@ -405,7 +405,7 @@ def test_a_controller_that_does_not_answer_is_tolerated_for_the_dead_time(
 ) -> None:
     beats: list[int] = []
     clock = SimpleNamespace(monotonic=lambda: len(beats) * lease.DEAD_AFTER_S / 4)
-    monkeypatch.setattr("p4reduce.heartbeat.time", clock)
+    monkeypatch.setattr("p4reduce.membership.heartbeat.time", clock)
 
     def unreachable() -> Any:
         beats.append(1)

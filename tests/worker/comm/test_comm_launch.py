@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from p4reduce.join import run_id
+from p4reduce.membership.join import run_id
 
 TORCHRUN = {
     "TORCHELASTIC_RUN_ID": "none",

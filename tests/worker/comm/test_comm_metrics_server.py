@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import p4reduce
 from p4reduce.errors import JoinError
-from p4reduce.rank_metrics import RankMetrics, address_of
+from p4reduce.membership.rank_metrics import RankMetrics, address_of
 from p4reduce.testing.local_group import LocalGroup
 from p4reduce_contracts.jobs.client import JobClient
 from rigs.limits import LIMIT_S

@@ -14,9 +14,9 @@ import pytest
 
 from p4reduce import Communicator
 from p4reduce.errors import CollectiveTimeoutError, P4ReduceError
-from p4reduce.gso import GsoProbe
+from p4reduce.paths.gso import GsoProbe
+from p4reduce.paths.switch import SwitchConnection
 from p4reduce.protocol.channel import load_pump
-from p4reduce.switch_connection import SwitchConnection
 from p4reduce.testing.udp_switch import UdpSwitch, connect
 from p4reduce.transport import UdpTransport
 from p4reduce_contracts.jobs.lease import Lease

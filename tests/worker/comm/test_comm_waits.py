@@ -11,8 +11,8 @@ from contextlib import ExitStack
 import numpy as np
 import pytest
 
-from p4reduce import waits
 from p4reduce.errors import CollectiveTimeoutError, JobResetError
+from p4reduce.paths import waits
 from p4reduce.testing.udp_switch import UdpSwitch, connect
 from p4reduce.transport import UdpTransport
 from p4reduce_contracts.jobs.lease import Level

@@ -74,7 +74,7 @@ Send = Callable[[list[bytes]], list[bytes]]
 def sent_as(monkeypatch: pytest.MonkeyPatch) -> Callable[[Send], None]:
     """Has the frames sent that a function returns of those that were to be sent; they pass the transport."""
     send = transport.UdpTransport.send
-    monkeypatch.setattr("p4reduce.switch_connection.make_channel", lambda *_, **__: None)
+    monkeypatch.setattr("p4reduce.paths.switch.make_channel", lambda *_, **__: None)
 
     def change(frames_of: Send) -> None:
         monkeypatch.setattr(transport.UdpTransport, "send", lambda self, frames: send(self, frames_of(list(frames))))

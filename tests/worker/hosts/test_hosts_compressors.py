@@ -23,11 +23,11 @@ from p4reduce.errors import (
     NotFiniteError,
     PeerRefusedError,
 )
-from p4reduce.hosts.plan import HostPlan, elements_of, make_plan
-from p4reduce.hosts.sums import HostSums
+from p4reduce.paths.hosts.plan import HostPlan, elements_of, make_plan
+from p4reduce.paths.hosts.sums import HostSums
+from p4reduce.paths.switch import SwitchConnection
 from p4reduce.pytorch import checkpoint
 from p4reduce.pytorch.ddp import DDPState
-from p4reduce.switch_connection import SwitchConnection
 from p4reduce.testing.in_process import exchange_all, groups
 from p4reduce.testing.local_group import LocalGroup
 from rigs.buckets import Bucket

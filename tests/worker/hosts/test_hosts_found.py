@@ -17,10 +17,10 @@ import p4reduce
 from p4reduce.compressors import NoCompression
 from p4reduce.compressors.all_reduce import all_reduce_compressed
 from p4reduce.errors import CollectiveError, CollectiveTimeoutError, JobResetError
-from p4reduce.hosts import memory
-from p4reduce.hosts.find import host_key, why_alone
-from p4reduce.hosts.memory import HostMemory, MemoryFile
-from p4reduce.hosts.plan import group_of, make_plan, span_of
+from p4reduce.paths.hosts import memory
+from p4reduce.paths.hosts.find import host_key, why_alone
+from p4reduce.paths.hosts.memory import HostMemory, MemoryFile
+from p4reduce.paths.hosts.plan import group_of, make_plan, span_of
 from p4reduce_contracts.jobs.client import JobClient
 from p4reduce_runtime.settings import ConfigError
 from rigs.fork_server import ForkServer

@@ -10,13 +10,13 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
-from p4reduce import rejoin
 from p4reduce.codecs import Floats, Int32
 from p4reduce.communicator import Communicator
 from p4reduce.errors import HostLostError, JobResetError
-from p4reduce.hosts.sums import HostSums
+from p4reduce.membership import rejoin
+from p4reduce.membership.resync import ResyncedCollective
+from p4reduce.paths.hosts.sums import HostSums
 from p4reduce.pytorch import fallback
-from p4reduce.resync import ResyncedCollective
 from p4reduce.testing.local_group import LocalGroup
 from p4reduce_contracts.wire import SMALL
 from rigs.cut_runs import run, run_and_close, same

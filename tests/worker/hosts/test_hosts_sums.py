@@ -24,7 +24,7 @@ from p4reduce.errors import (
     P4ReduceError,
     PeerRefusedError,
 )
-from p4reduce.hosts.sums import Copies, HostCollective, HostSums
+from p4reduce.paths.hosts.sums import Copies, HostCollective, HostSums
 from p4reduce.pytorch.backend import sums as backend
 from p4reduce.testing.local_group import LocalGroup
 from rigs.host_group import HostGroup
@@ -40,7 +40,7 @@ FEWEST_HOST_BYTES, PIECE_WORDS = 1 << 16, 1 << 13
 @pytest.fixture(autouse=True)
 def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("p4reduce.communicator.FEWEST_HOST_BYTES", FEWEST_HOST_BYTES)
-    monkeypatch.setattr("p4reduce.hosts.sums.PIECE_WORDS", PIECE_WORDS)
+    monkeypatch.setattr("p4reduce.paths.hosts.sums.PIECE_WORDS", PIECE_WORDS)
 
 
 def gradient(rank: int, size: int = SIZE, density: float = 0.5) -> NDArray[np.float32]:
@@ -374,7 +374,7 @@ def test_a_lost_membership_of_a_shard_ends_the_sum(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_host_of_more_ranks_than_bits_is_several(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("p4reduce.hosts.plan.MOST_RANKS", 2)
+    monkeypatch.setattr("p4reduce.paths.hosts.plan.MOST_RANKS", 2)
     with HostGroup(monkeypatch, [0, 0, 0, 0, 0]) as group:
         totals = group.run(lambda comm: comm.all_reduce(np.full(SIZE, 10.0**comm.rank, np.float32)))
         plan = group.hosts_of(group.comms[0]).plan
@@ -461,7 +461,7 @@ def test_an_error_in_the_search_lets_every_rank_send_for_itself(monkeypatch: pyt
     def failing(*arguments: object) -> None:
         raise MemoryError("no memory")
 
-    monkeypatch.setattr("p4reduce.hosts.find.HostMemory", failing)
+    monkeypatch.setattr("p4reduce.paths.hosts.find.HostMemory", failing)
     with HostGroup(monkeypatch, [0, 0, 1, 1]) as group:
         assert group.run(lambda comm: run_alone(comm, group)) == 4 * ["alone"]
 

@@ -14,6 +14,7 @@ from p4reduce.errors import (
     GeometryMismatchError,
     InvalidTensorError,
 )
+from p4reduce.paths.window import Window
 from p4reduce.protocol.blocks import Blocks
 from p4reduce.protocol.call import Call, CodecId, Kind
 from p4reduce.protocol.collective import Collective
@@ -21,7 +22,6 @@ from p4reduce.protocol.lookahead import look_ahead
 from p4reduce.protocol.recovery import add_sample
 from p4reduce.protocol.rtt import RoundTrip
 from p4reduce.protocol.timing import GRANULARITY_S, INITIAL_RTO_S
-from p4reduce.protocol.window import Window
 from p4reduce.stats import CollectiveStats
 from p4reduce.testing.reference_switch import ReferenceSwitch
 from p4reduce_contracts.jobs.lease import Lease

@@ -11,9 +11,9 @@ import pytest
 
 from p4reduce import Communicator, rejoin
 from p4reduce.errors import CollectiveMismatchError, CommunicatorClosedError, JobResetError, P4ReduceError
+from p4reduce.membership.resync import CollectiveOutcome, ResyncedCollective
 from p4reduce.protocol.blocks import Blocks
 from p4reduce.protocol.call import Call
-from p4reduce.resync import CollectiveOutcome, ResyncedCollective
 from p4reduce.testing.local_group import LocalGroup
 from p4reduce.testing.resettable_group import ResettableGroup
 from p4reduce_contracts.wire import SMALL

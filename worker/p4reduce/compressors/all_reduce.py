@@ -13,7 +13,7 @@ from p4reduce.compressors.forms import Form
 from p4reduce.compressors.interface import Compressor
 from p4reduce.errors import InvalidTensorError
 from p4reduce.group import Group, group_of
-from p4reduce.hosts.sums import HostSums
+from p4reduce.paths.hosts.sums import HostSums
 from p4reduce.stats import CollectiveStats
 
 

@@ -22,8 +22,8 @@ from p4reduce.codecs import Int32
 from p4reduce.communicator import Communicator
 from p4reduce.doctor.ping import ping
 from p4reduce.errors import GeometryMismatchError, JoinError, P4ReduceError
-from p4reduce.gso import DAMAGED_COLLECTIVES, VARIABLE
-from p4reduce.join import join, run_id
+from p4reduce.membership.join import join, run_id
+from p4reduce.paths.gso import DAMAGED_COLLECTIVES, VARIABLE
 from p4reduce.protocol.deadline import IP_UDP_BYTES
 from p4reduce.protocol.timing import MAX_PTO_S
 from p4reduce.transport import BUFFER_BYTES, UdpTransport

@@ -36,7 +36,7 @@ from torch.distributed.checkpoint.filesystem import FileSystemReader
 from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 from torch.distributed.checkpoint.state_dict_loader import load as load_checkpoint
 
-from p4reduce.hosts.plan import HostPlan, elements_of
+from p4reduce.paths.hosts.plan import HostPlan, elements_of
 from p4reduce.pytorch.ddp import DDPState
 
 __all__ = ["gather", "load", "load_gathered", "part"]

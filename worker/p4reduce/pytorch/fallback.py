@@ -27,21 +27,21 @@ import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
 
-from p4reduce import waits
 from p4reduce.communicator import Communicator
+from p4reduce.epoch import EpochMembership
 from p4reduce.errors import CollectiveError, CollectiveTimeoutError, JobResetError, JoinError, P4ReduceError
-from p4reduce.membership import EpochMembership
-from p4reduce.protocol.blocks import Blocks, Words
-from p4reduce.protocol.call import Call, Kind, compare_calls
-from p4reduce.rejoin import CLOSE_PATIENCE_S, Joiner, Rejoin, check_same_job, outcome_of
-from p4reduce.resync import (
+from p4reduce.membership.rejoin import CLOSE_PATIENCE_S, Joiner, Rejoin, check_same_job, outcome_of
+from p4reduce.membership.resync import (
     CollectiveOutcome,
-    FinishedCollective,
     ResyncedCollective,
     pack_progress,
     sync_lagging_ranks,
     unpack_progress,
 )
+from p4reduce.paths import waits
+from p4reduce.paths.finished import FinishedCollective
+from p4reduce.protocol.blocks import Blocks, Words
+from p4reduce.protocol.call import Call, Kind, compare_calls
 from p4reduce_contracts.jobs.reasons import was_asked_for
 from p4reduce_runtime.logs import event
 

@@ -8,9 +8,9 @@ import threading
 from dataclasses import replace
 from typing import Any, Final
 
+from p4reduce.epoch import EpochMembership
 from p4reduce.errors import CollectiveError, JobResetError, JoinError
-from p4reduce.membership import EpochMembership
-from p4reduce.rejoin import Rejoin
+from p4reduce.membership.rejoin import Rejoin
 from p4reduce.testing.local_group import EPOCH, JOB, LocalGroup, MemoryTransport
 from p4reduce.testing.reference_switch import ReferenceSwitch
 from p4reduce_contracts.wire import DEFAULT, SECRET_BITS, Geometry

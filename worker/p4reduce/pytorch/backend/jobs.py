@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from p4reduce.communicator import Communicator
 from p4reduce.errors import JoinError, P4ReduceError
-from p4reduce.join import Patience, join, load_all_kernels
+from p4reduce.membership.join import Patience, join, load_all_kernels
 from p4reduce.pytorch.backend.options import SUBGROUP_SLOTS, Options
 from p4reduce_runtime.settings import ConfigError
 

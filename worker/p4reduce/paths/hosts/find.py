@@ -15,12 +15,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
+from p4reduce.epoch import EpochMembership
 from p4reduce.errors import CollectiveError, HostLostError, JobResetError, P4ReduceError
-from p4reduce.hosts.memory import HostMemory, MemoryFile
-from p4reduce.hosts.plan import HostPlan, group_of, make_plan
-from p4reduce.hosts.sums import HostSums
-from p4reduce.membership import EpochMembership
-from p4reduce.switch_connection import SwitchConnection
+from p4reduce.paths.hosts.memory import HostMemory, MemoryFile
+from p4reduce.paths.hosts.plan import HostPlan, group_of, make_plan
+from p4reduce.paths.hosts.sums import HostSums
+from p4reduce.paths.switch import SwitchConnection
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.ranks import name_ranks
 from p4reduce_runtime.logs import event
@@ -48,7 +48,7 @@ class ShardJob(NamedTuple):
 
 
 class ShardJobs(Protocol):
-    """Makes and joins the jobs of shards (join.py)."""
+    """Makes and joins the jobs of shards (membership/join.py)."""
 
     def create(self, job: str, count: int, world_size: int, slots: int, *, private: bool) -> list[ShardJob]:
         """Make `count` jobs for shards of `job`, which end with their members. Raises Exception."""

@@ -10,7 +10,7 @@ from p4reduce_contracts.jobs.lease import Lease
 
 
 class Membership(Protocol):
-    """The controller's view of this rank (heartbeat.py)."""
+    """The controller's view of this rank (membership/heartbeat.py)."""
 
     def failure(self) -> CollectiveError | None:
         """Return why the job can no longer be used; None while it can."""

@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING, Final
 
 from p4reduce.codecs import arrays
 from p4reduce.communicator import Communicator
+from p4reduce.epoch import EpochMembership
 from p4reduce.errors import CommunicatorClosedError, GeometryMismatchError, JoinError
-from p4reduce.heartbeat import LEAVE_TIMEOUT_S, Heartbeat
-from p4reduce.hosts.find import Hosts, ShardJob, host_name, why_alone
-from p4reduce.membership import EpochMembership
+from p4reduce.membership.heartbeat import LEAVE_TIMEOUT_S, Heartbeat
+from p4reduce.membership.rank_metrics import RankMetrics, address_of
+from p4reduce.membership.rejoin import Rejoin
+from p4reduce.membership.sigterm import LEAVE_S, on_sigterm
+from p4reduce.paths.hosts.find import Hosts, ShardJob, host_name, why_alone
 from p4reduce.protocol import blocks
 from p4reduce.protocol.channel import load_pump
 from p4reduce.protocol.collective import load_kernels
-from p4reduce.rank_metrics import RankMetrics, address_of
-from p4reduce.rejoin import Rejoin
-from p4reduce.sigterm import LEAVE_S, on_sigterm
 from p4reduce.stats import CollectiveStats
 from p4reduce.timeouts import DEFAULT_TIMEOUT_S, Timeout, timeout_seconds
 from p4reduce.transport import Transport, UdpTransport

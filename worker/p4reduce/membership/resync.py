@@ -54,32 +54,6 @@ class ResyncedCollective:
         return self._blocks.decode(self.sums, self.agreed_exponents)
 
 
-class FinishedCollective(Protocol):
-    """A collective that is done; the same on all ranks."""
-
-    @property
-    def call(self) -> Call: ...
-
-    @property
-    def refusals(self) -> Mapping[int, Reason]:
-        """The ranks that could not take part, and why; with any, there is no result."""
-        ...
-
-    @property
-    def agreed_exponents(self) -> NDArray[np.uint8]:
-        """[blocks]: the exponent agreed for each block."""
-        ...
-
-    @property
-    def sums(self) -> Words:
-        """[blocks, block_words]: the words as summed, of either byte order."""
-        ...
-
-    def result(self) -> list[Any]:
-        """Return the summed tensors."""
-        ...
-
-
 class RankProgress(NamedTuple):
     """How far a rank is."""
 

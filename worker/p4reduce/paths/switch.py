@@ -15,17 +15,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from p4reduce.errors import CollectiveTimeoutError, P4ReduceError
-from p4reduce.gso import DAMAGED_COLLECTIVES, FEWEST_SLOTS, GsoProbe
+from p4reduce.paths.gso import DAMAGED_COLLECTIVES, FEWEST_SLOTS, GsoProbe
+from p4reduce.paths.waits import Waits
+from p4reduce.paths.window import Window
 from p4reduce.protocol.blocks import UNTOUCHED, Blocks
 from p4reduce.protocol.call import Call
 from p4reduce.protocol.channel import Channel, make_channel
 from p4reduce.protocol.collective import Collective
 from p4reduce.protocol.rtt import RoundTrip
-from p4reduce.protocol.window import Window
 from p4reduce.stats import CollectiveStats
 from p4reduce.trace import opened
 from p4reduce.transport import Transport, UdpTransport
-from p4reduce.waits import Waits
 from p4reduce_contracts.jobs.answers import WaitingSlot
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_runtime.datagrams import ENCAP_BYTES
@@ -66,7 +66,7 @@ class SwitchConnection:
         """What lets a collective use the transport's socket by itself; None where it cannot."""
 
     def slots_of(self, alike: Hashable) -> int:
-        """Return how many slots the next collective opens, the same number on all ranks (protocol/window.py)."""
+        """Return how many slots the next collective opens, the same number on all ranks (window.py)."""
         return self.window.slots_of(alike, self.lease.columns)
 
     def waiting(self) -> WaitingSlot | None:

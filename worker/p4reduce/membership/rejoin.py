@@ -17,18 +17,18 @@ import numpy as np
 
 from p4reduce import collectives
 from p4reduce.communicator import Communicator
+from p4reduce.epoch import EpochMembership
 from p4reduce.errors import CollectiveError, JobResetError, JoinError, P4ReduceError
-from p4reduce.membership import EpochMembership
-from p4reduce.protocol.blocks import Blocks
-from p4reduce.protocol.call import Call, Kind
-from p4reduce.resync import (
+from p4reduce.membership.resync import (
     CollectiveOutcome,
-    FinishedCollective,
     ResyncedCollective,
     pack_progress,
     sync_lagging_ranks,
     unpack_progress,
 )
+from p4reduce.paths.finished import FinishedCollective
+from p4reduce.protocol.blocks import Blocks
+from p4reduce.protocol.call import Call, Kind
 from p4reduce_contracts.jobs.reasons import was_asked_for
 from p4reduce_runtime.logs import event
 

@@ -25,8 +25,9 @@ from p4reduce.codecs import Segment
 from p4reduce.collectives import Contribution
 from p4reduce.errors import CollectiveMismatchError, CollectiveTimeoutError, PeerRefusedError, Reason
 from p4reduce.group import Group
-from p4reduce.hosts.memory import ALL_BLOCKS, HostMemory, Lost, Words
-from p4reduce.hosts.plan import HostPlan, span_of
+from p4reduce.paths.hosts.memory import ALL_BLOCKS, HostMemory, Lost, Words
+from p4reduce.paths.hosts.plan import HostPlan, span_of
+from p4reduce.paths.switch import SwitchConnection
 from p4reduce.protocol.blocks import UNTOUCHED, Blocks, Layout, Part, load_kernels, sum_blocks
 from p4reduce.protocol.call import Call, Kind
 from p4reduce.protocol.collective import Collective
@@ -34,7 +35,6 @@ from p4reduce.protocol.deadline import Obstacle, too_late
 from p4reduce.protocol.refusal import reason_of
 from p4reduce.protocol.state import FORMATS, MOST_LANES
 from p4reduce.stats import CollectiveStats
-from p4reduce.switch_connection import SwitchConnection
 from p4reduce_contracts.ranks import name_ranks
 from p4reduce_runtime import kernels
 

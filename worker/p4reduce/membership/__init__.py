@@ -1,0 +1,1 @@
+"""A rank's membership of a job: joining, heartbeats, resets, the end."""

@@ -1,0 +1,1 @@
+"""How a contribution is summed: over the switch (switch.py), or over the hosts of the ranks (hosts/)."""
