@@ -428,7 +428,7 @@ def test_a_failed_heartbeat_is_tried_again_sooner(fake: type[FakeClient], monkey
             return not answers
 
     fake.answers["heartbeat"] = lambda: answers.pop(0)()
-    monkeypatch.setattr("p4reduce.heartbeat.threading", SimpleNamespace(Event=Stop, Thread=threading.Thread))
+    monkeypatch.setattr("p4reduce.membership.heartbeat.threading", SimpleNamespace(Event=Stop, Thread=threading.Thread))
     client = fake("x")
     granted = Lease(5, "a", 9, 0, 1, 16, 8, 32, 2.0)
     Heartbeat(client, NONCE, granted, client.watch(NONCE))._thread.join(LIMIT_S)  # type: ignore[arg-type]
