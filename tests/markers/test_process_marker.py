@@ -1,4 +1,4 @@
-"""The marker `processes` is not forgotten, and few tests have it."""
+"""The marker `processes` is not forgotten."""
 
 from __future__ import annotations
 
@@ -10,11 +10,7 @@ from pathlib import Path
 import pytest
 
 from rigs.limits import LIMIT_S
-from rigs.process_marker import MARKED
 from rigs.python_path import PYTHONPATH
-
-LIMIT = 60
-"""Tests that start processes, without those that need another program or root."""
 
 FILE = """
 import socket, subprocess, pytest
@@ -54,11 +50,3 @@ def test_a_test_without_it_that_starts_a_process_fails(tmp_path: Path) -> None:
     assert done.stdout.count("this test has no marker `processes`, but caused subprocess.Popen") == 2
     passed = [line.rpartition("::")[2] for line in done.stdout.splitlines() if line.startswith("PASSED")]
     assert passed == ["test_marked", "test_with_a_socket"]
-
-
-def test_few_tests_start_processes(request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]) -> None:
-    """Of those that this run has collected: all tests, if it was given no file."""
-    number = request.config.stash[MARKED]
-    with capsys.disabled():
-        print(f"\nTests that start processes: {number} of at most {LIMIT}")
-    assert number <= LIMIT

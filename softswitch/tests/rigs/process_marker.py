@@ -29,8 +29,6 @@ EVENTS = {
 }
 """Audit events, https://docs.python.org/3/library/audit_events.html, and that of rigs/fork_server.py."""
 
-MARKED = pytest.StashKey[int]()
-"""How many of the tests that were collected have the marker, and none of IMPLIED_BY."""
 _seen: list[str] = []
 
 
@@ -44,14 +42,12 @@ sys.addaudithook(_record)
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Add the marker, before any test is deselected."""
-    config.stash[MARKED] = 0
     for item in items:
         implied = any(item.get_closest_marker(name) for name in IMPLIED_BY)
         if implied or FIXTURES.intersection(getattr(item, "fixturenames", ())):
             item.add_marker(MARKER)
-        config.stash[MARKED] += not implied and item.get_closest_marker(MARKER) is not None
 
 
 def _checked(item: pytest.Item) -> Generator[None, Any, Any]:
