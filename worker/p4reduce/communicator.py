@@ -127,6 +127,8 @@ class Communicator:
         """What lets the ranks of a host add in its memory; None: each rank sends for itself."""
         self._over_hosts = False
         """Whether a collective over hosts runs, or the search for them: their time on the connection is only a part."""
+        self.at_wait: Callable[[], None] | None = None
+        """Called when a collective has made no progress for 10 s, 20 s, 40 s and so on; does not raise."""
         self.at_close: Callable[[], None] = _nothing
         """Called once at the end of `close`; does not raise."""
         self.operations = 0
@@ -444,7 +446,14 @@ class Communicator:
                 copies = hosts.publish(contribution.blocks, layout)
                 blocks.copy = copies.in_meanwhile
             collective = connection.run(
-                call, blocks, slots, self._left_s(deadline), stats, self._lost, keep_words=self.recovery is not None
+                call,
+                blocks,
+                slots,
+                self._left_s(deadline),
+                stats,
+                self._lost,
+                keep_words=self.recovery is not None,
+                at_wait=self.at_wait,
             )
             if hosts is not None and copies is not None and not collective.refusals:
                 left_s = self._left_s(deadline)

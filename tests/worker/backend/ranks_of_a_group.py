@@ -18,6 +18,7 @@ from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDSt
 from torch.nn.parallel import DistributedDataParallel
 
 from p4reduce import DDPState
+from p4reduce.pytorch.backend import calls
 from p4reduce.pytorch.backend.options import Options
 from p4reduce_contracts.jobs.answers import JobInfo
 from p4reduce_contracts.jobs.client import JobClient
@@ -156,8 +157,8 @@ def check_assignment() -> None:
 def check_copies() -> None:
     rank, size = dist.get_rank(), dist.get_world_size()
     # large ones go over gloo and over the switch, until after four calls one is chosen; those of a MB or less over gloo
-    for dtype, calls in ((torch.float32, 5), (torch.int64, 2), (torch.bfloat16, 1), (torch.bool, 1)):
-        for shape in ((3, 7), *calls * [(700, 401)]):
+    for dtype, repeats in ((torch.float32, 5), (torch.int64, 2), (torch.bfloat16, 1), (torch.bool, 1)):
+        for shape in ((3, 7), *repeats * [(700, 401)]):
             mine = given(rank, dtype, shape)
             dist.broadcast(mine, 1)
             assert torch.equal(mine, given(1, dtype, shape))
@@ -390,9 +391,30 @@ def check_timeout() -> None:
     try:
         dist.group.WORLD.allreduce([torch.ones(5)], options).wait()
     except dist.DistBackendError as error:
-        assert "timed out; its timeout was 1 s" in str(error) and "still waits for rank 1" in str(error), error
+        waits = "rank 1 is in none" if dist.get_debug_level() == dist.DebugLevel.DETAIL else "still waits for rank 1"
+        assert "timed out; its timeout was 1 s" in str(error) and waits in str(error), error
         print("timed out as it should", flush=True)
     store.set("rank 0 has its error", "")
+
+
+def check_different_collectives() -> None:
+    """One rank over gloo, one over the switch, which wait for each other; in detailed debugging not for long."""
+    rank, seconds = dist.get_rank(), 60 if dist.get_debug_level() == dist.DebugLevel.DETAIL else 2
+    calls.OTHERS_S = 60.0  # for slow machines: that both write is what ends it
+    pair = dist.new_group([0, 1], pg_options=Options(gather_bytes=1 << 20))
+    dist.all_reduce(torch.ones(4), group=pair)
+    getattr(dist, "set_timeout", dist.distributed_c10d._set_pg_timeout)(timedelta(seconds=seconds), pair)
+    try:
+        if rank:
+            dist.all_reduce(torch.ones(5), group=pair)
+        else:
+            dist.all_gather([torch.ones(4), torch.ones(4)], torch.ones(4), group=pair)
+    except RuntimeError as error:
+        first = "rank 0 is in all_gather number 2 (4 float32) over gloo"
+        assert f"{first}, rank 1 is in all_reduce number 2 (5 float32) over the switch" in str(error), error
+    else:
+        raise AssertionError("the ranks called different collectives")
+    dist.barrier()
 
 
 def check_fails_in_a_callback() -> None:
@@ -414,6 +436,22 @@ def check_fails_in_a_callback() -> None:
     assert waits.wait(60)
     store.set("rank 0", str(os.getpid()))
     raise SystemExit("rank 0 fails")
+
+
+def check_join_with_a_compressor() -> None:
+    """Uneven inputs under DDP.join(), with P4REDUCE_COMPRESSOR: the error names the documentation; the last check."""
+    ddp = DistributedDataParallel(nn.Linear(100, 100))
+    optimizer = torch.optim.SGD(ddp.parameters(), 0.1)
+    try:
+        with ddp.join():
+            for _ in range(2 + 2 * dist.get_rank()):
+                optimizer.zero_grad()
+                ddp(torch.ones(3, 100)).sum().backward()
+                optimizer.step()
+    except RuntimeError as error:
+        assert "different collectives" in str(error) and "docs/torch-backend.md#compression" in str(error), error
+    else:
+        raise AssertionError("rank 0 sends sums of join() in full")
 
 
 def check_set_timeout() -> None:

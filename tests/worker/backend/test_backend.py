@@ -96,12 +96,15 @@ def test_groups_are_made_again_in_one_process(wide_system: System, launch: Launc
 
 
 @pytest.mark.slow
-def test_in_detail_debugging_and_with_a_late_rank(launch: Launch) -> None:
+def test_in_detail_debugging_with_different_collectives_and_a_late_rank(launch: Launch) -> None:
+    checks = "sums", "to_one", "different_collectives"
     switch_alone = {"P4REDUCE_GATHER_BYTES": "1"}
+    launch(2, CHECKS, "join_with_a_compressor", P4REDUCE_COMPRESSOR="quantize")
     outputs = launch(
-        2, CHECKS, "sums", "copies", "set_timeout", "timeout", TORCH_DISTRIBUTED_DEBUG="DETAIL", **switch_alone
+        2, CHECKS, *checks, "copies", "set_timeout", "timeout", TORCH_DISTRIBUTED_DEBUG="DETAIL", **switch_alone
     )
     assert "timed out as it should" in outputs[0]
+    launch(2, CHECKS, *checks)
 
 
 @pytest.mark.slow

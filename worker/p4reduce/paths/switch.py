@@ -84,11 +84,12 @@ class SwitchConnection:
         lost: Callable[[], P4ReduceError | None],
         *,
         keep_words: bool,
+        at_wait: Callable[[], None] | None = None,
     ) -> Collective:
         """Take part in a collective that opens `slots` slots, until it is done; return it.
 
         Raises CollectiveError, and what `lost` returns once it returns an error, after the frames that have arrived
-        were read.
+        were read. `at_wait` is called with each log line of a collective that waits.
         """
         collective = Collective(
             self.lease,
@@ -104,7 +105,7 @@ class SwitchConnection:
             keep_words=keep_words,
         )
         now = self._clock()
-        waits = Waits(self.lease, self.transport, collective, now, self._trace)
+        waits = Waits(self.lease, self.transport, collective, now, self._trace, at_wait)
         self.running = collective
         try:
             if self.channel is not None:

@@ -6,7 +6,7 @@ The first one comes when no round has ended for 10 s, the next ones after 20 s, 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from p4reduce.errors import CollectiveTimeoutError
@@ -27,9 +27,16 @@ class Waits:
     """Measures how long one collective has waited. `look` is called at least every tenth of a second."""
 
     def __init__(
-        self, lease: Lease, transport: Transport, collective: Collective, now: float, trace: TraceFile | None = None
+        self,
+        lease: Lease,
+        transport: Transport,
+        collective: Collective,
+        now: float,
+        trace: TraceFile | None = None,
+        at_wait: Callable[[], None] | None = None,
     ) -> None:
-        self._trace = trace
+        """`at_wait`: called with each line."""
+        self._trace, self._at_wait = trace, at_wait
         self._since: dict[int, float] = {}
         """For the trace: since when it has waited for which ranks."""
         self._lease, self._transport, self._collective = lease, transport, collective
@@ -49,6 +56,8 @@ class Waits:
         if waited_s < self._log_after_s:
             return
         self._log_after_s *= 2
+        if self._at_wait is not None:
+            self._at_wait()
         obstacle = self._collective.obstacle()
         _log.warning(
             "rank %d of job %s has waited %.0f s in %s: %s%s",

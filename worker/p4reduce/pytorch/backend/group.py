@@ -33,6 +33,8 @@ from torch._C._profiler import _RecordFunctionFast
 from p4reduce.collective_queue import CollectiveFuture, CollectiveQueue
 from p4reduce.communicator import Communicator
 from p4reduce.errors import (
+    CollectiveError,
+    CollectiveMismatchError,
     CollectiveTimeoutError,
     CommunicatorClosedError,
     InvalidTensorError,
@@ -41,6 +43,7 @@ from p4reduce.errors import (
 )
 from p4reduce.group import group_of
 from p4reduce.pytorch.backend import sums
+from p4reduce.pytorch.backend.calls import Calls, GlooWork
 from p4reduce.pytorch.backend.jobs import GroupJob, NoRoomError, join_job
 from p4reduce.pytorch.backend.options import BACKEND, GATHER_BYTES, Options
 from p4reduce.pytorch.backend.rendezvous import meet, part
@@ -91,7 +94,10 @@ def _by_gloo(name: str) -> Any:
     """Return a method that calls the companion group's method of this name."""
 
     def forward(self: Any, *arguments: Any, **keywords: Any) -> Any:
-        return getattr(self._companion, name)(*arguments, **keywords)
+        method = getattr(self._companion, name)
+        if name in {"send", "recv", "recv_anysource"}:  # not of all ranks
+            return method(*arguments, **keywords)
+        return self._call_gloo(functools.partial(method, **keywords), *arguments, name=name)
 
     return _uncompiled(forward)
 
@@ -124,14 +130,19 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
         self._routes = Routes() if gather_bytes is None else None
         compressor = self._options.compressor_of(world=not group.global_ranks_in_group)
         self._compressed: CompressedSums | None = None
+        self._hint = ""
+        """Text at the end of an error about different calls."""
         if compressor is not None:
             from p4reduce.pytorch.backend.compressed import CompressedSums
 
+            self._hint = "; with a compressor all ranks make the same steps, without DDP.join()"
+            self._hint += " (docs/torch-backend.md#compression)"
             name = f"{group.group_id}:" if group.global_ranks_in_group else ""
             self._compressed = CompressedSums(compressor, self._options.compress_bytes, name)
         given_s = group.timeout.total_seconds()
         store = _c10d.PrefixStore("p4reduce/", group.store)
         self._store = _c10d.PrefixStore(f"{meet(store, self.rank(), self.size(), given_s)}/", store)
+        self._calls = Calls(self._store, self.rank(), self.size())
         self._is_world = not group.global_ranks_in_group
         self._over_switch = self._is_world and self.size() > 1
         """Whether a collective over the switch was called: equal on all ranks, in the order of their calls."""
@@ -276,7 +287,7 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
         """Return once every rank has called it and all collectives before it have ended."""
         opts = _options(BarrierOptions, opts, None)
         if not self._over_switch:
-            return self._gloo.barrier(opts)
+            return self._call_gloo(self._gloo.barrier, opts)
 
         def run(timeout_s: float) -> None:
             if (comm := self._communicator()) is None:
@@ -294,7 +305,7 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
         opts = _options(BroadcastOptions, opts, None, **keywords)
         tensors = _list(tensors)
         if not self._copies(tensors):
-            return self._gloo.broadcast(tensors, opts)
+            return self._call_gloo(self._gloo.broadcast, tensors, opts)
         staged = stage(tensors[0].device, tensors, tensors)
 
         def run(timeout_s: float) -> None:
@@ -317,7 +328,7 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
         """Copy every rank's `given` into `output`, by rank."""
         opts = _options(AllgatherOptions, opts, None)
         if not self._copies([given], output):
-            return self._gloo._allgather_base(*_flat(output, given), opts)
+            return self._call_gloo(self._gloo._allgather_base, *_flat(output, given), opts)
         staged = stage(given.device, [given], [output])
 
         def run(timeout_s: float) -> None:
@@ -334,7 +345,7 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
         if len(inputs) == 1:
             return self._allgather_base(outputs[0], inputs[0], opts)
         opts = _options(AllgatherOptions, opts, None)
-        return self._companion.allgather_into_tensor_coalesced(outputs, inputs, opts)
+        return self._call_gloo(self._companion.allgather_into_tensor_coalesced, outputs, inputs, opts)
 
     allgather_into_tensor_coalesced = all_gather_single_coalesced
 
@@ -346,7 +357,7 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
         if not self._copies([given], *rows) or any(
             row.shape != given.shape or row.dtype != given.dtype for row in rows
         ):
-            return self._gloo.allgather([rows], [given], opts)
+            return self._call_gloo(self._gloo.allgather, [rows], [given], opts)
         staged = stage(given.device, [given], rows)
 
         def run(timeout_s: float) -> None:
@@ -429,6 +440,7 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
         if together:
             part(self._store, self.rank(), self.size())
         self._store = None
+        self._calls.close()
 
     # How
 
@@ -454,9 +466,9 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
         """Call the companion's collective; AVG, which gloo has not, is its sum divided by the number of ranks."""
         opts = arguments[-1]
         if getattr(opts, "reduceOp", None) != dist.ReduceOp.AVG:
-            return collective(*arguments)
+            return self._call_gloo(collective, *arguments)
         opts.reduceOp = dist.ReduceOp.SUM
-        work = collective(*arguments)
+        work = self._call_gloo(collective, *arguments)
         results = _list(arguments[0])
         staged = stage(results[0].device, [], [])
 
@@ -467,6 +479,17 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
                     tensor.detach().copy_(_mean(tensor, self.size()))
 
         return CollectiveWork(f"{BACKEND}:average", results, staged, self._queue_up(divide, opts))
+
+    def _call_gloo(self, collective: Callable[..., Any], *arguments: Any, name: str = "") -> GlooWork:
+        """Call a collective of the companion whose last arguments are what this rank gives, and the options."""
+        given = list(_tensors_in(arguments[-2:-1]))
+        call = self._calls.begin(name or collective.__name__, given, "gloo", self._limit_s(*arguments[-1:]))
+        return GlooWork(collective(*arguments), call, self._calls)
+
+    def _limit_s(self, opts: Any = None) -> float:
+        """Return the time limit of a call with these options."""
+        given_s: float = opts.timeout.total_seconds() if hasattr(opts, "timeout") else 0
+        return given_s if given_s > 0 else self._timeout.total_seconds()
 
     def _sum_in_place(self, name: str, tensors: list[torch.Tensor], opts: Any) -> CollectiveWork:
         for tensor in tensors:
@@ -582,6 +605,7 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
                     _log.warning("a process group of %d ranks takes gloo for all collectives: %s", self.size(), error)
                 return None
             self._job.comm.queue = self._queue
+            self._job.comm.at_wait = self._calls.running_waits
             if self._compressed is not None:
                 self._compressed.compressor.check(group_of(self._job.comm.lease))
         return self._job.comm
@@ -609,11 +633,12 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
         """Run a collective in its turn; errors of ours become torch's DistBackendError."""
         if self._closed:
             raise _c10d.DistBackendError(f"{BACKEND}:{name}: this process group was shut down")
-        given_s: float = opts.timeout.total_seconds()
-        timeout_s = given_s if given_s > 0 else self._timeout.total_seconds()
+        timeout_s = self._limit_s(opts)
         full_name = f"{BACKEND}:{name}"
+        calls, call = self._calls, self._calls.begin(name, staged.reads, "the switch", timeout_s)
 
         def run() -> None:
+            calls.running = call
             with _RecordFunctionFast(full_name, staged.reads):  # a tenth of what torch.profiler.record_function takes
                 try:
                     staged.arrive(timeout_s)
@@ -621,9 +646,15 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
                     staged.give_back()
                 except CollectiveTimeoutError as error:
                     text = f"{full_name} timed out; its timeout was {timeout_s:g} s: {error}"
+                    raise _c10d.DistBackendError(text + calls.after(call, timed_out=True)) from error
+                except CollectiveMismatchError as error:
+                    raise _c10d.DistBackendError(f"{full_name}: {error}{self._hint}") from error
+                except CollectiveError as error:
+                    text = f"{full_name}: {error}{calls.after(call, timed_out=False)}"
                     raise _c10d.DistBackendError(text) from error
                 except P4ReduceError as error:
                     raise _c10d.DistBackendError(f"{full_name}: {error}") from error
+                calls.ended(call)
 
         self._over_switch = True
         self._submitted += 1

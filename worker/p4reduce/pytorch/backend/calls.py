@@ -1,0 +1,226 @@
+"""Which collective each rank of a process group is in, for the errors of ranks that call different ones.
+
+Where one of those goes over gloo and another over the switch, or both over gloo, the ranks wait for each other. So a
+rank that has waited for long, or until its time limit, writes to the group's store what it is in. In the detailed
+debugging of torch.distributed it does so before each collective, and compares what all have called.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+import torch.distributed as dist
+from torch._C._distributed_c10d import DebugLevel, Work, get_debug_level
+
+from p4reduce.paths.waits import LOG_AFTER_S
+from p4reduce_contracts.ranks import name_ranks
+
+if TYPE_CHECKING:
+    import torch
+
+OTHERS_S: Final = 5.0
+"""Seconds that a rank whose time is over waits for what the others are in."""
+_STORE_S: Final = 2.0
+"""Seconds that the store may take: its process may have ended, or been stopped."""
+_PAUSE_S: Final = 0.02
+_NAMES: Final = {
+    "allreduce": "all_reduce",
+    "allreduce_coalesced": "all_reduce_coalesced",
+    "_reduce_scatter_base": "reduce_scatter",
+    "reduce_scatter_tensor_coalesced": "reduce_scatter",
+    "_allgather_base": "all_gather",
+    "allgather": "all_gather",
+    "allgather_into_tensor_coalesced": "all_gather",
+    "alltoall_base": "all_to_all",
+    "alltoall": "all_to_all",
+}
+_UNEQUAL: Final = frozenset({"alltoall", "scatter"})
+"""Collectives whose tensors differ between the ranks of a right program."""
+
+
+class Call:
+    """One collective of this rank. Its text is equal on all ranks that call the same."""
+
+    def __init__(self, number: int, name: str, tensors: Sequence[torch.Tensor], way: str) -> None:
+        """`number`: from 1 on; `way`: what it goes over."""
+        self._number, self._way = number, way
+        self._name = _NAMES.get(name, name)
+        self._elements = -1 if name in _UNEQUAL or not tensors else sum(tensor.numel() for tensor in tensors)
+        self._dtype = tensors[0].dtype if tensors else None
+
+    def __str__(self) -> str:
+        of = f" ({self._elements} {str(self._dtype).removeprefix('torch.')})" if self._elements >= 0 else ""
+        return f"{self._name} number {self._number}{of} over {self._way}"
+
+
+class Calls:
+    """The collectives of one rank of a group, in the order of the calls."""
+
+    def __init__(self, store: Any, rank: int, size: int) -> None:
+        self._store, self._rank, self._size = store, rank, size
+        self._numbers = itertools.count(1)
+        self.running: Call | None = None
+        """The one that the queue of the group runs."""
+        self._written: Call | None = None
+        """What the store says that this rank is in."""
+        self._compares = size > 1 and get_debug_level() == DebugLevel.DETAIL
+
+    def begin(self, name: str, tensors: Sequence[torch.Tensor], way: str, timeout_s: float) -> Call:
+        """Return the next collective. In detailed debugging raise DistBackendError unless all ranks call it."""
+        number = next(self._numbers)
+        call = Call(number, name, tensors, way)
+        if self._compares:
+            self._compare(number, call, timeout_s)
+        return call
+
+    def running_waits(self) -> None:
+        """Write that the collective of the queue has waited for long."""
+        self.waits(self.running)
+
+    def waits(self, call: Call | None) -> None:
+        """Write that this rank has waited in `call` for long."""
+        if self._written is not call:
+            self._written = call
+            self._write(str(call))
+
+    def ended(self, call: Call) -> None:
+        """Write that this rank is not in `call` any more, if it was written."""
+        if self._written is call:
+            self._written = None
+            self._write("")
+
+    def after(self, call: Call, *, timed_out: bool) -> str:
+        """Return what to append to the error of `call`: which collectives the ranks are in, if these differ.
+
+        After the time limit that waits for the other ranks, whose limits are over too, and names those that are in none
+        that is known.
+        """
+        self._written = call
+        self._write(str(call))
+        found = self._read(lambda rank: f"in/{rank}", OTHERS_S if timed_out else 0.0)
+        found[self._rank] = str(call)
+        if len(set(found.values())) == 1 and not (timed_out and len(found) < self._size):
+            return ""
+        return f"; {self._said(found, missing=timed_out)}"
+
+    def close(self) -> None:
+        """Use the store no more."""
+        self._store = None
+
+    def _compare(self, number: int, call: Call, timeout_s: float) -> None:
+        def key(rank: int) -> str:
+            return f"{number}/{rank}"
+
+        store = self._store
+        _within(_STORE_S, lambda: store.set(key(self._rank), str(call)))
+        found = self._read(key, timeout_s)
+        if len(found) < self._size:
+            text = f"{call} timed out; its timeout was {timeout_s:g} s: {self._said(found, missing=True)}"
+            raise dist.DistBackendError(text)
+        if len(set(found.values())) > 1:
+            raise dist.DistBackendError(f"the ranks called different collectives: {self._said(found)}")
+        if number > 1:  # which all have read that call this one
+            _within(_STORE_S, lambda: store.delete_key(f"{number - 1}/{self._rank}"))
+
+    def _write(self, text: str) -> None:
+        store = self._store
+        if store is not None and self._size > 1:
+            _within(_STORE_S, lambda: store.set(f"in/{self._rank}", text))
+
+    def _read(self, key: Callable[[int], str], wait_s: float) -> dict[int, str]:
+        """Return what the ranks have written under their keys, as far as it comes in `wait_s`, by rank."""
+        found: dict[int, str] = {}
+        store, end = self._store, time.monotonic() + wait_s
+
+        def read() -> None:
+            while True:
+                for rank in range(self._size):
+                    if rank not in found and store.check([key(rank)]) and (text := store.get(key(rank)).decode()):
+                        found[rank] = text
+                if len(found) == self._size or time.monotonic() >= end:
+                    return
+                time.sleep(_PAUSE_S)
+
+        if store is not None:
+            _within(wait_s + _STORE_S, read)
+        return dict(found)
+
+    def _said(self, calls: Mapping[int, str], *, missing: bool = False) -> str:
+        said: dict[str, list[int]] = {}
+        for rank in range(self._size) if missing else sorted(calls):
+            said.setdefault(calls.get(rank, "none that is known"), []).append(rank)
+        return ", ".join(
+            f"{name_ranks(ranks)} {'are' if ranks[1:] else 'is'} in {call}" for call, ranks in said.items()
+        )
+
+
+class GlooWork(Work):
+    """A collective over gloo, whose errors say which collectives the other ranks are in."""
+
+    def __init__(self, work: Any, call: Call, calls: Calls) -> None:
+        super().__init__()
+        self._work, self._call, self._calls = work, call, calls
+
+    def wait(self, timeout: timedelta = timedelta(0)) -> bool:
+        """Return True when it is done, or raise its error; RuntimeError after `timeout` (0: its own time limit)."""
+        try:
+            done = self._wait(timeout)
+        except RuntimeError as error:
+            ended = self._work.is_completed()  # else only `timeout` is over
+            more = self._calls.after(self._call, timed_out="imed out" in str(error)) if ended else ""
+            if not more:
+                raise
+            raise type(error)(f"{error}{more}") from error
+        self._calls.ended(self._call)
+        return done
+
+    def _wait(self, timeout: timedelta) -> bool:
+        first = timedelta(seconds=LOG_AFTER_S)
+        if timedelta(0) < timeout <= first:
+            return bool(self._work.wait(timeout))
+        try:
+            return bool(self._work.wait(first))
+        except RuntimeError:  # also where it is only not done yet
+            if not self._work.is_completed():
+                self._calls.waits(self._call)
+            return bool(self._work.wait(timeout and timeout - first))
+
+    def get_future(self) -> Any:
+        return self._work.get_future()
+
+    def result(self) -> list[torch.Tensor]:
+        result: list[torch.Tensor] = self._work.result()
+        return result
+
+    def is_completed(self) -> bool:
+        return bool(self._work.is_completed())
+
+    def is_success(self) -> bool:
+        return bool(self._work.is_success())
+
+    def exception(self) -> Any:
+        return self._work.exception()
+
+    def source_rank(self) -> int:
+        return int(self._work.source_rank())
+
+    def synchronize(self) -> None:
+        self._work.synchronize()
+
+
+def _within(limit_s: float, use: Callable[[], object]) -> None:
+    """Use the store on another thread, for so long at most: it answers no more where its process was stopped."""
+
+    def run() -> None:
+        with suppress(RuntimeError):  # it has ended
+            use()
+
+    thread = threading.Thread(target=run, name="p4reduce-store", daemon=True)
+    thread.start()
+    thread.join(limit_s)
