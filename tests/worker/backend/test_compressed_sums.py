@@ -223,8 +223,11 @@ def test_options_name_a_compressor_and_the_environment_one_for_the_group_of_all_
         ("nosuch", "unknown compressor 'nosuch'; known are adacomp"),
         ("quantize:8", "'8' is no setting; write NAME:SETTING=VALUE"),
         ("quantize:bits=9", "bits is 9; give 16 or 8"),
+        ("quantize:bits=8.0", "bits is 8.0; give 16 or 8"),
+        ("quantize:bits=8,bits=16", "bits is given twice"),
+        ("adacomp:linear=50,linear=60", "linear is given twice"),
         ("quantize:size=9", "unexpected keyword argument 'size'"),
-        ("adacomp:momentum=much", "'adacomp:momentum=much': "),
+        ("adacomp:momentum=much", "'adacomp:momentum=much': momentum is 'much'; give 0 or more, less than 1"),
     ],
 )
 def test_a_text_that_is_no_compressor_is_refused(text: str, reason: str) -> None:

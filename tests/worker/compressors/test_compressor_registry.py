@@ -9,6 +9,14 @@ from p4reduce import compressors
 from p4reduce.compressors import Policy, by_name, interface, register
 
 
+SETTINGS = [
+    *[("adacomp", setting) for setting in ("levels", "value_bits", "warmup_steps", "momentum")],
+    *[("omnireduce", setting) for setting in ("ratio", "seed", "value_bits", "warmup_steps")],
+    *[("scalecom", setting) for setting in ("b", "per_chunk", "value_bits", "warmup_steps")],
+    *[("quantize", setting) for setting in ("bits", "warmup_steps")],
+]
+
+
 def test_options_and_policy_are_the_classes_own() -> None:
     made = by_name("scalecom", b=1, per_chunk=2, policy=Policy(conv=7))
     assert isinstance(made, compressors.ScaleCom)
@@ -32,19 +40,28 @@ def test_default_policies_are_not_shared() -> None:
             for m in (-0.1, 1.0, float("nan"))
         ],
         ("adacomp", {"form": "ring"}, ["sum, gather, shared", "'ring'"]),
-        ("adacomp", {"policy": 50}, ["policy is 50", "Policy"]),
+        *[
+            (name, {"policy": wrong}, [f"policy is {wrong!r}", "Policy"])
+            for name in ("adacomp", "omnireduce")
+            for wrong in (50, "")
+        ],
         ("adacomp", {"value_bits": 12}, ["value_bits is 12", "8, 16 or 32"]),
-        *[("scalecom", {"b": b}, [f"b is {b:g}; give more than 0, at most 1"]) for b in (0.0, -0.1, 1.5, float("nan"))],
+        *[("scalecom", {"b": b}, [f"b is {b}; give more than 0, at most 1"]) for b in (0.0, -0.1, 1.5, float("nan"))],
         ("scalecom", {"per_chunk": 0}, ["per_chunk is 0"]),
         ("scalecom", {"value_bits": 4}, ["value_bits is 4"]),
         *[("omnireduce", {"ratio": ratio}, ["more than 0 and at most 1"]) for ratio in (0.0, -0.5, 1.01, float("nan"))],
         *[
             ("omnireduce", {"select": "threshold", "threshold": least}, ["give a norm above 0"])
-            for least in (None, 0.0, -1.0, float("nan"))
+            for least in (None, 0.0, -1.0, float("nan"), float("inf"), "x")
         ],
         ("omnireduce", {"select": "all"}, ["select is 'all'; give top-k, top-k-ratio, random-k, threshold"]),
         ("omnireduce", {"value_bits": 5}, ["value_bits is 5"]),
-        ("quantize", {"bits": 4}, ["bits is 4", "16 or 8"]),
+        *[("quantize", {"bits": bits}, [f"bits is {bits!r}; give 16 or 8"]) for bits in (4, 8.0, "eight")],
+        *[
+            (name, {setting: wrong}, [f"{setting} is {wrong!r}; give"])
+            for name, setting in SETTINGS
+            for wrong in (8.5, "x", "", True, 10**20)
+        ],
     ],
 )
 def test_errors_name_the_wrong_option(name: str, options: dict[str, Any], words: list[str]) -> None:

@@ -15,6 +15,7 @@ from p4reduce.codecs.formats import levels
 from p4reduce.compressors.forms import Form, Values
 from p4reduce.compressors.interface import Compressor
 from p4reduce.compressors.policy import Policy
+from p4reduce.compressors.settings import check_choice
 from p4reduce.compressors.step import Answer, Compressed, Decompressed, Step
 from p4reduce.group import Group
 
@@ -26,9 +27,8 @@ class BlockSparsifier(Compressor):
 
     def __init__(self, policy: Policy | None = None, *, value_bits: int = 32, warmup_steps: int = 0) -> None:
         """`policy` gives the elements in a block (default 256); `value_bits` is 8, 16 or 32."""
-        if value_bits not in (8, 16, 32):
-            raise ValueError(f"value_bits is {value_bits}; give 8, 16 or 32")
-        super().__init__(policy or self.default_policy(), Form.SUM, warmup_steps=warmup_steps)
+        check_choice("value_bits", value_bits, (8, 16, 32))
+        super().__init__(self.default_policy() if policy is None else policy, Form.SUM, warmup_steps=warmup_steps)
         self.value_bits = value_bits
 
     @classmethod

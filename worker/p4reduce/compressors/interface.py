@@ -25,6 +25,7 @@ from p4reduce.codecs import coordinates
 from p4reduce.compressors.forms import Form
 from p4reduce.compressors.policy import KINDS, Policy
 from p4reduce.compressors.selection import load_kernels
+from p4reduce.compressors.settings import check_whole, is_number
 from p4reduce.compressors.step import Answer, Compressed, Decompressed, ParameterState, Step
 from p4reduce.group import Group
 
@@ -55,12 +56,11 @@ class Compressor(ABC):
         known = (AUTO, *self.forms) if len(self.forms) > 1 else self.forms
         if form not in known:
             raise ValueError(f"{self.name} travels in the forms {', '.join(known)}, not in {form!r}")
-        if warmup_steps < 0:
-            raise ValueError(f"warmup_steps is {warmup_steps}; give 0 or more")
+        check_whole("warmup_steps", warmup_steps, 0)
         if not isinstance(policy, Policy):
             raise ValueError(f"policy is {policy!r}; give a Policy, and other settings by name")
-        if not 0 <= momentum < 1:
-            raise ValueError(f"momentum is {momentum:g}; give 0 or more, less than 1")
+        if not (is_number(momentum) and 0 <= momentum < 1):
+            raise ValueError(f"momentum is {momentum!r}; give 0 or more, less than 1")
         self.momentum = momentum
         self._states: dict[str, ParameterState] = {}  # by name: DDP rebuilds its buckets after the first step
         self.policy = policy
@@ -185,7 +185,7 @@ class Compressor(ABC):
         length = self.policy.length(key, shape)
         if length is None:
             raise ValueError(f"the policy sends {key!r} dense: it is not compressed")
-        return length
+        return min(length, max(1, shape.numel()))
 
     def is_dense(self, key: str, shape: torch.Size) -> bool:
         """Return whether this parameter's next gradient is sent dense: by the policy, or for the warm-up."""
@@ -255,10 +255,12 @@ def by_text(text: str) -> Compressor:
         key, equals, value = setting.partition("=")
         if not equals:
             raise ValueError(f"{text!r}: {setting!r} is no setting; write NAME:SETTING=VALUE,SETTING=VALUE")
+        if key in options or key in lengths:
+            raise ValueError(f"{text!r}: {key} is given twice; give it once")
         (lengths if key in KINDS else options)[key] = _value_of(value)
     try:
         return by_name(name, **options, **({"policy": Policy(**lengths)} if lengths else {}))
-    except TypeError as error:
+    except (TypeError, ValueError) as error:
         raise ValueError(f"{text!r}: {error}") from error
 
 

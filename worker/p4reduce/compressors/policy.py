@@ -10,6 +10,8 @@ from typing import Final, Literal
 import torch
 from torch import nn
 
+from p4reduce.compressors.settings import is_whole
+
 DENSE: Final = "dense"
 Length = int | Literal["dense"]
 """Elements in a bin (of AdaComp), a chunk (of ScaleCom) or a block (of the block sparsifiers); or not compressed."""
@@ -50,7 +52,7 @@ class Policy:
             raise ValueError(f'first_layer is {self.first_layer!r}; give "dense" or "compressed"')
         kinds = [(kind, getattr(self, kind)) for kind, _ in _KINDS]
         for what, length in [*kinds, *((f"names: {pattern!r}", length) for pattern, length in self.names)]:
-            if length != DENSE and (isinstance(length, bool) or not isinstance(length, int) or length < 1):
+            if length != DENSE and not is_whole(length, 1):
                 raise ValueError(f'{what} is {length!r}; give a number of elements, or "dense"')
 
     @property

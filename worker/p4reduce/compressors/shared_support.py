@@ -19,6 +19,7 @@ from p4reduce.compressors.forms import Form, Support
 from p4reduce.compressors.interface import Compressor
 from p4reduce.compressors.policy import Policy
 from p4reduce.compressors.selection import Selection, load_kernels
+from p4reduce.compressors.settings import check_choice
 from p4reduce.compressors.step import Answer, Compressed, Decompressed, Step
 from p4reduce.group import Group
 
@@ -36,9 +37,9 @@ class SharedSupport(Compressor):
         momentum: float = 0.0,
     ) -> None:
         """`value_bits`: 8, 16 or 32 bits for each value at a chosen element."""
-        if value_bits not in (8, 16, 32):
-            raise ValueError(f"value_bits is {value_bits}; give 8, 16 or 32")
-        super().__init__(policy or self.default_policy(), form, warmup_steps=warmup_steps, momentum=momentum)
+        check_choice("value_bits", value_bits, (8, 16, 32))
+        policy = self.default_policy() if policy is None else policy
+        super().__init__(policy, form, warmup_steps=warmup_steps, momentum=momentum)
         self.value_bits = value_bits
         load_kernels()  # as in Compressor
 

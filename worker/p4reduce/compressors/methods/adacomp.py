@@ -52,6 +52,7 @@ from p4reduce.compressors.selection import (
     select_by_bin,
     subtract_signs,
 )
+from p4reduce.compressors.settings import check_whole
 from p4reduce.compressors.shared_support import SharedSupport
 from p4reduce.compressors.step import Answer, Compressed, Decompressed, ParameterState, Step
 from p4reduce.group import Group
@@ -80,8 +81,7 @@ class AdaComp(SharedSupport):
         """`policy` gives L_T (default: 50 for convolutions, 500 for other layers). `levels`: of the form sum.
         `value_bits`: 8, 16 or 32, of the form shared. `momentum`: of momentum correction, for an optimizer without a
         first moment, `AdamW(betas=(0.0, beta2))` or `SGD(momentum=0)` (exchange.py)."""
-        if levels < 1:
-            raise ValueError(f"levels is {levels}; give 1 or more")
+        check_whole("levels", levels, 1)
         super().__init__(policy, form, value_bits=value_bits, warmup_steps=warmup_steps, momentum=momentum)
         self.levels = levels
 

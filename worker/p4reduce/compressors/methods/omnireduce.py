@@ -13,6 +13,7 @@ threshold    however many blocks have at least a norm
 
 from __future__ import annotations
 
+import math
 import zlib
 from typing import Final, Literal, get_args
 
@@ -21,6 +22,7 @@ import torch
 from p4reduce.compressors.block_sparsifier import BlockSparsifier, by_bin
 from p4reduce.compressors.interface import register
 from p4reduce.compressors.policy import Policy
+from p4reduce.compressors.settings import check_whole, is_number
 from p4reduce.compressors.step import Step
 from p4reduce.group import Group
 
@@ -49,12 +51,15 @@ class OmniReduce(BlockSparsifier):
         """
         if select not in get_args(Selection):
             raise ValueError(f"select is {select!r}; give {', '.join(get_args(Selection))}")
-        if not 0 < ratio <= 1:
-            raise ValueError(f"ratio is {ratio:g}; give the share of blocks to send, more than 0 and at most 1")
-        if select == "threshold" and (threshold is None or not threshold > 0):
-            raise ValueError(f"threshold is {threshold}; give a norm above 0")
+        if not (is_number(ratio) and 0 < ratio <= 1):
+            raise ValueError(f"ratio is {ratio!r}; give the share of blocks to send, more than 0 and at most 1")
+        given = threshold is not None or select == "threshold"
+        if given and not (is_number(threshold) and 0 < threshold < math.inf):
+            raise ValueError(f"threshold is {threshold!r}; give a norm above 0")
+        check_whole("seed", seed, 0)
         super().__init__(policy, value_bits=value_bits, warmup_steps=warmup_steps)
-        self.select, self.ratio, self.threshold, self.seed = select, ratio, threshold, seed
+        self.select, self.ratio, self.seed = select, ratio, seed
+        self.threshold = None if threshold is None else float(threshold)
         self._weights: dict[str, torch.Tensor] = {}
 
     def bind(self, module: torch.nn.Module) -> None:

@@ -14,6 +14,7 @@ from p4reduce.codecs.formats import levels
 from p4reduce.compressors.forms import Form, Values
 from p4reduce.compressors.interface import Compressor, register
 from p4reduce.compressors.policy import Policy
+from p4reduce.compressors.settings import check_choice
 from p4reduce.compressors.step import Answer, Compressed, Decompressed, Step
 from p4reduce.group import Group
 
@@ -26,8 +27,7 @@ class Quantize(Compressor):
 
     def __init__(self, bits: int = 8, *, warmup_steps: int = 0) -> None:
         """`bits`: 16 or 8. 8 bits hold sums of at most 64 ranks."""
-        if bits not in (16, 8):
-            raise ValueError(f"bits is {bits}; give 16 or 8 (NoCompression sends float32)")
+        check_choice("bits", bits, (16, 8))
         super().__init__(Policy(), Form.SUM, warmup_steps=warmup_steps)
         self.bits = bits
 

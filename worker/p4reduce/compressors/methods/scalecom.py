@@ -23,6 +23,7 @@ from p4reduce.compressors.forms import Form
 from p4reduce.compressors.interface import register
 from p4reduce.compressors.policy import Policy
 from p4reduce.compressors.selection import Selection, select_by_bin
+from p4reduce.compressors.settings import check_whole, is_number
 from p4reduce.compressors.shared_support import SharedSupport
 from p4reduce.compressors.step import Step
 
@@ -43,10 +44,9 @@ class ScaleCom(SharedSupport):
         warmup_steps: int = 0,
     ) -> None:
         """`policy` gives the chunk (default: 100 elements of any layer). Raises ValueError unless 0 < b <= 1."""
-        if not 0 < b <= 1:
-            raise ValueError(f"b is {b:g}; give more than 0, at most 1")
-        if per_chunk < 1:
-            raise ValueError(f"per_chunk is {per_chunk}; give 1 or more")
+        if not (is_number(b) and 0 < b <= 1):
+            raise ValueError(f"b is {b!r}; give more than 0, at most 1")
+        check_whole("per_chunk", per_chunk, 1)
         super().__init__(policy, Form.SHARED, value_bits=value_bits, warmup_steps=warmup_steps)
         self.b = b
         self.per_chunk = per_chunk
