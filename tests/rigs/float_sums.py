@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -49,4 +50,11 @@ def by_numpy(tensors: list[torch.Tensor], bits: int, block_words: int, *, mean: 
         total += whole if bits == 32 else np.clip(whole, beyond - 2.0**m, 2.0**m - beyond)
     unit = 1 / ((ranks if mean else 1) * scale)
     numbers = total * unit if bits == 32 else total.astype(np.float32) * unit.astype(np.float32)
-    return torch.from_numpy(numbers.astype(np.float32)).to(dtype)
+    return rounded_once(numbers, dtype)
+
+
+def rounded_once(numbers: NDArray[Any], dtype: torch.dtype) -> torch.Tensor:
+    """Return float64 numbers in a type, ties to even; `to(dtype)` would round them to float32 before."""
+    bits, least = {torch.float32: (24, -125), torch.bfloat16: (8, -125), torch.float16: (11, -13)}[dtype]
+    unit = 2.0 ** (np.maximum(np.frexp(numbers)[1], least) - bits)
+    return torch.from_numpy(np.rint(numbers / unit) * unit).to(dtype)

@@ -19,7 +19,7 @@ from p4reduce.protocol import floats
 from p4reduce.protocol.blocks import Layout
 from p4reduce.testing.local_group import LocalGroup
 from p4reduce_contracts.wire import DEFAULT
-from rigs.float_sums import by_numpy, summed_words
+from rigs.float_sums import by_numpy, rounded_once, summed_words
 
 WORDS = 8
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
@@ -82,6 +82,21 @@ def test_the_16_bit_formats_are_converted_as_torch_does() -> None:
         odd = odd.astype(np.float32)
         wanted = torch.from_numpy(odd).to(dtype).view(torch.int16).numpy().view(np.uint16)
         np.testing.assert_array_equal(np.array([to_half(number) for number in odd], np.uint16), wanted)
+        close = np.concatenate([np.nextafter(near.astype(np.float64) * factor, 9e9) for factor in (1, 1 + 2.0**-9, -3)])
+        once = rounded_once(close, dtype).view(torch.int16).numpy().view(np.uint16)
+        found = np.array([to_half(floats.to_odd(number)) for number in close], np.uint16)
+        np.testing.assert_array_equal(found, once)
+
+
+@pytest.mark.parametrize("size", [1, WORDS], ids=["part of a block", "block"])
+@pytest.mark.parametrize("mean", [False, True])
+@pytest.mark.parametrize("dtype", DTYPES[1:])
+def test_a_sum_beside_a_tie_is_rounded_once(dtype: torch.dtype, mean: bool, size: int) -> None:
+    """In float32 it would be the tie itself."""
+    ulp = 64 * torch.finfo(dtype).eps
+    for numbers, wanted in (((64, ulp / 2, 2.0**-20, 0), 64 + ulp), ((64 + ulp, ulp / 2, -(2.0**-20), 0), 64 + ulp)):
+        tensors = [torch.full((size,), number, dtype=dtype) for number in numbers]
+        assert (summed(tensors, 32, mean=mean) == wanted / (4 if mean else 1)).all()
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32])

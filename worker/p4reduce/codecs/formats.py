@@ -4,9 +4,10 @@
     16 and 8 bits: q = rint(x · 2^(m - E)), |q| <= 2^m        m = bits - 2 - L
 
 E is the block's exponent: the largest |x| of the block on any rank is below 2^E. L = ceil(log2 N) bits are kept free
-for the sum of N ranks. The sum is Σ q · 2^(E - m), rounded once more where memory has 16 bits a number. In 16 and 8
-bits a scale is float32, at most 2^127: blocks below 2^(m - 127) count in units of 2^-127. Where 2^E is beyond the type,
-|q| <= 2^m - 1. The highest bit of a sum's lane then only repeats its sign, so a flip of it is found (decision 12).
+for the sum of N ranks. The sum is Σ q · 2^(E - m), rounded once, to its type; a mean in 16 or 8 bits is rounded to
+float32 before. In these a scale is float32, at most 2^127: blocks below 2^(m - 127) count in units of 2^-127. Where
+2^E is beyond the type, |q| <= 2^m - 1. The highest bit of a sum's lane then only repeats its sign, so a flip of it is
+found (decision 12).
 
 The error of a sum in 32 bits: the scaling is exact (a power of two, in float64), each rint is off by at most 1/2, so
 before the last rounding the sum is off by at most N · 2^(E - 31 + L). With M the largest |x| of the block over all
@@ -38,7 +39,7 @@ _LARGEST_SCALE: Final = 2.0**127
 
 def check_bits(bits: int | None) -> None:
     """Raise InvalidTensorError unless numbers can be sent in so many bits; None: the type's default."""
-    if bits is not None and bits not in (32, 16, 8):
+    if bits is not None and (type(bits) is not int or bits not in (32, 16, 8)):
         raise InvalidTensorError(f"bits is {bits!r}; give 32, 16 or 8, the bits in which a number is sent")
 
 

@@ -87,21 +87,17 @@ def load(
         into[j] = np.float32(0)
 
 
-@kernel("void(float32[::1], int64, uint32[::1], uint64, uint64)", separate=True)
-def store(numbers: NDArray[np.float32], form: int, sums: NDArray[np.uint32], to: np.uint64, count: np.uint64) -> None:
-    """Write the first `count` numbers, rounded to this format, from number `to` of `sums` on."""
-    if form == FLOAT32:
-        floats = sums.view(np.float32)
-        for j in range(count):
-            floats[to + j] = numbers[j]
-    else:
-        halves = sums.view(np.uint16)
-        if form == BFLOAT16:
-            for j in range(count):
-                halves[to + j] = to_bfloat16(numbers[j])
-        else:
-            for j in range(count):
-                halves[to + j] = to_float16(numbers[j])
+@kernel("float32(float64)")
+def to_odd(number: float) -> np.float32:
+    """Return the float32 towards zero from a number that none is equal to, with the last bit set; else that float32.
+
+    Rounded to 16 bits it is what the number is, rounded once (Boldo and Melquiond, "Emulation of a FMA and correctly
+    rounded sums", 2008: rounding to odd).
+    """
+    near = np.float32(number)
+    beyond = np.uint32(abs(float(near)) > abs(number))
+    inexact = np.uint32(float(near) != number)
+    return np.uint32(np.uint32(near.view(np.uint32) - beyond) | inexact).view(np.float32)
 
 
 @kernel("uint32(float32, float32, int32)")
@@ -128,8 +124,18 @@ def as_it_is(number: np.float32) -> np.float32:
     return number
 
 
+@kernel("float32(float64)")
+def rounded(number: float) -> np.float32:
+    """Return the float32 next to a number."""
+    return np.float32(number)
+
+
 def _kernels_of(
-    name: str, memory: str, load: Callable[[Any], np.float32], store: Callable[[np.float32], Any]
+    name: str,
+    memory: str,
+    load: Callable[[Any], np.float32],
+    to_float32: Callable[[float], np.float32],
+    store: Callable[[np.float32], Any],
 ) -> tuple[Callable[..., np.uint32], Callable[..., None]]:
     """Return the kernels that encode and decode blocks of numbers of a format, which lie in `memory` as this type."""
 
@@ -203,7 +209,7 @@ def _kernels_of(
         second, third, fourth = to + size, to + size + size, to + size + size + size
         if lanes == 1:
             for j in range(begin, end):
-                numbers[to + j] = store(np.float32(np.int32(swap(frame[start + j])) * unit))
+                numbers[to + j] = store(to_float32(np.int32(swap(frame[start + j])) * unit))
         elif lanes == 2:
             for j in range(begin, end):
                 word = swap(frame[start + j])
@@ -260,9 +266,9 @@ def _kernels_of(
     return quantize, dequantize
 
 
-quantize, dequantize = _kernels_of("float32", "float32", as_it_is, as_it_is)
-quantize_float16, dequantize_float16 = _kernels_of("float16", "uint16", from_float16, to_float16)
-quantize_bfloat16, dequantize_bfloat16 = _kernels_of("bfloat16", "uint16", from_bfloat16, to_bfloat16)
+quantize, dequantize = _kernels_of("float32", "float32", as_it_is, rounded, as_it_is)
+quantize_float16, dequantize_float16 = _kernels_of("float16", "uint16", from_float16, to_odd, to_float16)
+quantize_bfloat16, dequantize_bfloat16 = _kernels_of("bfloat16", "uint16", from_bfloat16, to_odd, to_bfloat16)
 
 
 @kernel("uint32(float32[::1], uint64, int64, float64, int32, uint32[::1], uint32[::1], uint64)", separate=True)
@@ -280,12 +286,36 @@ def quantize_spare(
     return quantize(spare, np.uint64(0), size, lanes, scale, levels, weights, frame, start)
 
 
-@kernel("void(Array(uint32, 1, 'C', True), uint64, uint64, int64, float64, float32[::1])", separate=True)
-def dequantize_spare(
-    frame: NDArray[np.uint32], start: np.uint64, size: np.uint64, lanes: int, unit: float, spare: NDArray[np.float32]
+@kernel(
+    "void(Array(uint32, 1, 'C', True), uint64, uint64, int64, float64, int64, float32[::1], uint32[::1], uint64, uint64)",
+    separate=True,
+)
+def dequantize_some(
+    frame: NDArray[np.uint32],
+    start: np.uint64,
+    size: np.uint64,
+    lanes: int,
+    unit: float,
+    form: int,
+    spare: NDArray[np.float32],
+    sums: NDArray[np.uint32],
+    to: np.uint64,
+    count: np.uint64,
 ) -> None:
-    """Set `spare` to the numbers of a block of summed words."""
-    dequantize(frame, start, size, lanes, unit, spare, np.uint64(0))
+    """Write the first `count` numbers of a block of summed words from number `to` of `sums` on, by way of `spare`."""
+    if form == FLOAT32:
+        dequantize(frame, start, size, lanes, unit, spare, np.uint64(0))
+        floats = sums.view(np.float32)
+        for j in range(count):
+            floats[to + j] = spare[j]
+        return
+    halves, all_halves = sums.view(np.uint16), spare.view(np.uint16)
+    if form == BFLOAT16:
+        dequantize_bfloat16(frame, start, size, lanes, unit, all_halves, np.uint64(0))
+    else:
+        dequantize_float16(frame, start, size, lanes, unit, all_halves, np.uint64(0))
+    for j in range(count):
+        halves[to + j] = all_halves[j]
 
 
 @kernel("int64(PartLayout, int64, uint64)")
@@ -441,8 +471,7 @@ def decode(
     count = min(room, np.uint64(part.end - part.begin) - first)
     to = (begin << np.uint64(part.word_shift)) + first
     if count < room:
-        dequantize_spare(frame, start, size, lanes, unit, spare)
-        store(spare, part.form, sums, to, count)
+        dequantize_some(frame, start, size, lanes, unit, part.form, spare, sums, to, count)
     elif part.form == FLOAT32:
         dequantize(frame, start, size, lanes, unit, sums.view(np.float32), to)
     elif part.form == BFLOAT16:
