@@ -1,11 +1,13 @@
 """A rank that makes process groups and ends them, one after the other, in one process.
 
-First all groups have one store, then each has its own; then some are gloo's.
+First all groups have one store, then each has its own, of which some are gloo's; then torch makes a server in rank
+0 for each, at one address.
 """
 
 from __future__ import annotations
 
 import os
+import socket
 import weakref
 from datetime import timedelta
 
@@ -50,11 +52,22 @@ def main() -> None:
         if rank == 0:
             kept.set(str(cycle), str(store.port))
         run_cycle(store, "gloo" if cycle in (1, 4) else "p4reduce", cycle)
+    if rank == 0:
+        kept.set("free", str(free_port()))
+    port = int(kept.get("free"))
+    for cycle in range(CYCLES):
+        run_cycle(f"tcp://{host}:{port}", "p4reduce", cycle)
 
 
-def run_cycle(store: dist.Store, backend: str, cycle: int) -> None:
+def free_port() -> int:
+    with socket.create_server(("", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+def run_cycle(meeting: dist.Store | str, backend: str, cycle: int) -> None:
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=LIMIT)
+    where = {"init_method" if isinstance(meeting, str) else "store": meeting}
+    dist.init_process_group(backend, **where, rank=rank, world_size=size, timeout=LIMIT)
     use(cycle)
     if cycle % 2:
         fork()

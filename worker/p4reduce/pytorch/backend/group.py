@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -438,9 +439,14 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
         self._queue.drain(CLOSE_S)
         self._gloo = self._companion = self._second_gloo = None
         if together:
-            part(self._store, self.rank(), self.size())
+            part(self._store, self.rank(), self.size(), ends=self._has_own_server())
         self._store = None
         self._calls.close()
+
+    def _has_own_server(self) -> bool:
+        """Return whether torch made the store of this group, with a server in rank 0's process."""
+        made = dist.group.WORLD is self and _c10d.distributed_c10d._default_pg_init_method is not None
+        return made and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != str(True)
 
     # How
 

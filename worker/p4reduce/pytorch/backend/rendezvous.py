@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import json
 import secrets
+import socket
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 import torch.distributed as dist
@@ -57,15 +58,18 @@ def _answer(store: Any, rank: int, timeout_s: float) -> str:
     raise dist.DistBackendError(text)
 
 
-def part(store: Any, rank: int, size: int) -> None:
+def part(store: Any, rank: int, size: int, *, ends: bool = False) -> None:
     """Return on the others once rank 0 has called it, which had to remove the job, and may have the store.
 
     Else the others could begin to make the next group while rank 0's store of this one is still there. Rank 0 returns
     once the others use the store no more: torch prints a stack trace where a store ends during a call. A rank that does
     not call it is waited for 2 s, as `Communicator.close` waits.
+
+    `ends`: whether the server of the store ends with rank 0's group. The others then return once it has: at the same
+    address they would meet it again.
     """
     others = range(1, size)
-    with suppress(RuntimeError):  # the store has gone with its process
+    with suppress(RuntimeError), _end_of_server(store if rank and ends else None):  # the store has gone with its process
         if rank:
             store.set(f"waits/{rank}", "")
             _await(store, ["parted"])
@@ -74,6 +78,19 @@ def part(store: Any, rank: int, size: int) -> None:
             _await(store, [f"waits/{other}" for other in others])
             store.set("parted", "")
             _await(store, [f"left/{other}" for other in others])
+
+
+@contextmanager
+def _end_of_server(store: Any) -> Iterator[None]:
+    """Wait after the block until the server of a TCPStore has ended, for 2 s at most; it gets a connection before."""
+    while isinstance(store, dist.PrefixStore):
+        store = store.underlying_store
+    if not isinstance(store, dist.TCPStore):
+        yield
+        return
+    with suppress(OSError), socket.create_connection((store.host, store.port), _PART_S) as server:
+        yield
+        server.recv(1)  # nothing is sent, so nothing comes until it ends
 
 
 def _await(store: Any, keys: list[str]) -> None:
