@@ -8,7 +8,6 @@ import torch
 from p4reduce import compressors
 from p4reduce.compressors import Policy, by_name, interface, register
 
-
 SETTINGS = [
     *[("adacomp", setting) for setting in ("levels", "value_bits", "warmup_steps", "momentum")],
     *[("omnireduce", setting) for setting in ("ratio", "seed", "value_bits", "warmup_steps")],

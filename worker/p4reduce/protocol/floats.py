@@ -287,7 +287,8 @@ def quantize_spare(
 
 
 @kernel(
-    "void(Array(uint32, 1, 'C', True), uint64, uint64, int64, float64, int64, float32[::1], uint32[::1], uint64, uint64)",
+    "void(Array(uint32, 1, 'C', True), uint64, uint64, int64, float64, int64, float32[::1], uint32[::1], uint64, "
+    "uint64)",
     separate=True,
 )
 def dequantize_some(

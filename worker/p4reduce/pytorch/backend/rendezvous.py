@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import torch.distributed as dist
 
+_c10d: Any = dist  # whose stubs do not have its stores
 _NAME: Final = "name"
 _LONGEST_PAUSE_S: Final = 0.05
 _PART_S: Final = 2.0
@@ -69,7 +70,10 @@ def part(store: Any, rank: int, size: int, *, ends: bool = False) -> None:
     address they would meet it again.
     """
     others = range(1, size)
-    with suppress(RuntimeError), _end_of_server(store if rank and ends else None):  # the store has gone with its process
+    with (
+        suppress(RuntimeError),
+        _end_of_server(store if rank and ends else None),
+    ):  # the store has gone with its process
         if rank:
             store.set(f"waits/{rank}", "")
             _await(store, ["parted"])
@@ -83,9 +87,9 @@ def part(store: Any, rank: int, size: int, *, ends: bool = False) -> None:
 @contextmanager
 def _end_of_server(store: Any) -> Iterator[None]:
     """Wait after the block until the server of a TCPStore has ended, for 2 s at most; it gets a connection before."""
-    while isinstance(store, dist.PrefixStore):
+    while isinstance(store, _c10d.PrefixStore):
         store = store.underlying_store
-    if not isinstance(store, dist.TCPStore):
+    if not isinstance(store, _c10d.TCPStore):
         yield
         return
     with suppress(OSError), socket.create_connection((store.host, store.port), _PART_S) as server:
