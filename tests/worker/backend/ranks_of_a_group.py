@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import select
 import signal
@@ -17,7 +18,7 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compr
 from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 
-from p4reduce import DDPState
+from p4reduce import DDPState, Quantize, ddp_hook
 from p4reduce.pytorch.backend import calls
 from p4reduce.pytorch.backend.options import Options
 from p4reduce_contracts.jobs.answers import JobInfo
@@ -378,6 +379,29 @@ def check_hook(name: str) -> None:
         rows = [torch.empty_like(weight) for _ in range(dist.get_world_size())]
         dist.all_gather(rows, weight.detach(), group=gloo)
         assert all(torch.equal(rows[0], row) for row in rows), "the ranks' weights differ"
+
+
+def check_sparse_gradients() -> None:
+    """The hook's mean of a sparse gradient beside dense ones is that of torch's own hook."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+
+    def loss(model: nn.Module, of: int) -> torch.Tensor:
+        return model(torch.arange(5 * of, 5 * of + 7)).square().sum()
+
+    for compressor in (None, Quantize(16)):
+        plain = nn.Sequential(nn.Embedding(50, 8, sparse=True), nn.Linear(8, 4))
+        for weight in plain.parameters():
+            dist.broadcast(weight.data, 0)
+        ddp = DistributedDataParallel(copy.deepcopy(plain))
+        with DDPState(dist.group.WORLD, compressor, module=ddp) as state:
+            ddp.register_comm_hook(state, ddp_hook)
+            for _ in range(2):
+                ddp.zero_grad()
+                loss(ddp, rank).backward()
+        sum(loss(plain, each) / size for each in range(size)).backward()
+        for got, wanted in zip(ddp.parameters(), plain.parameters(), strict=True):
+            assert got.grad.is_sparse == wanted.grad.is_sparse
+            torch.testing.assert_close(got.grad.to_dense(), wanted.grad.to_dense(), rtol=1e-2, atol=1e-2)
 
 
 def check_timeout() -> None:

@@ -66,6 +66,7 @@ def test_every_collective_of_every_dtype_is_right(wide_system: System, launch: L
         "subgroups",
         "functional=1",
         "to_one",
+        "sparse_gradients",
     )
     before = jobs(wide_system)
     for output in launch(3, CHECKS, *checks, "hook=fp16", "hook=powersgd"):

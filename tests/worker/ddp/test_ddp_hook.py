@@ -1,7 +1,9 @@
 """The DDP hook on one rank: buckets, names, refusals and errors. More ranks: tests/system/test_system_ddp.py."""
 
 import contextlib
+import copy
 import inspect
+import io
 from typing import Any
 
 import pytest
@@ -10,16 +12,19 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy
 from torch.nn.parallel import DistributedDataParallel
+from torch.optim.swa_utils import AveragedModel
 
 import p4reduce
 from p4reduce.communicator import Communicator
-from p4reduce.compressors import AdaComp, Policy
-from p4reduce.errors import CollectiveTimeoutError, CommunicatorClosedError
+from p4reduce.compressors import AdaComp, Policy, Quantize
+from p4reduce.errors import CollectiveTimeoutError, CommunicatorClosedError, NotFiniteError
 from p4reduce.group import group_of
 from p4reduce.pytorch.ddp import DDPState, ddp_hook
 from p4reduce.testing.in_process import exchange_all
 from p4reduce.testing.local_group import LocalGroup
+from rigs.ranks import equal
 
+NO_ERROR = contextlib.nullcontext()
 pytestmark = pytest.mark.usefixtures("process_group")
 
 
@@ -127,6 +132,66 @@ def test_channels_last_gradients(comm: Communicator) -> None:
         expected, sent = gradients(plain)["1.weight"], gradients(model.module)["1.weight"]
         assert expected is not None and sent is not None
         assert torch.equal(sent.sign(), expected.sign())
+
+
+class Sparse(nn.Module):
+    """A table whose gradient is sparse, and a linear layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(2)
+        self.table, self.fc = nn.Embedding(50, 8, sparse=True), nn.Linear(8, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.fc(self.table(x))
+
+
+@pytest.mark.parametrize("compressor", [None, Quantize(16)])
+def test_a_sparse_gradient_that_is_not_finite_is_refused_or_skipped(
+    comm: Communicator, compressor: Quantize | None
+) -> None:
+    for on_nonfinite in ("skip", "raise"):
+        model = DistributedDataParallel(Sparse())
+        with DDPState(comm, compressor, module=model, on_nonfinite=on_nonfinite) as state:
+            model.register_comm_hook(state, ddp_hook)
+            model(torch.arange(6)).sum().backward()
+            assert (
+                model.module.table.weight.grad.is_sparse and model.module.table.weight.grad._values().isfinite().all()
+            )
+            model.zero_grad()
+            loss = model(torch.arange(6)).sum() * float("inf")
+            with pytest.raises(NotFiniteError, match="gradient of .*weight") if on_nonfinite == "raise" else NO_ERROR:
+                loss.backward()
+            assert state.skipped_steps == (on_nonfinite == "skip")
+
+
+def test_a_model_with_the_hook_is_copied_and_saved_without_its_connection(
+    comm: Communicator, caplog: pytest.LogCaptureFixture
+) -> None:
+    compressor = AdaComp(form="sum")
+    model, saved = DistributedDataParallel(net()), io.BytesIO()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with DDPState(comm, compressor, module=model, optimizer=optimizer) as state:
+        model.register_comm_hook(state, ddp_hook)
+        step(model)
+        average = AveragedModel(model)
+        step(model)
+        average.update_parameters(model)
+        torch.save(model, saved)
+        saved.seek(0)
+        for copied in (lambda: copy.deepcopy(model), lambda: torch.load(saved, weights_only=False)):
+            ((module, other),) = [(made.module, made._comm_hooks[0][1]) for made in [copied()]]
+            assert "wrap its module anew, model.module, and register a new DDPState" in caplog.records[-1].message
+            assert equal(other.state_dict(), state.state_dict()) and other.compressor is not compressor
+            with pytest.raises(CommunicatorClosedError, match="wrap its module anew"):
+                ddp_hook(other, None)  # type: ignore[arg-type]
+            other.close()
+            again = DistributedDataParallel(module)
+            with DDPState(comm, other.compressor, module=again) as fresh:
+                again.register_comm_hook(fresh, ddp_hook)
+                step(again)
+        step(model)
+    average.module(data(0))
 
 
 def test_names_without_a_module(comm: Communicator) -> None:

@@ -77,6 +77,10 @@ _Prepared = Begun | BaseException | None
 """A compressed bucket, the error of one that failed, or None for a bucket that is not compressed ahead."""
 _READY = 2
 """Buckets that may be compressed and not summed: one is sent, the next waits for it. More would only take memory."""
+COPIED = (
+    "this DDPState is a copy, without a connection, and torch has not registered it as a hook: to train the copied "
+    "model, wrap its module anew, model.module, and register a new DDPState"
+)
 _EXIT_S = 5.0
 """How long the end of the interpreter waits for the background threads."""
 
@@ -95,6 +99,8 @@ class _Bucket:
     """The gradients in `buffer`, by parameter."""
     staged: OnHost
     future: torch.futures.Future[torch.Tensor]
+    summed: Any = None
+    """The work of a sum by the process group, where the bucket is sparse."""
 
 
 @dataclass(frozen=True)
@@ -104,12 +110,16 @@ class PassReport:
     seconds: float
     """From the first bucket that DDP handed in to the end of the last one's sum."""
     elements: int
-    """Of all gradients."""
+    """Of all gradients; of sparse ones those that are stored."""
     spent: CollectiveStats
     density: float
     """The blocks that this rank sent over those that its gradients would fill as float32."""
     buckets: list[BucketReport]
     """With a compressor, one a bucket."""
+
+
+class _CopiedError(CommunicatorClosedError):
+    """The error of a copy."""
 
 
 class DDPState:
@@ -126,6 +136,10 @@ class DDPState:
     same bucket (InvalidTensorError there, PeerRefusedError elsewhere), and the communicator stays usable. After any
     other error the state leaves the job at once, so that the other ranks get JobResetError instead of waiting for this
     one.
+
+    Sparse gradients, as of `nn.Embedding(sparse=True)`, are averaged by the process group, as by torch's own hook.
+
+    A copy, of copy.deepcopy or pickle, has the compressor's state and no connection: it sums nothing.
     """
 
     def __init__(
@@ -167,9 +181,10 @@ class DDPState:
             raise ValueError(f'on_nonfinite is {on_nonfinite!r}; give "raise" or "skip"')
         if fallback not in _FALLBACKS:
             raise ValueError(f'fallback is {fallback!r}; give "gloo" or None')
+        peers: dist.ProcessGroup | None = None
+        sums_sparse = comm if isinstance(comm, dist.ProcessGroup) else None
         if isinstance(comm, dist.ProcessGroup):
             comm = _communicator_of(comm)
-        peers: dist.ProcessGroup | None = None
         if isinstance(module, torch.nn.parallel.DistributedDataParallel):
             ranks = dist.get_world_size(module.process_group)
             if ranks != comm.world_size:
@@ -184,6 +199,8 @@ class DDPState:
             compressor, why = recommend(module, optimizer)
             _log.info("%s", why)
         self.comm = comm
+        self._group = sums_sparse or peers
+        """The process group that sums sparse buckets; None: that of all ranks."""
         self.compressor = compressor
         self.error: BaseException | None = None
         """What the first failed bucket raised; every later one raises it again."""
@@ -240,6 +257,8 @@ class DDPState:
         is raised in backward() as what it is: DistributedDataParallel would make a RuntimeError of an error
         inside a future. The only bucket of a pass is summed on this thread: nothing else could go on meanwhile.
         """
+        if isinstance(self.error, _CopiedError):
+            raise self.error
         self.comm.check_process()  # a forked child has no background threads
         if self._closed:
             raise CommunicatorClosedError("this DDPState was closed: register a new one with a model wrapped anew")
@@ -253,17 +272,23 @@ class DDPState:
                 self._first_moment.take()
             if self._after_pass:
                 self._began_pass = (time.perf_counter(), self.comm.stats.copy())
-        given = bucket.buffer()
-        self._elements += given.numel()
+        given, names = bucket.buffer(), self._names_of(bucket.parameters())
+        sparse = given.layout is not torch.strided
+        self._elements += (given._values() if sparse else given).numel()
         try:
-            staged = stage(given.device, [given], [given])
+            if sparse:
+                staged, parts = stage(given.device, [], []), dict.fromkeys(names, given)
+                work = dist.all_reduce(given, group=self._group_of_sparse(), async_op=True)
+                begun = _Bucket(index, last, given, given, parts, staged, staged.future(), work)
+            else:
+                staged = stage(given.device, [given], [given])
+                (buffer,) = staged.writes
+                gradients = [_same_part(buffer, given, gradient) for gradient in bucket.gradients()]
+                parts = dict(zip(names, gradients, strict=True))
+                begun = _Bucket(index, last, given, buffer, parts, staged, staged.future())
         except BaseException as error:
             self._fail(error)
             raise
-        (buffer,) = staged.writes
-        gradients = [_same_part(buffer, given, gradient) for gradient in bucket.gradients()]
-        parts = dict(zip(self._names_of(bucket.parameters()), gradients, strict=True))
-        begun = _Bucket(index, last, given, buffer, parts, staged, staged.future())
         alone = index == 0 and last
         ahead = None
         if self.compressor is not None and not alone:
@@ -316,8 +341,8 @@ class DDPState:
 
         The communicator stays open: close it too, or give it to a new DDPState.
         """
-        self.comm.check_process()
         if not self._closed:
+            self.comm.check_process()
             self._closed = True
             if self._pending is not None:
                 self._pending.wait()
@@ -326,6 +351,15 @@ class DDPState:
     def _give_back(self) -> None:
         if self._first_moment is not None:
             self._first_moment.give_back()
+
+    def __getstate__(self) -> dict[str, Any]:
+        kept = ("compressor", "on_nonfinite", "skipped_steps", "reports")
+        return {name: getattr(self, name) for name in kept} | {"_loaded": self.state_dict()["elements"]}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.error, self._names, self._pending, self._closed = _CopiedError(COPIED), {}, None, True
+        _log.warning("%s", COPIED)
 
     def __enter__(self) -> Self:
         return self
@@ -382,6 +416,8 @@ class DDPState:
                 raise self.error
             bucket.staged.arrive(self.comm.timeout_s)
             with torch.no_grad():
+                if bucket.summed is not None:
+                    return None
                 _check_type(bucket)
                 if self.compressor is None:
                     return None  # the sum refuses a NaN or an infinity, which it looks for in the pass for exponents
@@ -406,7 +442,7 @@ class DDPState:
                 if not self._skipping:
                     self._sum_or_refuse(bucket, prepared)
                 if self._skipping:
-                    bucket.buffer.fill_(torch.nan)
+                    (bucket.buffer if bucket.summed is None else bucket.buffer._values()).fill_(torch.nan)
                 bucket.staged.give_back()
             bucket.staged.complete(bucket.future, bucket.given)
         except BaseException as error:
@@ -428,16 +464,34 @@ class DDPState:
         try:
             if isinstance(prepared, BaseException):
                 raise prepared
+            if bucket.summed is not None:
+                self._average_sparse(bucket)
+                return
             self._sum(bucket.buffer, bucket.parts, prepared)
             return
         except (InvalidTensorError, PeerRefusedError) as error:
-            if not self.comm.settle(error) or self.on_nonfinite != "skip":
+            if not (bucket.summed is not None or self.comm.settle(error)) or self.on_nonfinite != "skip":
                 named = _not_finite(bucket) if isinstance(error, NotFiniteError) else None
                 raise (named or error) from None
         self._skipping = True
         self.skipped_steps += 1
         if self.compressor is not None and self._before is not None:
             self.compressor.load_state_dict(self._before)
+
+    def _group_of_sparse(self) -> dist.ProcessGroup | None:
+        """Return the process group that sums sparse buckets. Raises InvalidTensorError where it is not known."""
+        if self._group is None and dist.get_world_size() != self.comm.world_size:
+            raise InvalidTensorError(
+                "sparse gradients are summed by the model's process group: give DDPState module=ddp"
+            )
+        return self._group
+
+    def _average_sparse(self, bucket: _Bucket) -> None:
+        """Make the mean of a sparse bucket; all ranks have the same one, and refuse it if it is not finite."""
+        bucket.summed.wait()
+        bucket.buffer.div_(self.comm.world_size)
+        if (fault := _not_finite(bucket)) is not None:
+            raise fault
 
     def _sum(self, buffer: torch.Tensor, parts: dict[str, torch.Tensor], begun: Begun | None) -> None:
         if begun is not None:
@@ -518,9 +572,13 @@ def _check_type(bucket: _Bucket) -> None:
 
 def _not_finite(bucket: _Bucket) -> NotFiniteError | None:
     """Return an error that names the parameters whose gradients hold a NaN or an infinity, if any."""
-    if is_finite(bucket.buffer):
+    if is_finite(bucket.buffer if bucket.summed is None else bucket.buffer._values()):
         return None
-    bad = [name for name, gradient in bucket.parts.items() if not is_finite(gradient)]
+    bad = (
+        list(bucket.parts)
+        if bucket.summed is not None
+        else [name for name, gradient in bucket.parts.items() if not is_finite(gradient)]
+    )
     return NotFiniteError(
         f"the gradient of {', '.join(bad)} holds a NaN or an infinity: lower the learning rate, or skip such steps "
         'on all ranks with DDPState(..., on_nonfinite="skip")'
