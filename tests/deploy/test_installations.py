@@ -41,6 +41,7 @@ def test_the_playbook_would_install_a_server_and_a_worker(with_tls: bool, tmp_pa
         given += ["-e", f"tls={tmp_path / 'tls'}", "-e", "user=root", "--start-at-task", "Certificates"]
     said = _run("ansible-playbook", "--check", "--diff", "-i", "inventory.ini", *given, "ansible.yml", folder=tmp_path)
     assert said.count("unreachable=0    failed=0") == 2
+    assert "PRIVATE KEY" not in said
     added = {line[1:].strip() for line in said.splitlines() if line.startswith("+")}
     assert "export PATH=/opt/p4reduce/bin:$PATH P4REDUCE_CONTROLLER=127.0.0.1:9600" in added
     assert ('key = "/etc/p4reduce/controller.key"' in added) == with_tls

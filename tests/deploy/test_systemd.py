@@ -65,6 +65,16 @@ def test_a_service_runs_without_systemd(
     assert "was not told of readiness: [Errno 2]" in caplog.text
 
 
+def test_neither_service_can_read_the_others_key() -> None:
+    users = [unit.stem for unit in UNITS]
+    assert [line for unit in UNITS for line in unit.read_text().splitlines() if line.startswith("User=")] == [
+        f"User={user}" for user in users
+    ]
+    playbook = (UNITS[0].parents[1] / "ansible.yml").read_text()
+    (copied,) = (task for task in playbook.split("- name: ") if task.startswith("Certificates"))
+    assert all(user in playbook for user in users) and "'p4reduce-' + item" in copied and "diff: false" in copied
+
+
 @pytest.mark.deploy
 @NEEDS_SYSTEMD
 def test_systemd_accepts_the_units(tmp_path: Path) -> None:
