@@ -125,16 +125,22 @@ class Switch:
         """How many trace frames."""
         return len(self._watches)
 
-    def watch(self, watch: Watch) -> None:
-        """Trace frames from now on; compiles traced code at first, which may take seconds. Raises ProgramError."""
+    def watch(self, watch: Watch, most: int | None = None) -> bool:
+        """Trace frames from now on, unless `most` are traced for already; return whether they are.
+
+        Compiles traced code at first, which may take seconds. Raises ProgramError.
+        """
         while True:
             program = self.program
             self._trace(program)
             with self.lock:
+                if most is not None and len(self._watches) >= most:
+                    return False
                 if program is self.program:
                     self._watches.append(watch)
                     break
         self.wake()
+        return True
 
     def unwatch(self, watch: Watch) -> None:
         """Trace no more frames for this watch; with the last one gone all frames run as before."""

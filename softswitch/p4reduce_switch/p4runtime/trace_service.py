@@ -53,9 +53,8 @@ class TraceService:
         try:
             watch = _watch(request, take)
             watch.at_end = lambda: take(None)
-            if self._switch.watches >= MAX_WATCHES:
+            if not self._switch.watch(watch, MAX_WATCHES):
                 raise RequestError(Code.RESOURCE_EXHAUSTED, f"{MAX_WATCHES} clients trace packets already: end one")
-            self._switch.watch(watch)
         except (RequestError, ProgramError) as error:
             refused = error if isinstance(error, RequestError) else RequestError(Code.FAILED_PRECONDITION, str(error))
             self._on_refused("Watch", refused)
