@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, cast
 
@@ -46,12 +48,25 @@ class MetricsServer:
         self._server.RequestHandlerClass = type("Handler", (handler,), {"timeout": REQUEST_LIMIT_S})
         vars(self._server)["handle_error"] = _log_failure  # socketserver prints a traceback of each
         self.address = f"{host}:{self._server.server_port}"
+        _servers.add(self)
 
     def close(self) -> None:
         """Stop serving."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join(REQUEST_LIMIT_S)
+
+
+_servers: Final[weakref.WeakSet[MetricsServer]] = weakref.WeakSet()
+
+
+def _leave_to_parent() -> None:
+    """Let a forked child not keep the port, which a rank that is started again needs."""
+    for server in list(_servers):
+        server._server.socket.close()
+
+
+os.register_at_fork(after_in_child=_leave_to_parent)
 
 
 def _log_failure(request: object, client_address: object) -> None:

@@ -20,6 +20,7 @@ from urllib.parse import unquote
 
 import grpc
 
+from p4reduce_runtime import forks
 from p4reduce_runtime.settings import ConfigError, host_port
 
 CONTROLLER: Final = "controller.p4reduce"
@@ -149,7 +150,14 @@ def _check_name(address: str) -> None:
 
 
 def dial(address: str, security: Security | None, *, role: str, options: Options = ()) -> Any:
-    """Open a gRPC channel to the server with `role` at HOST:PORT; in the clear without `security`."""
+    """Open a gRPC channel to the server with `role` at HOST:PORT; in the clear without `security`.
+
+    Raises ConfigError in a forked child of a process that uses gRPC.
+    """
+    try:
+        forks.use_grpc()
+    except RuntimeError as error:
+        raise ConfigError(str(error)) from None
     if security is None:
         return grpc.insecure_channel(address, options=list(options))
     named = [*options, ("grpc.ssl_target_name_override", role)]

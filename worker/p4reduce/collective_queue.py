@@ -30,6 +30,7 @@ class CollectiveFuture(Generic[T]):
         self._value: T | None = None
         self._error: BaseException | None = None
         self._done = False
+        self._process = os.getpid()
         self._gate = threading.Lock()  # an Event is Python code, which a small collective would notice
         self._gate.acquire()
         self._lock = threading.Lock()
@@ -40,8 +41,12 @@ class CollectiveFuture(Generic[T]):
         return self._done
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Return whether it has ended within `timeout_s`; None: wait until it has."""
+        """Return whether it has ended within `timeout_s`; None: wait until it has.
+
+        Raises ForkedProcessError in a forked child if it has not ended at the fork.
+        """
         if not self._done:
+            _check_process(self._process)
             if not self._gate.acquire(timeout=-1 if timeout_s is None else min(timeout_s, threading.TIMEOUT_MAX)):
                 return False
             self._gate.release()
@@ -105,11 +110,7 @@ class CollectiveQueue:
 
     def check_process(self) -> None:
         """Raise ForkedProcessError in a forked child: its frames would count as the parent's."""
-        if os.getpid() != self._process:
-            raise ForkedProcessError(
-                f"this communicator is of process {self._process}, and this is process {os.getpid()}, forked from it: "
-                "let the child call p4reduce.join() as a rank of its own, or leave collectives to the parent"
-            )
+        _check_process(self._process)
 
     def run(self, what: str, timeout_s: float, call: Callable[..., T], *arguments: Any) -> T:
         """Return what `call` returns, made on this thread when all calls before it have ended.
@@ -227,6 +228,15 @@ class _Turn:
         """Whether the queue's thread has begun with `future`."""
         self.gate = threading.Lock()
         self.gate.acquire()
+
+
+def _check_process(process: int) -> None:
+    if os.getpid() != process:
+        raise ForkedProcessError(
+            f"this communicator is of process {process}, and this is process {os.getpid()}, forked from it: "
+            'leave collectives to the parent, or start the child with multiprocessing\'s start method "spawn" and let '
+            "it call p4reduce.join() as a rank of its own"
+        )
 
 
 def _nothing() -> None:

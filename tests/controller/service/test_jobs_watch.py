@@ -166,6 +166,28 @@ class Rank(NamedTuple):
 
 
 Start = Callable[[int, str], Rank]
+FORKS = """
+import multiprocessing
+import numpy as np
+fork = multiprocessing.get_context("fork")
+
+def block():
+    for _ in range(2): libc.pthread_mutex_lock(mutex)  # a signal does not interrupt it
+
+libc, mutex = ctypes.CDLL(None), ctypes.create_string_buffer(64)
+statuses = set()
+for _ in range(10):
+    with fork.Pool(2) as pool:
+        pool.map(abs, [1, -1])
+    child = fork.Process(target=block)
+    child.start()
+    child.terminate()
+    child.join(60)
+    statuses.add(child.exitcode)
+    child.kill()
+    comm.all_reduce(np.ones(4, np.float32))
+print(statuses, flush=True)
+"""
 
 
 @pytest.fixture
@@ -204,6 +226,17 @@ def test_the_end_of_a_process_is_detected(system: System, start: Start) -> None:
             assert reason in line(stays)
             assert ends.process.wait(LIMIT_S) == -number
             client.remove_job("train")
+
+
+@pytest.mark.fault("SIGTERM of a forked child of a rank, in fork() or in a lock: the child ends, the job goes on")
+def test_forked_children_can_be_terminated(system: System, start: Start) -> None:
+    """The interpreter drops a signal that comes while it forks, and runs no handler while its thread is in a lock."""
+    with JobClient(system.controller.address("jobs on")) as client:
+        client.create_job("train", 2)
+        ranks = [start(rank, FORKS) for rank in range(2)]
+        assert [line(rank) for rank in ranks] == ["joined"] * 2
+        assert [line(rank) for rank in ranks] == [f"{{{-signal.SIGTERM}}}"] * 2
+        assert client.get_job("train").last_reset is None
 
 
 @pytest.mark.fault(

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from p4reduce.collective_queue import CollectiveFuture
 from p4reduce.errors import ForkedProcessError
 from p4reduce.pytorch.ddp import DDPState
 from p4reduce.testing.local_group import LocalGroup
@@ -23,12 +24,14 @@ def test_a_forked_child_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     ones, parent = torch.ones(3), os.getpid()
     with LocalGroup(1) as group:
         comm = group.comms[0]
+        begun = CollectiveFuture(lambda: None)
         state = DDPState(comm)
         calls: list[Callable[[], object]] = [
             lambda: comm.all_reduce(np.ones(3, np.float32)),
             lambda: comm.refuse(ValueError("mine")),
             comm.check,
             comm.close,
+            begun.result,
             lambda: state.reduce(Bucket(0, ones, ones, last=True)),  # type: ignore[arg-type]
             state.close,
         ]

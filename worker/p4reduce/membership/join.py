@@ -32,6 +32,7 @@ from p4reduce.transport import Transport, UdpTransport
 from p4reduce_contracts.jobs import DEFAULT_CONTROLLER
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.wire import pack_hello
+from p4reduce_runtime import forks
 from p4reduce_runtime.logs import event
 from p4reduce_runtime.settings import ConfigError, is_on
 
@@ -220,6 +221,7 @@ class _Joiner:
             self._client = None
         self._heartbeat = Heartbeat(client, nonce, lease, watch, reported)
         _leave_at_exit(self._heartbeat)
+        forks.keep_from_children(self._controller)
         self._attach_heartbeat()
         return EpochMembership(lease, transport, self._heartbeat)
 
