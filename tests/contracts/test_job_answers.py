@@ -26,7 +26,7 @@ OF_AN_EARLIER_VERSION = 2
 class Service(jobs_pb2_grpc.JobsServicer):
     def Stats(self, request: Any, context: Any) -> Any:
         job = jobs_pb2.JobStats(name="train", contributions=jobs_pb2.Count(packets=3))
-        return jobs_pb2.StatsReply(jobs=[job], drops=[jobs_pb2.DropStats(reason="STALE")])
+        yield jobs_pb2.StatsReply(jobs=[job], drops=[jobs_pb2.DropStats(reason="STALE")])
 
     def WaitLease(self, request: Any, context: Any) -> Any:
         sizes = {"world_size": 3, "slot_count": 16, "columns": 8, "block_words": 32}
@@ -34,7 +34,7 @@ class Service(jobs_pb2_grpc.JobsServicer):
         return jobs_pb2.Lease(name="train", rank=1, **sizes, levels=TREE, first_round=first_round)
 
     def ListJobs(self, request: Any, context: Any) -> Any:
-        return jobs_pb2.ListJobsReply(jobs=[jobs_pb2.Job(name="train", tree=TREE)])
+        yield jobs_pb2.ListJobsReply(jobs=[jobs_pb2.Job(name="train", tree=TREE)])
 
     def ListSwitches(self, request: Any, context: Any) -> Any:
         return jobs_pb2.ListSwitchesReply(switches=[jobs_pb2.Switch(name="leaf1", parent="root", uplink_port=9)])

@@ -25,6 +25,7 @@ from p4reduce_contracts.jobs.errors import (
 )
 from p4reduce_contracts.jobs.lease import Lease, Level
 from p4reduce_contracts.jobs.watch import Watch
+from p4reduce_runtime import forks
 from p4reduce_runtime.security import (
     CONTROLLER,
     Security,
@@ -33,6 +34,7 @@ from p4reduce_runtime.security import (
     from_environment,
     insecure_from_environment,
 )
+from p4reduce_runtime.streams import received
 
 AnswerT = TypeVar("AnswerT")
 
@@ -118,7 +120,7 @@ class JobClient:
 
     def list_jobs(self, *, ended: bool = False) -> JobList:
         """Return all jobs, or those that have `ended`, the last one first, and the number of free slots."""
-        answer = self._call(self._stub.ListJobs, jobs_pb2.ListJobsRequest(ended=ended))
+        answer = self._call(_whole_answer(self._stub.ListJobs), jobs_pb2.ListJobsRequest(ended=ended))
         return _convert(answer, JobList, jobs=tuple(map(_job, answer.jobs)))
 
     def get_job(self, name: str) -> JobInfo:
@@ -210,7 +212,7 @@ class JobClient:
 
         Raises SwitchAwayError where no switch's counters can be read.
         """
-        return _convert(self._call(self._stub.Stats, jobs_pb2.StatsRequest(job=job or "")), Stats)
+        return _convert(self._call(_whole_answer(self._stub.Stats), jobs_pb2.StatsRequest(job=job or "")), Stats)
 
     def list_switches(self) -> tuple[SwitchInfo, ...]:
         """Return all switches of the controller."""
@@ -222,11 +224,14 @@ class JobClient:
         """Call an RPC; raise its gRPC errors as JobServiceErrors."""
         timeout_s = self.timeout_s if timeout_s is None else timeout_s
         try:
+            forks.check_grpc()
             return method(request, timeout=timeout_s)
         except grpc.RpcError as error:
             raise self._translate(error, timeout_s) from None
         except ValueError as error:
             raise JobServiceError(f"this JobClient is closed ({error})") from None
+        except RuntimeError as error:
+            raise JobServiceError(str(error)) from None
 
     def _translate(self, error: Any, timeout_s: float) -> JobServiceError:
         code, details = error.code(), error.details() or ""
@@ -264,6 +269,19 @@ class JobClient:
                 f"{self._security.certificate} of the authority in {self._security.ca}? ({details})"
             )
         return f"no controller at {self.address}: start one with `p4reduce controller run` ({details})"
+
+
+def _whole_answer(method: Any) -> Callable[..., Any]:
+    """Return a method that returns what `method` streams in parts as one message."""
+
+    def call(request: Message, timeout: float) -> Message:
+        parts = received(method(request, timeout=timeout))
+        answer: Message = next(parts)
+        for part in parts:
+            answer.MergeFrom(part)
+        return answer
+
+    return call
 
 
 def _usage(usage: Usage | None) -> jobs_pb2.Usage | None:

@@ -39,7 +39,7 @@ class JobsStub(object):
                 request_serializer=p4reduce__contracts_dot_jobs_dot_jobs__pb2.CreateJobRequest.SerializeToString,
                 response_deserializer=p4reduce__contracts_dot_jobs_dot_jobs__pb2.Job.FromString,
                 _registered_method=True)
-        self.ListJobs = channel.unary_unary(
+        self.ListJobs = channel.unary_stream(
                 '/p4reduce.jobs.v1.Jobs/ListJobs',
                 request_serializer=p4reduce__contracts_dot_jobs_dot_jobs__pb2.ListJobsRequest.SerializeToString,
                 response_deserializer=p4reduce__contracts_dot_jobs_dot_jobs__pb2.ListJobsReply.FromString,
@@ -79,7 +79,7 @@ class JobsStub(object):
                 request_serializer=p4reduce__contracts_dot_jobs_dot_jobs__pb2.LeaveRequest.SerializeToString,
                 response_deserializer=p4reduce__contracts_dot_jobs_dot_jobs__pb2.LeaveReply.FromString,
                 _registered_method=True)
-        self.Stats = channel.unary_unary(
+        self.Stats = channel.unary_stream(
                 '/p4reduce.jobs.v1.Jobs/Stats',
                 request_serializer=p4reduce__contracts_dot_jobs_dot_jobs__pb2.StatsRequest.SerializeToString,
                 response_deserializer=p4reduce__contracts_dot_jobs_dot_jobs__pb2.StatsReply.FromString,
@@ -101,7 +101,8 @@ class JobsServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListJobs(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """In parts, each within gRPC's default limit of 4 MiB: their lists, one after the other, are the answer's.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -153,7 +154,8 @@ class JobsServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Stats(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """In parts, as ListJobs.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -172,7 +174,7 @@ def add_JobsServicer_to_server(servicer, server):
                     request_deserializer=p4reduce__contracts_dot_jobs_dot_jobs__pb2.CreateJobRequest.FromString,
                     response_serializer=p4reduce__contracts_dot_jobs_dot_jobs__pb2.Job.SerializeToString,
             ),
-            'ListJobs': grpc.unary_unary_rpc_method_handler(
+            'ListJobs': grpc.unary_stream_rpc_method_handler(
                     servicer.ListJobs,
                     request_deserializer=p4reduce__contracts_dot_jobs_dot_jobs__pb2.ListJobsRequest.FromString,
                     response_serializer=p4reduce__contracts_dot_jobs_dot_jobs__pb2.ListJobsReply.SerializeToString,
@@ -212,7 +214,7 @@ def add_JobsServicer_to_server(servicer, server):
                     request_deserializer=p4reduce__contracts_dot_jobs_dot_jobs__pb2.LeaveRequest.FromString,
                     response_serializer=p4reduce__contracts_dot_jobs_dot_jobs__pb2.LeaveReply.SerializeToString,
             ),
-            'Stats': grpc.unary_unary_rpc_method_handler(
+            'Stats': grpc.unary_stream_rpc_method_handler(
                     servicer.Stats,
                     request_deserializer=p4reduce__contracts_dot_jobs_dot_jobs__pb2.StatsRequest.FromString,
                     response_serializer=p4reduce__contracts_dot_jobs_dot_jobs__pb2.StatsReply.SerializeToString,
@@ -271,7 +273,7 @@ class Jobs(object):
             wait_for_ready=None,
             timeout=None,
             metadata=None):
-        return grpc.experimental.unary_unary(
+        return grpc.experimental.unary_stream(
             request,
             target,
             '/p4reduce.jobs.v1.Jobs/ListJobs',
@@ -487,7 +489,7 @@ class Jobs(object):
             wait_for_ready=None,
             timeout=None,
             metadata=None):
-        return grpc.experimental.unary_unary(
+        return grpc.experimental.unary_stream(
             request,
             target,
             '/p4reduce.jobs.v1.Jobs/Stats',

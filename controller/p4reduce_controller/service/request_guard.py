@@ -66,8 +66,12 @@ class _RequestGuard:
         self, method: Callable[[Message, Context], AsyncIterator[Message]]
     ) -> Callable[[object, Context], AsyncIterator[Message]]:
         async def call(_: object, context: Context) -> AsyncIterator[Message]:
-            async for reply in method(await self._request(context), context):
-                yield reply
+            request = await self._request(context)
+            try:
+                async for reply in method(request, context):
+                    yield reply
+            except JobServiceError as error:
+                await self._abort(context, error)
 
         return call
 

@@ -12,9 +12,10 @@ import logging
 import math
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from functools import partial
+from typing import Any, Final, TypeVar
 
 import grpc
 import grpc.aio
@@ -44,6 +45,10 @@ from p4reduce_runtime.security import is_local_peer, peer_name, peer_owner, peer
 _log = logging.getLogger(__name__)
 
 _LONGEST_WAIT_S = 86400.0
+_PART_BYTES: Final = 1 << 20
+"""Bytes of a message of an answer in parts; one line of its list may be longer."""
+
+ReplyT = TypeVar("ReplyT", jobs_pb2.ListJobsReply, jobs_pb2.StatsReply)
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -145,7 +150,9 @@ class JobsServicer:
             reply.owner_token, reply.member_token = drawn.owner, drawn.member
         return reply
 
-    async def ListJobs(self, request: jobs_pb2.ListJobsRequest, context: Context) -> jobs_pb2.ListJobsReply:
+    async def ListJobs(
+        self, request: jobs_pb2.ListJobsRequest, context: Context
+    ) -> AsyncIterator[jobs_pb2.ListJobsReply]:
         """All jobs, or those that have ended."""
         slots, every = self._registry.slots, self._registry.jobs()
         if request.ended:
@@ -153,7 +160,8 @@ class JobsServicer:
         else:
             names = {job.name for job in every}
             jobs = [self._job(job, self._may_see(job, "", context)) for job in every if job.part_of not in names]
-        return jobs_pb2.ListJobsReply(jobs=jobs, slots=slots.slots, free_slots=slots.free)
+        for part in _parts(jobs_pb2.ListJobsReply(slots=slots.slots, free_slots=slots.free), jobs):
+            yield part
 
     async def GetJob(self, request: jobs_pb2.GetJobRequest, context: Context) -> jobs_pb2.Job:
         """One job; the last one of that name that has ended, where there is none."""
@@ -262,7 +270,7 @@ class JobsServicer:
         self._notifier.notify()
         return jobs_pb2.LeaveReply()
 
-    async def Stats(self, request: jobs_pb2.StatsRequest, context: Context) -> jobs_pb2.StatsReply:
+    async def Stats(self, request: jobs_pb2.StatsRequest, context: Context) -> AsyncIterator[jobs_pb2.StatsReply]:
         """The counters of the switches that answer."""
         jobs = [self._registry.get(request.job)] if request.job else self._registry.jobs()
         found = await self._switches.counters(jobs)
@@ -270,22 +278,22 @@ class JobsServicer:
         counted = {switch: counters for switch, counters in found.items() if isinstance(counters, SwitchCounters)}
         if not counted:
             raise SwitchAwayError("; ".join(map(str, away.values())))
-        reply = jobs_pb2.StatsReply()
+        reply, lines = jobs_pb2.StatsReply(), []
         for job in jobs:
+            line = partial(jobs_pb2.JobStats, name=job.name, id=job.id, part_of=job.part_of, hosts=_count_hosts(job))
             if not job.counted_from:  # no entries yet: nothing was counted
-                reply.jobs.add(name=job.name, id=job.id, part_of=job.part_of, hosts=_count_hosts(job))
+                lines.append(line())
             for switch, counters in counted.items():
                 if job.name in counters.jobs:
-                    line = reply.jobs.add(name=job.name, id=job.id, switch=switch, part_of=job.part_of)
-                    line.hosts = _count_hosts(job)
-                    for name, count in counters.jobs[job.name].items():
-                        getattr(line, name).CopyFrom(_count(count))
+                    counts: dict[str, Any] = {name: _count(count) for name, count in counters.jobs[job.name].items()}
+                    lines.append(line(switch=switch, **counts))
         for switch, counters in counted.items():
             for reason, count in counters.drops.items():
                 reply.drops.add(reason=reason, count=_count(count), switch=switch)
         for switch, error in away.items():
             reply.away.add(switch=switch, problem=str(error))
-        return reply
+        for part in _parts(reply, lines):
+            yield part
 
     async def ListSwitches(self, request: jobs_pb2.ListSwitchesRequest, context: Context) -> jobs_pb2.ListSwitchesReply:
         """All switches."""
@@ -383,6 +391,18 @@ class JobsServicer:
             if member.slot_wait is not None and shown:
                 line.slot_wait.CopyFrom(jobs_pb2.WaitingSlot(**asdict(member.slot_wait)))
         return reply
+
+
+def _parts(reply: ReplyT, jobs: list[Any]) -> Iterator[ReplyT]:
+    """Yield the reply and the lines of its list `jobs`, in messages of about `_PART_BYTES`."""
+    size = 0
+    for job in jobs:
+        if size and size + job.ByteSize() > _PART_BYTES:
+            yield reply
+            reply, size = type(reply)(), 0
+        reply.jobs.append(job)
+        size += job.ByteSize()
+    yield reply
 
 
 def _slot_wait(request: jobs_pb2.HeartbeatRequest) -> WaitingSlot | None:

@@ -156,6 +156,23 @@ def test_waiting_calls_get_an_error_when_the_controller_stops(config: Config) ->
             waiting.result(LIMIT_S)
 
 
+def test_answers_may_be_larger_than_a_message(
+    running: Running, client: JobClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """gRPC's clients take messages of 4 MiB."""
+    client.create_job("train", 2)
+    registry = running.controller.registry
+    job = registry.get("train")
+    job.hosts = {str(rank): f"rank{rank}." + "host." * 50 for rank in range(2)}
+    monkeypatch.setattr(registry, "jobs", lambda: [job] * 50_000)
+    monkeypatch.setattr(registry, "ended", lambda: [(1.0, job)] * 20_000)
+    listed = client.list_jobs(ended=True)
+    assert (len(listed.jobs), listed.slots, listed.free_slots) == (20_000, 16, 0)
+    assert listed.jobs[-1].hosts == tuple(job.hosts.values())
+    monkeypatch.setattr(job, "part_of", "another." * 20)
+    assert len(client.stats().jobs) == 50_000
+
+
 def test_stats_are_by_job_and_begin_with_the_job(running: Running, client: JobClient) -> None:
     counters = running.client.counters
     counters["MainIngress.contributions", 1] = (100, 5000)
