@@ -81,6 +81,7 @@ testbed: $(VENV)/demo.stamp  # as root, with Mininet and simple_switch_grpc; TOP
 
 conformance: $(VENV)/dev.stamp  # needs simple_switch_grpc on PATH; records BMv2's answers anew
 	$(BIN)/python softswitch/tests/conformance/record.py
+	$(BIN)/python tests/p4src/record.py
 	$(BIN)/python softswitch/tests/conformance/traces.py
 
 fidelity: $(VENV)/dev.stamp  # needs p4testgen, p4c-bm2-ss and simple_switch_grpc on PATH, P4C_SAMPLES; an hour on two cores

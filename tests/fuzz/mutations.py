@@ -6,9 +6,9 @@ import contextlib
 import random
 from collections.abc import Sequence
 
-from conformance.network import ETHERNET_BYTES, FAULTS, ORDINARY
 from p4reduce_contracts.wire import SMALL
 from p4reduce_runtime.datagrams import ENCAP_BYTES
+from rigs.recorded.network import ETHERNET_BYTES, FAULTS, ORDINARY
 
 _FAULTS = tuple(FAULTS.values())
 _ORDINARY = tuple(ORDINARY.values())

@@ -12,10 +12,10 @@ import pytest
 from conformance import bmv2
 from conformance.case import Arrive, Step
 from conformance.embedded import EmbeddedTarget
-from conformance.network import Network
-from conformance.random_traffic import Traffic, written
 from conformance.replay import differences, replay
 from fuzz.mutations import mutated
+from rigs.recorded.network import Network
+from rigs.recorded.random_traffic import Traffic, written
 
 FRAMES = 3_000
 RANKS = 4

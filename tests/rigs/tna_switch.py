@@ -29,7 +29,7 @@ from p4reduce_switch.program.state.stateful import GREEN, RED, YELLOW, Meter
 from p4reduce_switch.program.state.tables import Table
 from p4reduce_switch.program.traffic import DigestHandler
 from p4reduce_switch.switch import Switch
-from rigs.local_system import LocalSwitch
+from rigs.local_switch import LocalSwitch
 from rigs.tna import TnaProgram
 
 ARTIFACTS = Path(__file__).resolve().parents[2] / "p4src/artifacts"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import replace
 from types import ModuleType
@@ -14,6 +15,7 @@ import torch
 from p4reduce.errors import CollectiveTimeoutError
 from p4reduce.testing.local_group import LocalGroup
 from p4reduce_contracts.wire import SMALL
+from p4reduce_switch.program import PacketTrace
 from rigs import ranks
 from rigs.pipeline import EPOCH
 from rigs.tree_group import TreeGroup, TreeSwitch, tree_job
@@ -109,3 +111,24 @@ def test_an_epoch_that_is_granted_twice_gives_no_old_sum(since: str) -> None:
     with pytest.raises(CollectiveTimeoutError):
         grant(77, 4, 1000, timeout_s=0.5)
     assert grant(77, 4, 1000, EPOCH + 2) == [3000]
+
+
+def test_sums_are_right_while_every_other_frame_is_traced() -> None:
+    """The code that runs changes hundreds of times; both work on the same registers."""
+    job = tree_job(4, SMALL, 4, EPOCH)
+    changes: list[PacketTrace] = []
+    switches = list(job["switch"].tree.switches.values())
+    traced = switches[0].program.compiled.traced()
+    for rig in switches:
+        rig.program.trace_with(traced)
+        plain, turn = rig.program.process, itertools.count()
+        rig.program.process = lambda port, frame, plain=plain, turn=turn: plain(
+            port, frame, *([changes.append] if next(turn) % 2 else [])
+        )
+    data = np.arange(4_000, dtype=np.int64).reshape(4, -1) % 1009
+    with LocalGroup(4, geometry=SMALL, **job) as group:
+        for _ in range(2):
+            sums = group.run(lambda comm: comm.all_reduce(torch.from_numpy(data[comm.rank].astype(np.float32))))
+            for found in sums:
+                np.testing.assert_allclose(found.numpy(), data.sum(axis=0), rtol=1e-4)
+    assert len(changes) > 200

@@ -3,7 +3,7 @@
 from p4reduce_contracts.wire.checksum import internet_checksum
 from p4reduce_contracts.wire.frames import FRAME_FAULTS, Frame, header_checksum, key_of, pack, unpack
 from p4reduce_contracts.wire.geometry import DEFAULT, JUMBO, SMALL, Geometry
-from p4reduce_contracts.wire.hello import pack_hello, unpack_hello
+from p4reduce_contracts.wire.hello import unpack_hello
 from p4reduce_contracts.wire.numbers import (
     BASE_BYTES,
     CONTRIBUTE,
@@ -29,7 +29,7 @@ from p4reduce_contracts.wire.numbers import (
     WIRE_VERSION,
     WORDS_PER_CALL,
 )
-from p4reduce_runtime.underlay import AGGREGATION_PORT, HELLO_BYTES, UPLINK_PORT
+from p4reduce_runtime.underlay import AGGREGATION_PORT, HELLO_BYTES, UPLINK_PORT, pack_hello
 
 __all__ = [
     "AGGREGATION_PORT",

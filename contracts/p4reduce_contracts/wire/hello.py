@@ -6,15 +6,10 @@ import struct
 
 from p4reduce_contracts.errors import FrameError
 from p4reduce_contracts.wire.numbers import BASE_BYTES, HELLO, WIRE_VERSION
-from p4reduce_runtime.underlay import HELLO_BYTES, HELLO_START
+from p4reduce_runtime.underlay import HELLO_BYTES
 
 _BASE = struct.Struct(">BBBBHHII")
 _NONCE = struct.Struct(">Q")
-
-
-def pack_hello(job: int, nonce: int) -> bytes:
-    """The bytes of a HELLO."""
-    return _BASE.pack(HELLO_START, job, 0, 0, 0, 0, 0, 0) + _NONCE.pack(nonce)
 
 
 def unpack_hello(payload: bytes) -> tuple[int, int]:

@@ -32,7 +32,7 @@ from p4reduce_runtime import datagrams
 from p4reduce_runtime.datagrams import PollFd, SocketState
 from p4reduce_runtime.logs import RateLimitedLog
 from p4reduce_runtime.records import Table, zeros
-from p4reduce_runtime.underlay import AGGREGATION_PORT, UPLINK_PORT, is_hello
+from p4reduce_runtime.underlay import AGGREGATION_PORT, GROUP_AT, NUMBER_AT, NUMBERS_TOGETHER, UPLINK_PORT, is_hello
 from p4reduce_switch.datapath import BatchProgram, PeerTable, UdpCounters, UdpSocket
 from p4reduce_switch.ports import DatapathLoop, Gso, PortError
 
@@ -51,7 +51,6 @@ _UDP = struct.Struct(">HHHH")
 _UDP_PROTOCOL = 17
 _ATTACH_FILTER = 51  # SO_ATTACH_REUSEPORT_CBPF
 _LOAD_8, _LOAD_16, _TO_X, _DIVIDE, _ADD_X, _MODULO, _RETURN_A = 0x30, 0x28, 0x07, 0x34, 0x0C, 0x94, 0x16  # classic BPF
-_JOB_AT, _SLOT_AT, _RUN_SLOTS = 1, 6, 43  # in a payload of p4reduce; frames of 1 KB in a run
 
 Address = tuple[str, int]
 
@@ -329,13 +328,13 @@ def _bound(address: Address, count: int) -> list[socket.socket]:
 
 
 def _divide(opened: socket.socket, parts: int) -> None:
-    """Have the sockets of an address receive by job and slot of p4reduce's frames: a slot's frames meet in one.
+    """Have the sockets of an address receive by the payload's group and number: those of a number meet in one.
 
     That is only for speed. A super-datagram goes by its first frame, anything shorter to the first socket.
     """
-    by_job = (_LOAD_8, _JOB_AT), (_TO_X, 0)
-    by_slot = (_LOAD_16, _SLOT_AT), (_DIVIDE, _RUN_SLOTS)
-    steps = (*by_job, *by_slot, (_ADD_X, 0), (_MODULO, parts), (_RETURN_A, 0))
+    by_group = (_LOAD_8, GROUP_AT), (_TO_X, 0)
+    by_number = (_LOAD_16, NUMBER_AT), (_DIVIDE, NUMBERS_TOGETHER)
+    steps = (*by_group, *by_number, (_ADD_X, 0), (_MODULO, parts), (_RETURN_A, 0))
     code = b"".join(struct.pack("HBBI", what, 0, 0, number) for what, number in steps)
     kept = np.frombuffer(code, np.uint8)
     try:

@@ -1,11 +1,11 @@
-"""Every case there is: those of the small programs are their recordings, those of the project's program are made."""
+"""Every case there is: the steps of its recording, for its program."""
 
 from __future__ import annotations
 
 import functools
 
-from conformance import protocol_rows, random_traffic, recording, table_rows
-from conformance.case import PROGRAMS, Case, Step
+from conformance import recording
+from conformance.case import ARTIFACTS, PROGRAMS, Case, Step
 
 OTHER_PROGRAM = {
     "direct_meter_colors": "direct_meter",
@@ -16,6 +16,8 @@ OTHER_PROGRAM = {
     "signed_register_cell": "state",
 }
 """Cases of a small program that has not their name."""
+OWN = "p4reduce_"
+"""How the cases of p4reduce's program begin; then comes its geometry. `tests/rigs/recorded` makes their steps."""
 GROUPS = (
     *("arithmetic", "checksums", "copies", "hashes", "l2", "loops", "signed_register_cell", "stack", "state"),
     *("tables", "unions", "varbit", "wide"),
@@ -23,26 +25,21 @@ GROUPS = (
 """Cases of the programs that hold a group of constructs each."""
 
 
-def small_case(name: str, steps: tuple[Step, ...]) -> Case:
-    """A case of one of the programs in programs/."""
-    stem = PROGRAMS / OTHER_PROGRAM.get(name, name)
+def case_of(name: str, steps: tuple[Step, ...]) -> Case:
+    """A case of one of the programs in programs/, or of p4reduce's."""
+    if name.startswith(OWN):
+        stem = ARTIFACTS / name.split("_")[1] / "p4reduce"
+    else:
+        stem = PROGRAMS / OTHER_PROGRAM.get(name, name)
     return Case(name, stem.with_suffix(".json"), stem.with_suffix(".p4info.txtpb"), steps)
-
-
-@functools.cache
-def small_programs() -> dict[str, Case]:
-    """Cases of the programs in programs/, by name."""
-    names = (name for name in recording.names() if name not in p4reduce_program())
-    return {name: small_case(name, recording.load(name).steps) for name in names}
-
-
-@functools.cache
-def p4reduce_program() -> dict[str, Case]:
-    """Cases of the project's own program, by name."""
-    return {case.name: case for module in (protocol_rows, random_traffic, table_rows) for case in module.cases()}
 
 
 @functools.cache
 def all_cases() -> dict[str, Case]:
     """Every case, by name."""
-    return small_programs() | p4reduce_program()
+    return {name: case_of(name, recording.load(name).steps) for name in recording.names()}
+
+
+def small_programs() -> dict[str, Case]:
+    """Cases of the programs in programs/, by name."""
+    return {name: case for name, case in all_cases().items() if not name.startswith(OWN)}

@@ -1,6 +1,6 @@
 """Run the corpus on BMv2 and write down its answers: python record.py (needs simple_switch_grpc).
 
-python record.py            record every case, then compare with the embedded switch
+python record.py            record every case of the small programs, then compare with the embedded switch
 python record.py --check    compare BMv2, the recordings and the embedded switch; write nothing
 python record.py lpm drop   only these cases
 python record.py --steps FILE lpm
@@ -15,18 +15,19 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-sys.path.extend(str(Path(__file__).resolve().parents[3] / tests) for tests in ("softswitch/tests", "tests"))
+import grpc
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from conformance import bmv2, recording  # noqa: E402
 from conformance.case import Answers, Case, Step, Write, step_from_json  # noqa: E402
-from conformance.corpus import all_cases, small_case  # noqa: E402
+from conformance.corpus import all_cases, case_of, small_programs  # noqa: E402
 from conformance.embedded import EmbeddedTarget  # noqa: E402
 from conformance.exceptions import ANY_ORDER, DIFFERENT  # noqa: E402
 from conformance.replay import differences, replay  # noqa: E402
-from p4reduce_runtime.p4runtime.errors import P4RuntimeError  # noqa: E402
 
 
 def check(case: Case, fresh: Answers) -> list[str]:
@@ -59,7 +60,7 @@ def answers_of_bmv2(case: Case) -> Answers:
     with bmv2.Bmv2Target() as target:
         try:
             return replay(case, target)
-        except P4RuntimeError as error:
+        except grpc.RpcError as error:
             raise bmv2.Bmv2Error(f"BMv2's P4Runtime server: {error}") from error
 
 
@@ -69,22 +70,22 @@ def steps_of(path: Path) -> tuple[Step, ...]:
     return tuple(step_from_json(row) for row in rows if "case" not in row and "packet_ins" not in row)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; return its exit status."""
+def main(arguments: Sequence[str] | None = None, made: Mapping[str, Case] | None = None) -> int:
+    """Run the command line; return its exit status. `made`: other cases than those of the small programs."""
     parser = argparse.ArgumentParser(description="Record BMv2's answers to the conformance corpus.")
-    parser.add_argument("cases", nargs="*", help="cases to run (default: all)")
+    parser.add_argument("cases", nargs="*", help="cases to run (default: those of the small programs)")
     parser.add_argument("--check", action="store_true", help="compare, and write nothing")
     parser.add_argument("--steps", type=Path, metavar="FILE", help="new steps of the one case that is named")
     options = parser.parse_args(arguments)
     if bmv2.SWITCH is None:
         print("simple_switch_grpc is not on PATH: install BMv2 (behavioral-model)", file=sys.stderr)
         return 1
-    known = all_cases()
+    known = {**all_cases(), **(made or {})}
     if options.steps is not None:
         if len(options.cases) != 1:
             parser.error("--steps takes one case")
         (name,) = options.cases
-        known = {name: small_case(name, steps_of(options.steps))}
+        known = {name: case_of(name, steps_of(options.steps))}
     unknown = [name for name in options.cases if name not in known]
     if unknown:
         print(f"no such case: {', '.join(unknown)}", file=sys.stderr)
@@ -94,7 +95,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     frames = failed = 0
     not_played: list[str] = []
     started = time.monotonic()
-    for name in options.cases or known:
+    chosen = options.cases or made or small_programs()
+    for name in chosen:
         case = known[name]
         try:
             fresh = answers_of_bmv2(case)
@@ -109,7 +111,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"{name}: {line}")
         failed += bool(found)
         frames += sum(not isinstance(step, Write) for step in case.steps)
-    count = len(options.cases or known) - len(not_played)
+    count = len(chosen) - len(not_played)
     print(
         f"{count} cases, {frames} frames against simple_switch_grpc {build} in {time.monotonic() - started:.0f} s: "
         f"{failed} cases differ"

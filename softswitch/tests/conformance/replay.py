@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+import grpc
+
 from conformance.case import Answers, Arrive, Case, Outputs, PacketOut, PortState, Step, Write
-from p4reduce_controller.p4runtime.client import Client
 from p4reduce_runtime.p4.v1 import p4runtime_pb2 as p4r
-from p4reduce_runtime.p4runtime import codec
+from p4reduce_runtime.p4runtime import bytestrings, codec
 from p4reduce_runtime.p4runtime.entries import TableEntry
-from p4reduce_runtime.p4runtime.errors import WriteError
-from p4reduce_runtime.p4runtime.schema import CounterInfo, counter_info
+from p4reduce_runtime.p4runtime.schema import CounterInfo, counter_info, parse_p4info
 from rigs.entity_text import entity
 from rigs.limits import LIMIT_S
+from rigs.p4rt import Raw, config
 
 MAX_DIFFERENCES = 5
 
@@ -41,26 +43,50 @@ class Target(Protocol):
         """How many packet-ins and distinct digest messages the switch made; None if it cannot tell."""
 
 
-class Controller:
-    """The controller's side of a replay: one P4Runtime client and what it was sent."""
+class Controller(Raw):
+    """The primary controller of a replay: it keeps what it is sent."""
 
     def __init__(self, address: str) -> None:
+        super().__init__(address)
         self._changed = threading.Condition()
         self.packet_ins: list[tuple[dict[str, int], bytes]] = []
         self.digests: dict[tuple[str, tuple[int, ...]], None] = {}
-        self.client = Client(address, timeout_s=LIMIT_S)
-        self.client.on_packet_in = self._packet_in
-        self.client.on_digest = self._digest
+        self.open(wait_for_ready=True)
+        assert self.arbitrate().status.code == 0
+        self._listening = threading.Thread(target=self._listen)
+        self._listening.start()
 
-    def _packet_in(self, payload: bytes, metadata: dict[str, int]) -> None:
-        with self._changed:
-            self.packet_ins.append((metadata, payload))
-            self._changed.notify_all()
+    def __exit__(self, *exception: object) -> None:
+        super().__exit__(*exception)
+        self._listening.join(LIMIT_S)
 
-    def _digest(self, name: str, rows: list[tuple[int, ...]]) -> None:
-        with self._changed:
-            self.digests.update({(name, tuple(row)): None for row in rows})
-            self._changed.notify_all()
+    def _listen(self) -> None:
+        """Take packet-ins and digests until the stream ends."""
+        with contextlib.suppress(grpc.RpcError, StopIteration):
+            while True:
+                message = self.next()
+                with self._changed:
+                    if message.HasField("packet"):
+                        names = {field.id: field.name for field in self.schema.packet_in}
+                        values = {
+                            names[one.metadata_id]: bytestrings.decode(one.value) for one in message.packet.metadata
+                        }
+                        self.packet_ins.append((values, message.packet.payload))
+                    elif message.HasField("digest"):
+                        digest = message.digest
+                        name = self.schema.digests.find(digest.digest_id).name
+                        self.digests.update({(name, codec.decode_data(row)): None for row in digest.data})
+                        self.send(digest_ack={"digest_id": digest.digest_id, "list_id": digest.list_id})
+                    self._changed.notify_all()
+
+    def packet_out(self, payload: bytes, egress_port: int) -> None:
+        """Send a frame out of a port; other metadata of the program is 0."""
+        values = {field: egress_port if field.name == "egress_port" else 0 for field in self.schema.packet_out}
+        metadata = [
+            {"metadata_id": field.id, "value": bytestrings.encode(value, field.bitwidth)}
+            for field, value in values.items()
+        ]
+        self.send(packet={"payload": payload, "metadata": metadata})
 
     def wait_for(self, packet_ins: int, digests: int) -> None:
         """Wait until that many have come; TimeoutError says how many did."""
@@ -83,10 +109,13 @@ class Controller:
     def counters(self) -> dict[str, dict[str, tuple[int, int]]]:
         """Cells that counted something, of direct and indirect counters."""
         found: dict[str, dict[str, tuple[int, int]]] = {}
-        for info in self.client.schema.counters:
-            cells = {str(c.index): (c.packets, c.bytes) for c in self.client.read_counter(info.name)}
+        for info in self.schema.counters:
+            entity = p4r.Entity()
+            entity.counter_entry.counter_id = info.id
+            read = [one.counter_entry for one in self.read(entity)]
+            cells = {str(one.index.index): (one.data.packet_count, one.data.byte_count) for one in read}
             found[info.name] = _declared(info, cells)
-        for direct in self.client.schema.p4info.direct_counters:
+        for direct in self.schema.p4info.direct_counters:
             cells = self._direct_counts(direct.direct_table_id)
             found[direct.preamble.name] = _declared(counter_info(direct), cells)
         return {name: cells for name, cells in found.items() if cells}
@@ -96,22 +125,21 @@ class Controller:
         entity = p4r.Entity()
         entity.direct_counter_entry.table_entry.table_id = table_id
         cells = {}
-        for response in self.client.call("Read", p4r.ReadRequest(device_id=1, entities=[entity])):
-            for found in response.entities:
-                key = codec.decode(self.client.schema, p4r.Entity(table_entry=found.direct_counter_entry.table_entry))
-                assert isinstance(key, TableEntry)
-                data = found.direct_counter_entry.data
-                cells[str(sorted(key.match.items()))] = (data.packet_count, data.byte_count)
+        for found in self.read(entity):
+            key = codec.decode(self.schema, p4r.Entity(table_entry=found.direct_counter_entry.table_entry))
+            assert isinstance(key, TableEntry)
+            data = found.direct_counter_entry.data
+            cells[str(sorted(key.match.items()))] = (data.packet_count, data.byte_count)
         return cells
 
 
 def replay(case: Case, target: Target, steps: Sequence[Step] | None = None) -> Answers:
     """Give the switch the case's program and steps; returns what it answered."""
-    controller = Controller(target.address)
-    with controller.client as client:
-        client.set_pipeline(case.p4info.read_text(), case.json.read_bytes())
+    with Controller(target.address) as controller:
+        p4info = parse_p4info(case.p4info.read_text())
+        controller.set_config(config=config(case.json.read_bytes(), p4info=p4info))
         target.pipeline_set()
-        answers = tuple(_step(client, target, step) for step in (case.steps if steps is None else steps))
+        answers = tuple(_step(controller, target, step) for step in (case.steps if steps is None else steps))
         expected = target.punted()
         if expected is None:
             controller.wait_until_quiet()
@@ -121,20 +149,20 @@ def replay(case: Case, target: Target, steps: Sequence[Step] | None = None) -> A
     return Answers(answers, tuple(controller.packet_ins), tuple(controller.digests), counters)
 
 
-def _step(client: Client, target: Target, step: Step) -> Outputs | tuple[str, ...]:
+def _step(controller: Controller, target: Target, step: Step) -> Outputs | tuple[str, ...]:
     if isinstance(step, Arrive):
         return target.arrive(step.port, step.frame)
     if isinstance(step, PacketOut):
-        return target.packet_out(lambda: client.packet_out(step.payload, step.egress_port))
+        return target.packet_out(lambda: controller.packet_out(step.payload, step.egress_port))
     if isinstance(step, PortState):
         target.set_port(step.port, step.up)
         return ()
-    batch = [(op, entity(client.schema, e) if isinstance(e, str) else e) for op, e in step.updates]
-    try:
-        client.write(batch)  # type: ignore[arg-type]
-    except WriteError as error:
-        return tuple(f"{failure.index} {failure.code}" for failure in error.failures)
-    return ()
+    if not step.updates:
+        return ()
+    codes = controller.write(
+        *((op.upper(), entity(controller.schema, e) if isinstance(e, str) else e) for op, e in step.updates)
+    )
+    return tuple(f"{index} {code}" for index, code in enumerate(codes) if code != "OK")
 
 
 def differences(steps: Sequence[Step], ours: Answers, theirs: Answers, *, any_order: bool = False) -> list[str]:

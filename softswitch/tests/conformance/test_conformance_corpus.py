@@ -6,19 +6,17 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import grpc
 import pytest
 
-from conformance import bmv2, recording, table_rows
+from conformance import bmv2, recording
 from conformance.case import PROGRAMS, Answers, Arrive, Outputs, Write, step_to_json
-from conformance.corpus import all_cases, p4reduce_program, small_programs
+from conformance.corpus import all_cases, small_programs
 from conformance.embedded import EmbeddedTarget
 from conformance.exceptions import ANY_ORDER, DIFFERENT
 from conformance.replay import differences
-from p4reduce_contracts import wire
-from p4reduce_controller.p4runtime.client import Client
 from p4reduce_runtime.p4runtime.entries import TableEntry
-from p4reduce_runtime.p4runtime.errors import P4RuntimeError, PipelineError
-from rigs.truth_table import SWITCHES, check_outputs
+from rigs.p4rt import primary
 
 BEYOND = sorted(path.stem for path in (PROGRAMS / "beyond").glob("*.p4"))
 """Programs that p4c compiles, the embedded switch runs, and BMv2 does not."""
@@ -36,37 +34,11 @@ def test_every_small_program_has_a_case_and_a_recording() -> None:
     assert len(programs) >= 40
 
 
-def test_the_cases_of_the_p4reduce_program_have_2000_frames() -> None:
-    steps = [step for case in p4reduce_program().values() for step in case.steps]
-    assert sum(not isinstance(step, Write) for step in steps) >= 2000
-
-
-@pytest.mark.parametrize("switch", SWITCHES)
-def test_bmv2_answers_as_the_truth_table_says(switch: str) -> None:
-    answers = recording.load(table_rows.name(switch)).answers.steps
-    for (_, row), outputs in zip(table_rows.walk(switch), answers, strict=True):
-        if row is not None:
-            check_outputs(wire.DEFAULT, row, switch, outputs)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("geometry", ["small", "default"])
-def test_random_traffic_reaches_every_reply_and_drop(geometry: str) -> None:
-    counted: dict[str, set[str]] = {}
-    for name in p4reduce_program():
-        if geometry in name:
-            for counter, cells in recording.load(name).answers.counters.items():
-                counted.setdefault(counter.removeprefix("MainIngress."), set()).update(cells)
-    reasons = len(counted["drops"])
-    assert {"contributions", "duplicates", "results", "pendings"} <= set(counted)
-    expected = len(wire.DROP_REASONS) - 1  # RATE needs a meter with rates, which depends on the clock
-    assert reasons == expected, f"drop reasons seen: {sorted(counted['drops'])}"
-
-
 @pytest.mark.parametrize("name", sorted(REFUSED))
 def test_a_program_without_defined_behaviour_is_refused_with_the_construct(name: str) -> None:
-    with EmbeddedTarget() as target, Client(target.address) as client, pytest.raises(PipelineError) as refused:
-        set_pipeline(client, "refused", name)
-    assert REFUSED[name] in str(refused.value)
+    with EmbeddedTarget() as target, primary(target.address) as client, pytest.raises(grpc.RpcError) as refused:
+        client.set_program(PROGRAMS / "refused" / name)
+    assert REFUSED[name] in refused.value.details()
 
 
 def test_every_refused_program_is_listed() -> None:
@@ -80,16 +52,11 @@ def test_every_refused_program_is_listed() -> None:
 )
 def test_bmv2_refuses_the_program_or_ends(folder: str, name: str) -> None:
     """It refuses the program, or ends over the first frame."""
-    refused = pytest.raises((P4RuntimeError, bmv2.Bmv2Error))
-    with bmv2.Bmv2Target() as target, Client(target.address) as client, refused:
-        set_pipeline(client, folder, name)
+    refused = pytest.raises((grpc.RpcError, bmv2.Bmv2Error))
+    with bmv2.Bmv2Target() as target, primary(target.address) as client, refused:
+        client.set_program(PROGRAMS / folder / name)
         target.pipeline_set()
         target.arrive(1, bytes(8))
-
-
-def set_pipeline(client: Client, folder: str, name: str) -> None:
-    path = PROGRAMS / folder / name
-    client.set_pipeline(path.with_suffix(".p4info.txtpb").read_text(), path.with_suffix(".json").read_bytes())
 
 
 def test_exceptions_are_of_cases_that_exist() -> None:

@@ -17,10 +17,10 @@ import pytest
 
 from conformance import recording
 from conformance.case import PROGRAMS
-from p4reduce_contracts.cli import main
 from p4reduce_runtime.p4runtime.schema import parse_p4info
+from p4reduce_switch.cli import switch as switch_command
 from rigs.limits import LIMIT_S, wait_until
-from rigs.local_system import LocalSwitch
+from rigs.local_switch import LocalSwitch
 from rigs.p4rt import served
 
 ROOT = Path(__file__).parents[3]
@@ -73,8 +73,9 @@ def test_the_exercise_finds_a_table_miss() -> None:
     with contextlib.closing(LocalSwitch()) as switch, ThreadPoolExecutor(1) as pool:
         p4info = parse_p4info(pipeline.with_suffix(".p4info.txtpb").read_text())
         switch.server.set_pipeline(p4info, pipeline.read_bytes())
-        words = [*trace[1:], "--p4runtime", switch.address("P4Runtime")]
-        traced = pool.submit(click.testing.CliRunner().invoke, main, words)
+        assert trace[:2] == ["p4reduce", "switch"]
+        words = [*trace[2:], "--p4runtime", switch.address("P4Runtime")]
+        traced = pool.submit(click.testing.CliRunner().invoke, switch_command, words)
         wait_until(lambda: switch.switch._watches or traced.done())
         assert send[:2] == ["python", "-c"]
         exec(send[2].replace("21072", switch.address("UDP").rpartition(":")[2]), {})

@@ -14,10 +14,9 @@ from google.rpc import status_pb2
 from conformance.bmv2 import Bmv2Error, Bmv2Target
 from conformance.embedded import EmbeddedTarget
 from fidelity.generated import GeneratedTest, Outputs
-from p4reduce_controller.p4runtime.client import Client
 from p4reduce_runtime.p4.v1 import p4runtime_pb2 as p4r
-from p4reduce_runtime.p4runtime.errors import P4RuntimeError
 from p4reduce_runtime.p4runtime.schema import parse_p4info
+from rigs.p4rt import Raw
 
 DEADLINE_S = 20.0
 PIPELINE_S = 300.0
@@ -70,7 +69,7 @@ class Player:
     def __init__(self, name: str) -> None:
         self.name = name
         self._target: Bmv2Target | EmbeddedTarget | None = None
-        self._connection: Client | None = None
+        self._connection: Raw | None = None
 
     def __enter__(self) -> Player:
         return self
@@ -83,7 +82,7 @@ class Player:
         connection, self._connection = self._connection, None
         target, self._target = self._target, None
         if connection is not None:
-            connection.close()
+            connection.__exit__()
         if target is not None:
             target.__exit__(None, None, None)
 
@@ -112,32 +111,33 @@ class Player:
                 target.pipeline_set()
                 outputs = target.arrive(test.port, test.frame)
                 outcome = Outcome(Verdict.PASS if test.passes(outputs) else Verdict.FAIL, outputs)
-        except (Bmv2Error, P4RuntimeError, grpc.RpcError) as error:
+        except (Bmv2Error, grpc.RpcError) as error:
             self.close()
             return Outcome(Verdict.ERROR, reason=_first_line(error)), True
         self._delete_replication(connection, test.entities[:inserted])
         return outcome, False
 
-    def _delete_replication(self, connection: Client, entities: Sequence[Any]) -> None:
+    def _delete_replication(self, connection: Raw, entities: Sequence[Any]) -> None:
         """Delete the clone sessions and multicast groups among a test's entities; end a switch that does not."""
         replication = [entity for entity in entities if entity.HasField("packet_replication_engine_entry")]
         try:
             deleted, _ = _write(connection, p4r.Update.DELETE, replication)
-        except (P4RuntimeError, grpc.RpcError):
+        except grpc.RpcError:
             deleted = 0
         if deleted < len(replication):
             self.close()
 
-    def _started(self) -> tuple[Bmv2Target | EmbeddedTarget, Client]:
+    def _started(self) -> tuple[Bmv2Target | EmbeddedTarget, Raw]:
         if self._target is None or self._connection is None:
             self._target = Bmv2Target() if self.name == BMV2 else EmbeddedTarget()
             self._target.__enter__()
-            self._connection = Client(self._target.address, timeout_s=DEADLINE_S)
-            self._connection.connect()
+            self._connection = Raw(self._target.address)
+            self._connection.open(wait_for_ready=True)
+            self._connection.arbitrate()
         return self._target, self._connection
 
 
-def _set_pipeline(connection: Client, built: Built) -> Outcome | None:
+def _set_pipeline(connection: Raw, built: Built) -> Outcome | None:
     request = p4r.SetForwardingPipelineConfigRequest()
     request.action = request.VERIFY_AND_COMMIT
     request.config.p4info.CopyFrom(parse_p4info(built.p4info))
@@ -145,7 +145,7 @@ def _set_pipeline(connection: Client, built: Built) -> Outcome | None:
     return _called(connection, "SetForwardingPipelineConfig", request)
 
 
-def _write(connection: Client, operation: int, entities: Sequence[Any]) -> tuple[int, Outcome | None]:
+def _write(connection: Raw, operation: int, entities: Sequence[Any]) -> tuple[int, Outcome | None]:
     """Insert or delete entities up to the first that is refused; return how many were not, and the refusal.
 
     One entry a request: the reason of a refusal is then the request's own.
@@ -160,10 +160,11 @@ def _write(connection: Client, operation: int, entities: Sequence[Any]) -> tuple
     return len(entities), None
 
 
-def _called(connection: Client, name: str, request: Any) -> Outcome | None:
+def _called(connection: Raw, name: str, request: Any) -> Outcome | None:
     """The outcome of a request that the switch does not grant; None when it does."""
     try:
-        connection.call(name, connection.addressed(request), PIPELINE_S)
+        limit_s = DEADLINE_S if name == "Write" else PIPELINE_S
+        getattr(connection.rpc, name)(connection.addressed(request), timeout=limit_s)
     except grpc.RpcError as error:
         if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
             raise

@@ -11,12 +11,12 @@ from conformance import bmv2
 from conformance.case import PROGRAMS
 from fidelity.generated import Expected, GeneratedTest
 from fidelity.playing import BMV2, EMBEDDED, Built, Player, Verdict, read_built
-from p4reduce_controller.p4runtime.client import Client
 from p4reduce_runtime.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_runtime.p4runtime import codec
 from p4reduce_runtime.p4runtime.entries import Entry, MulticastGroup, TableEntry
 from p4reduce_runtime.p4runtime.schema import Schema, parse_p4info
 from rigs.entity_text import clone_session, entity
+from rigs.p4rt import primary
 
 
 @pytest.fixture
@@ -115,11 +115,11 @@ def test_on_bmv2_groups_and_sessions_remain_after_a_change_of_the_program(
 ) -> None:
     """The reason why a player deletes them."""
     program = built(name)
-    with bmv2.Bmv2Target() as target, Client(target.address) as client:
-        client.set_pipeline(program.p4info, program.json)
+    with bmv2.Bmv2Target() as target, primary(target.address) as client:
+        client.set_program(PROGRAMS / name)
         target.pipeline_set()
-        client.write([("insert", encoded(program, entry))])
+        client.insert(encoded(program, entry))
         copied = target.arrive(1, frame)
-        client.set_pipeline(program.p4info, program.json)
+        client.set_program(PROGRAMS / name)
         target.pipeline_set()
         assert len(copied) >= 2 and sorted(target.arrive(1, frame)) == sorted(copied)

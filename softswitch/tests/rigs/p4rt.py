@@ -15,10 +15,12 @@ import pytest
 from google.protobuf import text_format
 from google.rpc import status_pb2
 
-from p4reduce_lab import targets
 from p4reduce_runtime.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_runtime.p4.v1 import p4runtime_pb2_grpc
+from p4reduce_runtime.p4runtime import codec
+from p4reduce_runtime.p4runtime.entries import Entry
 from p4reduce_runtime.p4runtime.schema import Schema, parse_p4info
+from p4reduce_runtime.security import SWITCH, Security, dial
 from p4reduce_runtime.streams import received
 from p4reduce_switch.p4runtime import Server
 from p4reduce_switch.ports import DatapathLoop
@@ -88,10 +90,12 @@ def served(switch: Switch | None = None, **options: Any) -> Iterator[Served]:
 @contextlib.contextmanager
 def bmv2(*interfaces: str) -> Iterator[str]:
     """simple_switch_grpc without a program; its P4Runtime address."""
-    if shutil.which("simple_switch_grpc") is None:
+    name = shutil.which("simple_switch_grpc")
+    if name is None:
         pytest.skip("needs simple_switch_grpc on PATH")
     address = own_address()
-    command = targets.command("bmv2", interfaces, address)
+    ports = [word for interface in interfaces for word in ("-i", interface)]
+    command = [name, "--device-id", "1", "--no-p4", *ports, "--", "--grpc-server-addr", address, "--cpu-port", "510"]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         try:
             yield address
@@ -101,11 +105,21 @@ def bmv2(*interfaces: str) -> Iterator[str]:
 
 
 class Raw:
-    """P4Runtime without the client: one channel, one stream, messages as they are."""
+    """A P4Runtime client: one channel, one stream, messages as they are, or entries of the program that it has set."""
 
-    def __init__(self, address: str, election_id: tuple[int, int] | None = (0, 1)) -> None:
+    schema: Schema
+    """The names of that program."""
+
+    def __init__(
+        self,
+        address: str,
+        election_id: tuple[int, int] | None = (0, 1),
+        device_id: int = 1,
+        security: Security | None = None,
+    ) -> None:
         self.election_id = election_id
-        self.channel = grpc.insecure_channel(address)
+        self.device_id = device_id
+        self.channel = dial(address, security, role=SWITCH)
         self.rpc = p4runtime_pb2_grpc.P4RuntimeStub(self.channel)
         self.received: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._outgoing: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -118,8 +132,10 @@ class Raw:
         self._outgoing.put(None)
         self.channel.close()
 
-    def open(self) -> None:
-        self._stream = received(self.rpc.StreamChannel(iter(self._outgoing.get, None), timeout=2 * LIMIT_S))
+    def open(self, wait_for_ready: bool = False) -> None:
+        """Open the stream; `wait_for_ready`: also of a switch that is about to start."""
+        requests, limit_s = iter(self._outgoing.get, None), 2 * LIMIT_S
+        self._stream = received(self.rpc.StreamChannel(requests, timeout=limit_s, wait_for_ready=wait_for_ready))
 
     def send(self, **fields: Any) -> None:
         self._outgoing.put(p4r.StreamMessageRequest(**fields))
@@ -128,17 +144,20 @@ class Raw:
         """The next message on the stream, or the error it ends with."""
         return next(self._stream)
 
-    def arbitrate(self, device_id: int = 1, **fields: Any) -> Any:
+    def arbitrate(self, device_id: int | None = None, **fields: Any) -> Any:
         if self._stream is None:
             self.open()
-        update = p4r.MasterArbitrationUpdate(device_id=device_id, **fields)
+        update = p4r.MasterArbitrationUpdate(device_id=self._or_own(device_id), **fields)
         if self.election_id is not None:
             update.election_id.high, update.election_id.low = self.election_id
         self.send(arbitration=update)
         return self.next().arbitration
 
-    def addressed(self, request: Any, device_id: int = 1) -> Any:
-        request.device_id = device_id
+    def _or_own(self, device_id: int | None) -> int:
+        return self.device_id if device_id is None else device_id
+
+    def addressed(self, request: Any, device_id: int | None = None) -> Any:
+        request.device_id = self._or_own(device_id)
         if self.election_id is not None:
             request.election_id.high, request.election_id.low = self.election_id
         return request
@@ -149,9 +168,16 @@ class Raw:
         if config is not None:
             request.config.CopyFrom(config)
         self.rpc.SetForwardingPipelineConfig(request, timeout=LIMIT_S)
+        if config is not None:
+            self.schema = Schema.from_p4info(config.p4info)
 
-    def get_config(self, kind: str = "ALL", device_id: int = 1) -> Any:
-        request = p4r.GetForwardingPipelineConfigRequest(device_id=device_id)
+    def set_program(self, stem: Path) -> None:
+        """Set the program of these two files, STEM.json and STEM.p4info.txtpb."""
+        p4info = parse_p4info(stem.with_suffix(".p4info.txtpb").read_text())
+        self.set_config(config=config(stem.with_suffix(".json").read_bytes(), p4info=p4info))
+
+    def get_config(self, kind: str = "ALL", device_id: int | None = None) -> Any:
+        request = p4r.GetForwardingPipelineConfigRequest(device_id=self._or_own(device_id))
         request.response_type = getattr(request, kind)
         return self.rpc.GetForwardingPipelineConfig(request, timeout=LIMIT_S).config
 
@@ -163,7 +189,8 @@ class Raw:
         """The p4.v1.Error of each update, with code 0 for one that was done; raises what is not a batch error."""
         request = self.addressed(p4r.WriteRequest())
         for operation, entity in updates:
-            request.updates.add(type=getattr(p4r.Update, operation)).entity.CopyFrom(entity)
+            encoded = entity if isinstance(entity, p4r.Entity) else codec.encode(self.schema, entity)
+            request.updates.add(type=getattr(p4r.Update, operation)).entity.CopyFrom(encoded)
         try:
             self.rpc.Write(request, timeout=LIMIT_S)
         except grpc.RpcError as error:
@@ -173,9 +200,39 @@ class Raw:
             return [_error(packed) for packed in status_pb2.Status.FromString(details).details]
         return [p4r.Error() for _ in updates]
 
-    def read(self, *entities: Any, device_id: int = 1) -> list[Any]:
-        request = p4r.ReadRequest(device_id=device_id, entities=entities)
+    def insert(self, *entries: Any) -> None:
+        """Insert entries, none of which may be refused."""
+        self.do("INSERT", *entries)
+
+    def do(self, operation: str, *entries: Any) -> None:
+        """Insert, modify or delete entries, none of which may be refused."""
+        errors = self.errors(*((operation, entry) for entry in entries))
+        assert not any(error.canonical_code for error in errors), errors
+
+    def read(self, *entities: Any, device_id: int | None = None) -> list[Any]:
+        request = p4r.ReadRequest(device_id=self._or_own(device_id), entities=entities)
         return [entity for reply in self.rpc.Read(request, timeout=LIMIT_S) for entity in reply.entities]
+
+    def entries(self, table: str) -> list[Entry]:
+        """The entries of a table, the default entry among them if it has been changed."""
+        entity = p4r.Entity()
+        entity.table_entry.table_id = self.schema.tables[table].id
+        return [codec.decode(self.schema, found) for found in self.read(entity)]
+
+
+@contextlib.contextmanager
+def primary(address: str, **options: Any) -> Iterator[Raw]:
+    """A client, with `options` of Raw, that is the primary controller."""
+    with Raw(address, **options) as one:
+        one.open(wait_for_ready=True)
+        assert one.arbitrate().status.code == 0
+        yield one
+
+
+def ready(address: str) -> None:
+    """Return when a server answers at an address."""
+    with grpc.insecure_channel(address) as channel:
+        grpc.channel_ready_future(channel).result(LIMIT_S)
 
 
 def _error(packed: Any) -> Any:

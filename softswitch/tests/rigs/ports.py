@@ -7,20 +7,24 @@ each is kept for the process of pytest-xdist that took it, by a name that only o
 
 from __future__ import annotations
 
+import contextlib
 import random
 import socket
 from collections.abc import Iterator
 from typing import Final
 
-from p4reduce_lab.addresses import LOOPBACK, free_port
-
+LOOPBACK: Final = "127.0.0.1"
 PORTS: Final = range(22_000, 32_000)
 _kept: list[socket.socket] = []
 
 
 def own_port(kind: socket.SocketKind = socket.SOCK_STREAM) -> int:
     """Return a free port of the loopback interface, another one each time: SOCK_STREAM for TCP, SOCK_DGRAM for UDP."""
-    return free_port(kind, _kept_ports())
+    for port in _kept_ports():
+        with socket.socket(socket.AF_INET, kind) as one, contextlib.suppress(OSError):
+            one.bind((LOOPBACK, port))
+            return port
+    raise OSError(f"no port of {LOOPBACK} in {PORTS} is free")
 
 
 def _kept_ports() -> Iterator[int]:

@@ -33,7 +33,7 @@ from p4reduce_runtime.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_runtime.p4runtime.entries import MeterConfig, MeterEntry
 from rigs.fake_switch_client import Running, serving
 from rigs.limits import LIMIT_S, wait_until
-from rigs.local_system import LocalSwitch
+from rigs.local_switch import LocalSwitch
 from rigs.tna_switch import CHIPS, pipeline_folder, tna_switch
 from rigs.udp_workers import close, form, sum_one_round
 

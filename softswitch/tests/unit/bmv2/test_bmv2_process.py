@@ -16,12 +16,9 @@ from pathlib import Path
 import pytest
 
 from conformance.case import PROGRAMS
-from p4reduce_controller.p4runtime.client import Client
-from p4reduce_lab.addresses import answers
 from p4reduce_runtime import kernels
-from rigs.fork_server import program_server
-from rigs.limits import LIMIT_S, wait_until
-from rigs.p4rt import DEVICE_CONFIG, P4INFO
+from rigs.limits import LIMIT_S
+from rigs.p4rt import DEVICE_CONFIG, code_of, config, primary, ready
 from rigs.ports import own_address
 
 QUEUES = PROGRAMS / "timed" / "queues.json"
@@ -80,12 +77,10 @@ def test_a_controller_sets_the_program_of_a_switch_that_began_without_also_when_
 ) -> None:
     address = f"unix:{tmp_path}/p4runtime"
     switch = start(address, "--no-p4 --device-id 5 --thrift-port 9090")
-    with Client(address, device_id=5) as client:
-        assert client.get_pipeline() is None
-        client.set_pipeline(P4INFO, DEVICE_CONFIG)
-        found = client.get_pipeline()
-        assert found is not None
-        assert found.device_config == DEVICE_CONFIG
+    with primary(address, device_id=5) as client:
+        assert code_of(client.get_config) == "FAILED_PRECONDITION"
+        client.set_config(config=config())
+        assert client.get_config().p4_device_config == DEVICE_CONFIG
     out, err = switch.end()
     assert out == ""
     assert err.count("\n") == err.count("--thrift-port has no effect") == 1
@@ -94,19 +89,20 @@ def test_a_controller_sets_the_program_of_a_switch_that_began_without_also_when_
 
 def check_closed_stdout(errors: Path) -> None:
     """The switch goes on when the reading end of its stdout is closed, before it is ready or while it runs."""
-    for ready in (False, True):
+    for was_ready in (False, True):
         address = own_address()
-        command = ["-m", "p4reduce_switch.bmv2", "--no-p4", "--log-console", "--", "--grpc-server-addr", address]
-        reading, writing = os.pipe()
-        with open(writing, "wb") as output, errors.open("wb") as written:
-            process = program_server().spawn(output, written, *command, environment=os.environ)
-        with open(reading) as stdout, process:
-            if ready:
-                assert stdout.readline() == f"Server listening on {address}\n"
-            stdout.close()
-            wait_until(lambda address=address: answers(address))
-            with Client(address, device_id=0) as client:  # each event is logged
-                client.set_pipeline(P4INFO, DEVICE_CONFIG)
+        options = ["--no-p4", "--log-console", "--", "--grpc-server-addr", address]
+        command = [sys.executable, "-m", "p4reduce_switch.bmv2", *options]
+        with errors.open("wb") as written:
+            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=written, text=True)
+        with process:
+            assert process.stdout is not None
+            if was_ready:
+                assert process.stdout.readline() == f"Server listening on {address}\n"
+            process.stdout.close()
+            ready(address)
+            with primary(address, device_id=0) as client:  # each event is logged
+                client.set_config(config=config())
             process.send_signal(signal.SIGTERM)
             assert process.wait(LIMIT_S) == 0
         assert errors.read_text() == ""

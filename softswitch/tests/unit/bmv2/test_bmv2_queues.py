@@ -16,8 +16,7 @@ from dataclasses import dataclass
 import pytest
 
 from conformance.case import PROGRAMS
-from p4reduce_lab.addresses import answers
-from rigs.limits import LIMIT_S
+from rigs.p4rt import ready
 from rigs.ports import own_address
 
 PROGRAM = PROGRAMS / "timed" / "queues.json"
@@ -52,10 +51,7 @@ def running(command: list[str], slow: str, other: str) -> Iterator[None]:
     options += ["--", "--grpc-server-addr", address]
     with subprocess.Popen([*command, *options], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         try:
-            deadline = time.monotonic() + LIMIT_S
-            while not answers(address):
-                assert time.monotonic() < deadline and process.poll() is None, f"{command} does not start"
-                time.sleep(0.1)
+            ready(address)
             time.sleep(0.5)  # BMv2 listens before it starts its threads
             yield
         finally:

@@ -3,20 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import grpc
 import pytest
 
-from p4reduce_controller.p4runtime.client import Client
 from p4reduce_runtime.p4.v1 import p4runtime_pb2 as p4r
-from p4reduce_runtime.p4runtime.errors import (
-    NotPrimaryError,
-    P4RuntimeError,
-    SwitchUnreachableError,
-    SwitchWithoutTlsError,
-)
 from p4reduce_runtime.security import Security
 from p4reduce_runtime.settings import ConfigError
 from p4reduce_switch.p4runtime import Server, request_guard
@@ -24,7 +16,7 @@ from p4reduce_switch.run import SwitchError, SwitchOptions, run_switch
 from p4reduce_switch.switch import Switch
 from rigs.certificates import Bench
 from rigs.limits import LIMIT_S
-from rigs.p4rt import Raw, Served, code_of, config, served
+from rigs.p4rt import Raw, Served, code_of, config, primary, served
 
 
 @pytest.fixture(scope="module")
@@ -42,35 +34,17 @@ def locked(bench: Bench) -> Iterator[str]:
 @pytest.mark.fault("P4Runtime without a controller's certificate: refused")
 def test_only_a_certificate_of_a_controller_is_accepted(bench: Bench, locked: str, tmp_path: Path) -> None:
     other = Bench(tmp_path / "other").of("controller")
-    callers: list[tuple[Security | None, type[P4RuntimeError]]] = [
-        (None, SwitchUnreachableError),
-        (other, SwitchUnreachableError),
-        (Security(bench.of("worker").ca, other.certificate, other.key), SwitchUnreachableError),
-        (bench.of("worker"), P4RuntimeError),
-        (bench.of("switch"), P4RuntimeError),
-    ]
-
-    def refused(caller: Security | None, error: type[P4RuntimeError]) -> None:
-        with pytest.raises(error):
-            Client(locked, election_id=(0, 99), timeout_s=2.0, security=caller).connect()
-
-    with ThreadPoolExecutor(len(callers)) as pool:  # most of them wait for their timeout
-        list(pool.map(refused, *zip(*callers, strict=True)))
-    with Client(locked, election_id=(0, 1), security=bench.of("controller")) as client:
-        assert client.is_primary, "no other's election id counted"
-        assert client.get_pipeline() is None
-
-
-def test_a_switch_without_tls_is_named(bench: Bench, switch: Served) -> None:
-    with pytest.raises(SwitchWithoutTlsError, match=rf"{switch.address} answers without TLS: start it with --tls-ca"):
-        Client(switch.address, security=bench.of("controller")).connect()
-
-
-@pytest.mark.fault("a false switch: the controller refuses the connection")
-def test_a_controller_refuses_a_server_without_the_role_switch(bench: Bench) -> None:
-    """A worker's certificate, at the switch's address, does not pass for a switch."""
-    with served(security=bench.of("worker")) as switch, pytest.raises(SwitchUnreachableError):
-        Client(switch.address, timeout_s=2.0, security=bench.of("controller")).connect()
+    for caller, code in (
+        (None, "UNAVAILABLE"),
+        (other, "UNAVAILABLE"),
+        (Security(bench.of("worker").ca, other.certificate, other.key), "UNAVAILABLE"),
+        (bench.of("worker"), "PERMISSION_DENIED"),
+        (bench.of("switch"), "PERMISSION_DENIED"),
+    ):
+        with Raw(locked, (0, 99), security=caller) as client:
+            assert code_of(client.arbitrate) == code
+    with primary(locked, security=bench.of("controller")) as client:
+        assert code_of(client.get_config) == "FAILED_PRECONDITION", "no other's election id counted"
 
 
 def test_listening_beyond_loopback_needs_tls_or_insecure_options(bench: Bench) -> None:
@@ -108,10 +82,3 @@ def test_bytes_that_are_not_a_request_are_an_invalid_argument(switch: Served) ->
         with pytest.raises(grpc.RpcError, match="this is no request of Write") as caught:
             call(b"\xff\xff", timeout=LIMIT_S)
         assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
-
-
-def test_the_error_of_a_worker_as_controller_names_the_role(bench: Bench, locked: str) -> None:
-    client = Client(locked, timeout_s=LIMIT_S, security=bench.of("worker"))
-    with pytest.raises(P4RuntimeError, match="does not name controller.p4reduce") as caught:
-        client.connect()
-    assert not isinstance(caught.value, NotPrimaryError)

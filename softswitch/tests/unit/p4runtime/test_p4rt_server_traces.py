@@ -12,8 +12,8 @@ import grpc
 import pytest
 
 from conformance.case import PROGRAMS
-from p4reduce_contracts.cli import main
 from p4reduce_switch.bmv2 import cli as bmv2_cli
+from p4reduce_switch.cli import switch
 from p4reduce_switch.p4runtime.trace_service import MAX_WATCHES, POLL_S
 from p4reduce_switch.program import PacketTrace, QueueSetting
 from p4reduce_switch.trace import client, trace_pb2_grpc
@@ -41,7 +41,7 @@ def run(one: Served, *words: str) -> tuple[click.testing.Result, threading.Threa
     found: Any = click.testing.Result.__new__(click.testing.Result)
 
     def call() -> None:
-        result = click.testing.CliRunner().invoke(main, ["switch", "trace", "--p4runtime", one.address, *words])
+        result = click.testing.CliRunner().invoke(switch, ["trace", "--p4runtime", one.address, *words])
         found.__dict__.update(result.__dict__)
 
     thread = threading.Thread(target=call)

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from p4reduce_contracts.wire import UPLINK_PORT, pack_hello
 from p4reduce_runtime import datagrams, kernels
+from p4reduce_runtime.underlay import UPLINK_PORT, pack_hello
 from p4reduce_switch.datapath import BATCH_FRAMES
 from p4reduce_switch.ports import Gso, PortError
 from p4reduce_switch.ports.udp import UdpUnderlay

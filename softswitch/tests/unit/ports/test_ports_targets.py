@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import queue
 import socket
 import threading
 from collections.abc import Iterator
@@ -11,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from p4reduce_controller.p4runtime.client import Client
+from conformance.replay import Controller
 from p4reduce_runtime.p4runtime.entries import DigestConfig, MulticastGroup, TableEntry
 from p4reduce_switch.p4runtime import Server
 from p4reduce_switch.ports.ethernet import EthernetPorts
 from p4reduce_switch.program import Config, Program
 from p4reduce_switch.switch import Switch
 from rigs.limits import LIMIT_S
-from rigs.p4rt import DEVICE_CONFIG, P4INFO, bmv2
+from rigs.p4rt import bmv2, config
 
 pytestmark = pytest.mark.root
 SAMPLE = (5).to_bytes(6, "big") + bytes(5) + b"\x88\xb5" + b"\x02" + b"a sample, long enough for Ethernet" * 2
@@ -64,29 +63,26 @@ def test_frames_pass_between_an_interface_a_program_and_a_controller(target: str
 
 def check(address: str, host: socket.socket) -> None:
     """Packet-in and packet-out, a multicast group, a digest and a counter."""
-    events: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    client = Client(address, timeout_s=LIMIT_S)
-    client.on_packet_in = lambda payload, metadata: events.put((payload, metadata))
-    client.on_digest = lambda name, rows: events.put((name, rows))
-    with client:
-        client.set_pipeline(P4INFO, DEVICE_CONFIG)
-        client.modify(TableEntry("exact_table", action="punt", params={"reason": 9}, is_default=True))
+    with Controller(address) as client:
+        client.set_config(config=config())
+        client.do("MODIFY", TableEntry("exact_table", action="punt", params={"reason": 9}, is_default=True))
         host.send(SAMPLE)
-        assert events.get(timeout=LIMIT_S) == (SAMPLE, {"ingress_port": 1, "reason": 9})
+        client.wait_for(1, 0)
+        assert client.packet_ins == [({"ingress_port": 1, "reason": 9}, SAMPLE)]
         client.packet_out(SAMPLE[::-1], 1)
         assert arrived(host, SAMPLE[::-1])
         client.insert(MulticastGroup(2, ((1, 0), (1, 7))))
-        client.modify(TableEntry("exact_table", action="flood", params={"group": 2}, is_default=True))
+        client.do("MODIFY", TableEntry("exact_table", action="flood", params={"group": 2}, is_default=True))
         host.send(SAMPLE)
         assert arrived(host, SAMPLE)
         assert arrived(host, SAMPLE)
         client.insert(DigestConfig("sighting_t"))
         client.insert(TableEntry("exact_table", {"h.sample.id": 5, "s.ingress_port": 1}, "report"))
         host.send(SAMPLE)
-        assert events.get(timeout=LIMIT_S) == ("sighting_t", [(5, 1)])
-        level = SAMPLE[12] & 7
-        (counted,) = client.read_counter("seen", level)
-        assert (counted.packets, counted.bytes) == (3, 3 * len(SAMPLE))
+        client.wait_for(1, 1)
+        assert list(client.digests) == [("sighting_t", (5, 1))]
+        counted = client.counters()[client.schema.counters["seen"].name]
+        assert counted[str(SAMPLE[12] & 7)] == (3, 3 * len(SAMPLE))
 
 
 def arrived(host: socket.socket, frame: bytes) -> bool:

@@ -6,6 +6,8 @@ import re
 import shutil
 import signal
 import socket
+import subprocess
+import sys
 import time
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
@@ -16,18 +18,18 @@ import pytest
 from click.testing import CliRunner
 
 from conformance.case import PROGRAMS
-from p4reduce_contracts.wire import pack_hello
-from p4reduce_controller.p4runtime.client import Client
 from p4reduce_runtime import pipeline_folders
+from p4reduce_runtime.p4runtime.schema import Schema
+from p4reduce_runtime.underlay import pack_hello
 from p4reduce_switch.cli import switch as switch_command
 from p4reduce_switch.ports.udp import UdpUnderlay
 from p4reduce_switch.run import SwitchError, SwitchOptions, _files, _ports, run_switch
 from p4reduce_switch.switch import Switch
 from rigs import entity_text
 from rigs.limits import LIMIT_S
-from rigs.p4rt import code_of
-from rigs.system import Process
+from rigs.p4rt import code_of, primary
 
+COMMAND = (sys.executable, "-c", "from p4reduce_switch.cli import switch; switch()")
 BIG = 100 << 20
 I = "MainIngress."  # noqa: E741
 
@@ -45,34 +47,40 @@ def copied(folder: Path, ending: str = ".p4info.txtpb") -> Path:
 def test_it_loads_the_users_program_serves_metrics_and_keeps_no_refused_write(tmp_path: Path) -> None:
     program = copied(tmp_path)
     where = ("--listen", "127.0.0.1:0", "--p4runtime", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--log-json")
-    process = Process(tmp_path / "log", "switch", "run", "--pipeline", str(program), *where)
+    with (tmp_path / "log").open("w") as log:
+        command = [*COMMAND, "run", "--pipeline", str(program), *where]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+    assert process.stdout is not None
+    first_line = process.stdout.readline()
     try:
-        assert re.fullmatch(rf"switch 1 ready: UDP \S+; P4Runtime \S+; pipeline {program}.*\n", process.first_line)
-        with Client(process.address("P4Runtime")) as switch:
-            found = switch.get_pipeline()
-            assert found is not None and found.device_config == program.read_bytes()
+        assert re.fullmatch(rf"switch 1 ready: UDP \S+; P4Runtime \S+; pipeline {program}.*\n", first_line)
+        addresses = dict(re.findall(r"(UDP|P4Runtime|metrics) (?:http://)?(127\.0\.0\.1:\d+)", first_line))
+        with primary(addresses["P4Runtime"]) as switch:
+            found = switch.get_config()
+            assert found.p4_device_config == program.read_bytes()
+            schema = Schema.from_p4info(found.p4info)
             texts = [entity_text.member("members", port, (I + "send", port)) for port in (1, 2)]
             texts.append(entity_text.group("members", 1, [(1, 3, 0), (2, 1, 0)]))
             texts.append(entity_text.entry("t", entity_text.prefix(0x10, 4), entity_text.to_group(1)))
-            switch.write([("insert", entity_text.entity(switch.schema, text)) for text in texts])
-        host, _, port = process.address("UDP").rpartition(":")
+            switch.insert(*(entity_text.entity(schema, text) for text in texts))
+        host, _, port = addresses["UDP"].rpartition(":")
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as worker:
             worker.connect((host, int(port)))
             worker.send(pack_hello(1, 2))
-            url, deadline = f"http://{process.address('metrics')}/metrics", time.monotonic() + LIMIT_S
+            url, deadline = f"http://{addresses['metrics']}/metrics", time.monotonic() + LIMIT_S
             while 'p4reduce_switch_in_frames_total{kind="udp",port=""} 1.0' not in (text := scraped(url)):
                 assert time.monotonic() < deadline, text
-        before = resident_bytes(process.process.pid)
-        with grpc.insecure_channel(
-            process.address("P4Runtime"), options=[("grpc.max_send_message_length", -1)]
-        ) as channel:
+        before = resident_bytes(process.pid)
+        with grpc.insecure_channel(addresses["P4Runtime"], options=[("grpc.max_send_message_length", -1)]) as channel:
             write = channel.unary_unary("/p4.v1.P4Runtime/Write")
             with ThreadPoolExecutor(3) as pool:
                 codes = list(pool.map(lambda _: code_of(write, bytes(BIG), timeout=LIMIT_S), range(6)))
         assert codes == ["RESOURCE_EXHAUSTED"] * 6
-        assert resident_bytes(process.process.pid) - before < 2 * BIG  # the allocator keeps 60 to 130 MB of the 600
+        assert resident_bytes(process.pid) - before < 2 * BIG  # the allocator keeps 60 to 130 MB of the 600
     finally:
-        assert process.end(signal.SIGINT) == 0
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 0
     assert '"event": "port given"' in (tmp_path / "log").read_text()
 
 

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import shutil
 from pathlib import Path
 
-import numpy as np
 import pytest
-import torch
 
 from conformance.case import PROGRAMS
 from fidelity.tools import Source, compile_program, macros
-from p4reduce.testing.local_group import LocalGroup
-from p4reduce_contracts.wire import SMALL
 from p4reduce_switch.program import ExecutionError, PacketTrace, Program
 from p4reduce_switch.program.layout import Layout
 from p4reduce_switch.program.llvm.build import emit
@@ -26,8 +21,6 @@ from p4reduce_switch.program.steps import Step
 from p4reduce_switch.trace.bmv2 import log_lines, messages
 from p4reduce_switch.trace.formats import FORMATS
 from rigs.entries import insert
-from rigs.pipeline import EPOCH
-from rigs.tree_group import tree_job
 
 EXAMPLE = Path(__file__).parents[4] / "examples" / "l3_switch" / "l3_switch.json"
 P4SRC = Path(__file__).parents[4] / "p4src"
@@ -160,27 +153,6 @@ def test_a_frame_that_fails_has_a_trace_that_says_so() -> None:
         program.process(1, bytes.fromhex("08 00 0002 0000 0000"), found.append)
     assert found[0].events[-1].step is Step.FAILED
     assert found[0].events[-1].values == {"error": "an assert or assume of the program failed"}
-
-
-def test_sums_are_right_while_every_other_frame_is_traced() -> None:
-    """The code that runs changes hundreds of times; both work on the same registers."""
-    job = tree_job(4, SMALL, 4, EPOCH)
-    changes: list[PacketTrace] = []
-    switches = list(job["switch"].tree.switches.values())
-    traced = switches[0].program.compiled.traced()
-    for rig in switches:
-        rig.program.trace_with(traced)
-        plain, turn = rig.program.process, itertools.count()
-        rig.program.process = lambda port, frame, plain=plain, turn=turn: plain(
-            port, frame, *([changes.append] if next(turn) % 2 else [])
-        )
-    data = np.arange(4_000, dtype=np.int64).reshape(4, -1) % 1009
-    with LocalGroup(4, geometry=SMALL, **job) as group:
-        for _ in range(2):
-            sums = group.run(lambda comm: comm.all_reduce(torch.from_numpy(data[comm.rank].astype(np.float32))))
-            for found in sums:
-                np.testing.assert_allclose(found.numpy(), data.sum(axis=0), rtol=1e-4)
-    assert len(changes) > 200
 
 
 @pytest.mark.parametrize("name", ["l2", "clone_i2e"])

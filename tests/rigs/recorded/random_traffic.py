@@ -6,9 +6,9 @@ import random
 from dataclasses import dataclass, field
 
 from conformance.case import Arrive, Case, Step, Write, insert
-from conformance.network import FAULTS, ORDINARY, Network
 from p4reduce_contracts import wire
 from rigs.pipeline import EPOCH, SLOT_COUNT
+from rigs.recorded.network import FAULTS, ORDINARY, Network
 
 FIRST_ROUNDS = (0, 0xFFFFFFFD, 0x7FFFFFFE, 1)
 """Of the slots: two of them pass a wrap of the round number."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from conformance.case import Arrive, Case, Step, Write, insert
-from conformance.network import SLOT_BASE, Network
 from rigs.pipeline import EPOCH, SLOT_COUNT
+from rigs.recorded.network import SLOT_BASE, Network
 from rigs.truth_table import RANKS, SWITCHES, Row, preparation, probes, rows_of, sent, with_version
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from conformance.case import Arrive, Case, PacketOut, Step, Write, insert
-from conformance.network import BROADCAST, OTHER_IP, Network, arp, ethernet, fix_checksum, ping
 from p4reduce_contracts import wire
 from p4reduce_runtime.p4runtime.entries import DigestConfig
 from rigs.pipeline import (
@@ -18,6 +17,7 @@ from rigs.pipeline import (
     rank_mac,
     udp_frame,
 )
+from rigs.recorded.network import BROADCAST, OTHER_IP, Network, arp, ethernet, fix_checksum, ping
 from rigs.secret import rank_secret
 
 NONE = wire.KEY_NONE
