@@ -118,12 +118,14 @@ def tcp_counts() -> TcpCounts | None:
     try:
         for name in os.listdir("/proc/self/fd"):
             with contextlib.suppress(OSError):  # not a TCP socket, or closed meanwhile
-                sock = socket.socket(fileno=os.dup(int(name)))
-                with sock:
+                sock = socket.socket(fileno=int(name))
+                try:
                     if sock.type != socket.SOCK_STREAM or sock.family not in (socket.AF_INET, socket.AF_INET6):
                         continue
                     info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
                     inode = os.fstat(sock.fileno()).st_ino
+                finally:
+                    sock.detach()  # the descriptor is another one's to close
                 (again,) = struct.unpack_from("=I", info, 100)  # struct tcp_info in linux/tcp.h
                 (received,) = struct.unpack_from("=Q", info, 128)
                 segments_out, segments_in = struct.unpack_from("=II", info, 136)

@@ -109,8 +109,13 @@ class Switch:
         self.packet_outs = 0
         self._rate_limited_log = RateLimitedLog(_log)
         self._wake_reader, self._wake_writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        self._stop_reader, self._stop_writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        """Of the helpers, which nothing but `stop` wakes."""
+        try:
+            self._stop_reader, self._stop_writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+            """Of the helpers, which nothing but `stop` wakes."""
+        except OSError:
+            os.close(self._wake_reader)
+            os.close(self._wake_writer)
+            raise
         self._stopping = threading.Event()
         self._helper_error: BaseException | None = None
         self._loop: DatapathLoop | None = None

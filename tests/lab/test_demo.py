@@ -5,6 +5,8 @@ import io
 import json
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +18,7 @@ from p4reduce_lab.demo import run_demo
 from p4reduce_lab.processes import Children, ProcessError
 from p4reduce_lab.system import running_system
 from p4reduce_lab.training import VARIANTS, Training, train
+from rigs.limits import LIMIT_S
 from rigs.running import children_of, with_text
 
 MISSING = [name for name in ("torch", "sklearn", "matplotlib") if importlib.util.find_spec(name) is None]
@@ -58,6 +61,16 @@ def test_the_whole_demo_over_two_racks_in_the_shape_that_fits_tofino(tmp_path: P
     assert 0.4 < trunks["up"] / trunks["ranks_up"] < 0.7, "two ranks a rack; AdaComp's sums are less sparse"
     assert f"Between the switches: {trunks['up']:,} B up" in text
     assert not with_text(str(tmp_path))
+
+
+@pytest.mark.processes
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere TCP is not counted")
+def test_many_trainings_keep_no_descriptor_open(tmp_path: Path) -> None:
+    trainings = [["--batch", "300", "--epochs", "1", "--out", str(tmp_path / f"{n}.json")] for n in range(8)]
+    (tmp_path / "trainings").write_text(json.dumps(trainings))
+    limited = 'ulimit -n 128; exec "$0" -m p4reduce_lab.measured_training "$1" 1'
+    subprocess.run(["/bin/sh", "-c", limited, sys.executable, str(tmp_path / "trainings")], check=True, timeout=LIMIT_S)
+    assert all(json.loads((tmp_path / f"{n}.json").read_text())["up_bytes_per_step"] is not None for n in range(8))
 
 
 @pytest.mark.processes

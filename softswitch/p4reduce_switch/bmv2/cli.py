@@ -288,9 +288,8 @@ def _say(line: str) -> None:
 
 def _discard_stdout() -> None:
     """Discard what is written to stdout from now on: its reader has closed it, and the switch runs on."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
-    os.close(nowhere)
+    with open(os.devnull, "wb") as nowhere:
+        os.dup2(nowhere.fileno(), sys.stdout.fileno())
 
 
 class _Console(logging.StreamHandler[Any]):
