@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,8 +29,8 @@ class Sum:
     blocks: int
     held: tuple[tuple[int, ...], ...]
     """By rank."""
-    window: int
-    """Slots."""
+    slots: int
+    """How many are opened at first."""
     digit: int = 1
     """What rank r adds is 16^r times this: the sum shows how often each rank is in it."""
 
@@ -52,7 +51,7 @@ class Sum:
         tensor = self.tensor(lease.rank)
         source = Int32(tensor).bind(lease.world_size, lease.block_words, False)
         call = Call(number, Kind.ALL_REDUCE, CodecId.INT32, 0, tensor.size)
-        return _begin(lease, rounds, source, call, round_trip, self.window)
+        return _begin(lease, rounds, source, call, round_trip, self.slots)
 
 
 @dataclass(frozen=True)
@@ -68,14 +67,13 @@ class Refusal:
         if lease.rank != self.rank:
             return self.asked.begin(lease, rounds, number, round_trip)
         call = Call(number, Kind.REFUSED, detail=Reason.NOT_FINITE)
-        return _begin(lease, rounds, Blocks(), call, round_trip, self.asked.window)
+        return _begin(lease, rounds, Blocks(), call, round_trip, self.asked.slots)
 
 
 def _begin(  # noqa: PLR0917
-    lease: Lease, rounds: list[int], source: Blocks, call: Call, round_trip: RoundTrip, window: int
+    lease: Lease, rounds: list[int], source: Blocks, call: Call, round_trip: RoundTrip, slots: int
 ) -> RestorableCollective:
-    options: dict[str, Any] = {"round_trip": round_trip, "window": window, "refusal_window": lease.slot_count}
-    return RestorableCollective(lease, rounds, source, call, TIMEOUT_S, **options)
+    return RestorableCollective(lease, rounds, source, call, TIMEOUT_S, round_trip=round_trip, slots=slots)
 
 
 @dataclass(frozen=True)

@@ -34,8 +34,8 @@ class Searched:
         return Job(self.generations, faults, self.make_switch, symmetry=symmetry)
 
 
-def _dense(ranks: int, blocks: int, window: int = 1, digit: int = 1) -> Sum:
-    return Sum(blocks, (tuple(range(blocks)),) * ranks, window, digit)
+def _dense(ranks: int, blocks: int, slots: int = 1, digit: int = 1) -> Sum:
+    return Sum(blocks, (tuple(range(blocks)),) * ranks, slots, digit)
 
 
 def _one_lease(ranks: int, slots: int, *calls: Sum | Refusal) -> tuple[Generation, ...]:
@@ -97,6 +97,12 @@ JOBS: Final = (
         _one_lease(2, 2, Sum(16, ((0, 4, 8, 12), (0, 12)), 2)),
         small=(LOSS,),
         large=(*TWO, Faults(losses=2), EACH),
+    ),
+    Searched(
+        "2 ranks, 1 slot that splits into 2 after 4 rounds of blocks, and one more collective",
+        _one_lease(2, 2, _dense(2, 28), _dense(2, 1)),
+        small=(LOSS, COPY),
+        large=(TIMER, *TWO),
     ),
     Searched(
         "2 ranks, 2 slots, a refused collective and one more",

@@ -111,7 +111,7 @@ def through_network(
 ) -> list[bytes]:
     """Return the sums over switches whose links lose, repeat, delay and reorder frames."""
     first = drawn.random.choice([0, 1, 2**32 - 2])
-    window = drawn.random.choice([None, drawn.number(1, slots)])
+    opened = drawn.random.choice([None, 1, drawn.number(1, slots)])
     contributions, members = [], []
     for rank in range(RANKS):
         lease = Lease(
@@ -121,7 +121,7 @@ def through_network(
         )
         one = case.contribution(lease, case.values[drawn.order[rank]])
         contributions.append(one)
-        members.append(Member(lease, [(one.blocks, one.call(0))], [first] * slots, window=window))
+        members.append(Member(lease, [(one.blocks, one.call(0))], [first] * slots, slots=opened))
     conditions = NetworkConditions(
         drop=drawn.random.choice([0.0, 0.02, 0.2]),
         duplicate=drawn.random.choice([0.0, 0.1]),

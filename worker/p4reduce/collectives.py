@@ -40,6 +40,8 @@ class Contribution:
     layout: str = ""
     agreement: str = ""
     """What must be equal on all ranks too, and may differ from call to call."""
+    few: bool = False
+    """Whether the first call alike opens one slot, since few blocks are likely."""
     single: bool = True
     """Whether the caller's result is that of the only part; else a list of all parts'."""
 
@@ -108,6 +110,7 @@ def all_reduce_segments(
         elements=sum(segment.elements for segment in segments),
         layout=f"{name}|" + ",".join(segment.layout for segment in segments),
         agreement=agreement,
+        few=name is not None,
         single=False,
     )
 

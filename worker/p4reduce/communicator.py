@@ -279,8 +279,8 @@ class Communicator:
     ) -> list[Any]:
         """Return the sums of several tensors, each with its own codec, from one collective.
 
-        `agreement`: what else must be equal on all ranks, and may differ from call to call. A call of the same name and
-        layout opens as many slots as the last one needed.
+        `agreement`: what else must be equal on all ranks, and may differ from call to call. A call opens as many slots
+        as the last one of the same name and layout needed; the first one with a name opens one.
         """
 
         def prepare() -> Contribution:
@@ -434,7 +434,7 @@ class Communicator:
         if number is None:
             self.operations += 1
             stats.dense_bytes = contribution.dense_bytes
-        slots = connection.slots_of(alike)
+        slots = connection.slots_of(alike, few=contribution.few and alike is not None)
         call = contribution.call(self.operations - 1 if number is None else number, slots, deadline.limit_s)
         begun = self._clock()
         summed: HostCollective | None = None

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from p4reduce.codecs import Floats
+from p4reduce.codecs import Floats, Int32
 from p4reduce.communicator import Communicator
 from p4reduce.errors import CollectiveMismatchError, InvalidTensorError, PeerRefusedError
 from p4reduce.paths.switch import SwitchConnection
@@ -46,8 +48,8 @@ def slots_used(comm: Communicator, kinds: str) -> list[int]:
 @pytest.mark.parametrize(
     ("kinds", "slots"),
     [
-        ("sparse sparse dense dense sparse sparse", [64, 13, 13, 64, 64, 13]),
-        ("zeros zeros zeros dense dense", [64, 8, 8, 8, 64]),
+        ("sparse sparse dense dense sparse sparse", [64, 13, 52, 64, 64, 13]),
+        ("zeros zeros zeros dense dense", [64, 1, 1, 64, 64]),
     ],
 )
 def test_the_slots_used_are_those_of_the_last_equal_call(kinds: str, slots: list[int]) -> None:
@@ -63,6 +65,23 @@ def test_calls_that_differ_are_remembered_separately() -> None:
 
     with LocalGroup(2, slots=64) as group:
         assert group.run(rank_main) == [[64, 13]] * 2
+
+
+def test_few_blocks_of_a_name_take_few_frames_from_the_first_call_on() -> None:
+    """As those of a small model's step with a compressor: 16 blocks of 8 columns, from 4 ranks."""
+
+    def rank_main(comm: Communicator) -> list[tuple[int, int, int]]:
+        given = np.zeros((BLOCKS, 32), np.int32)
+        given[comm.rank : 16 : comm.world_size] = 1
+        found = []
+        for _ in range(2):
+            comm.all_reduce_segments([Int32(given.reshape(-1))], name="step")
+            assert comm.last is not None
+            found.append((comm.last.slots, comm.last.stats.rounds, comm.last.stats.frames_up))
+        return found
+
+    with LocalGroup(4, clock=lambda: time.monotonic() / 1000) as group:
+        assert group.run(rank_main) == [[(1, 3, 3)] * 2] * 4
 
 
 def test_a_new_epoch_begins_with_no_remembered_calls() -> None:
@@ -124,15 +143,17 @@ def test_the_least_recent_calls_are_forgotten_first() -> None:
         window.saw(call, 100, 1000)
     window.saw(0, 100, 1000)
     window.saw(Window.MOST_CALLS, 100, 1000)
-    assert [window.slots_of(call, 8) for call in (0, 1, 2, Window.MOST_CALLS)] == [8, 64, 8, 8]
+    assert [window.slots_of(call, 8) for call in (0, 1, 2, Window.MOST_CALLS)] == [4, 64, 4, 4]
 
 
-def test_what_more_than_half_of_the_blocks_needed_is_not_remembered() -> None:
+@pytest.mark.parametrize(("few", "first"), [(False, 64), (True, 1)])
+def test_what_more_than_half_of_the_blocks_needed_opens_the_window(few: bool, first: int) -> None:
     window = Window(128)
+    assert window.slots_of("call", 8, few=few) == first
     window.saw("call", 1000, 4000)
-    assert window.slots_of("call", 8) == 32
+    assert window.slots_of("call", 8, few=few) == 32
     window.saw("call", 2001, 4000)
-    assert window.slots_of("call", 8) == 64
+    assert window.slots_of("call", 8, few=few) == 64
 
 
 def test_calls_that_agree_on_something_new_each_time_are_alike() -> None:

@@ -65,9 +65,9 @@ class SwitchConnection:
         self.channel = self._open_channel()
         """What lets a collective use the transport's socket by itself; None where it cannot."""
 
-    def slots_of(self, alike: Hashable) -> int:
-        """Return how many slots the next collective opens, the same number on all ranks (window.py)."""
-        return self.window.slots_of(alike, self.lease.columns)
+    def slots_of(self, alike: Hashable, *, few: bool = False) -> int:
+        """Return how many slots the next collective opens first, the same number on all ranks (window.py)."""
+        return self.window.slots_of(alike, self.lease.columns, few=few)
 
     def waiting(self) -> WaitingSlot | None:
         """Return what the running collective waits for; None if there is none. May be called from any thread."""
@@ -86,7 +86,7 @@ class SwitchConnection:
         keep_words: bool,
         at_wait: Callable[[], None] | None = None,
     ) -> Collective:
-        """Take part in a collective that opens `slots` slots, until it is done; return it.
+        """Take part in a collective that opens `slots` slots at first, until it is done; return it.
 
         Raises CollectiveError, and what `lost` returns once it returns an error, after the frames that have arrived
         were read. `at_wait` is called with each log line of a collective that waits.
@@ -98,8 +98,8 @@ class SwitchConnection:
             call,
             timeout_s,
             round_trip=self.round_trip,
-            window=slots,
-            refusal_window=self.window.slots,
+            window=self.window.slots,
+            slots=slots,
             proposal=self.window.proposal,
             stats=stats,
             keep_words=keep_words,
@@ -126,7 +126,7 @@ class SwitchConnection:
             if self._trace is not None:
                 cost = {name: count for name, count in stats.as_dict().items() if count}
                 waits.end(ended := self._clock())
-                self._trace.span(str(call), now, ended, self.lease, {"slots": slots, **cost})
+                self._trace.span(str(call), now, ended, self.lease, {"slots": collective.slots, **cost})
         return collective
 
     def finished(self, collective: Collective, blocks: Blocks, slots: int, alike: Hashable) -> tuple[int, ...]:

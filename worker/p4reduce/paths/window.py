@@ -5,7 +5,7 @@ the window it would like next into its call descriptor, all ranks see all descri
 smallest proposal is everybody's window for the next collective.
 
 A collective of few blocks opens fewer slots. How many blocks a call like this one needed last time is the same on all
-ranks, since all of them saw the same RESULTs.
+ranks, since all of them saw the same RESULTs. Where it needs more this time, its slots split (protocol/receive.py).
 """
 
 from __future__ import annotations
@@ -13,10 +13,8 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Final
 
+from p4reduce.protocol.state import ROUNDS_A_SLOT
 from p4reduce.stats import CollectiveStats
-
-ROUNDS_A_SLOT: Final = 4
-"""What a slot should carry: its opening frame then is a small part, and a few round trips suffice."""
 
 
 def slots_for(blocks: int, columns: int) -> int:
@@ -32,35 +30,34 @@ class Window:
     TOLERATED_LOSS: Final = 0.2
     OVERRUN_LOSS: Final = 0.02
     """Of the collective after the window has doubled: more, and a buffer on the way is too small for it."""
-    MOST_CALLS: Final = 256
-    """Of which it is remembered how few blocks they needed."""
+    MOST_CALLS: Final = 1024
+    """Of which it is remembered how many blocks they needed."""
 
     def __init__(self, slot_count: int, fixed: int | None = None) -> None:
         self._limit = slot_count if fixed is None else min(fixed, slot_count)
         self._floor = min(self.MINIMUM, self._limit) if fixed is None else self._limit
+        self._fixed = fixed is not None
         self.slots = self._limit if fixed is not None else min(self.INITIAL, slot_count)
         """The window of the next collective."""
         self.proposal = self.slots
         """What this rank proposes, in the next collective, for the one after it."""
         self._lossless = True
-        self._blocks: dict[Hashable, int] = {}
-        """By call, the least recent first: the blocks that at least one rank held, if at most half of all."""
+        self._blocks: dict[Hashable, int | None] = {}
+        """By call, the least recent first: the blocks that at least one rank held; None: more than half of all."""
 
-    def slots_of(self, call: Hashable, columns: int) -> int:
-        """How many slots the next collective opens; `call` is the same on all ranks.
+    def slots_of(self, call: Hashable, columns: int, *, few: bool = False) -> int:
+        """How many slots the next collective opens at first; the arguments are the same on all ranks.
 
-        `call`: what calls alike have in common. One that needed few blocks last time opens few, but not below 8, or the
-        lease's: with very few the rounds, one after the other, take longer than the opening frames.
+        `call`: what calls alike have in common. One that needed few blocks last time opens few. `few`: whether the
+        first such call opens one, and not the window.
         """
-        if call not in self._blocks:
-            return self.slots
-        return min(self.slots, max(self._floor, slots_for(self._blocks[call], columns)))
+        blocks = None if self._fixed else self._blocks.get(call, 1 if few else None)
+        return self.slots if blocks is None else min(self.slots, slots_for(blocks, columns))
 
     def saw(self, call: Hashable, union_blocks: int, blocks: int) -> None:
         """Store of a collective that is done: how many of its blocks at least one rank held."""
         self._blocks.pop(call, None)
-        if 2 * union_blocks <= blocks:
-            self._blocks[call] = union_blocks
+        self._blocks[call] = union_blocks if 2 * union_blocks <= blocks else None
         if len(self._blocks) > self.MOST_CALLS:
             del self._blocks[next(iter(self._blocks))]
 

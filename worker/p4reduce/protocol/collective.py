@@ -52,9 +52,9 @@ class Collective:
     """One rank's side of one collective.
 
     `slot_rounds` (one 32-bit round number per slot of the lease) is kept for the epoch; the collective advances it when
-    it is done. `window` is how many slots may be used, equal on all ranks; `proposal` is the window that this rank asks
-    for in the next collective. `refusal_window` is how many slots are opened when a rank refuses, equal on all ranks
-    whatever they called. Only with `keep_words` it has `sums`; else they are decoded on arrival.
+    it is done. `window` is how many slots may be used, equal on all ranks whatever they call: all are opened when a
+    rank refuses. `slots` of them are opened at first, all by default. `proposal` is the window that this rank asks for
+    in the next collective. Only with `keep_words` it has `sums`; else they are decoded on arrival.
     """
 
     def __init__(
@@ -68,9 +68,9 @@ class Collective:
         keep_words: bool = False,
         round_trip: RoundTrip | None = None,
         window: int | None = None,
+        slots: int | None = None,
         proposal: int | None = None,
         stats: CollectiveStats | None = None,
-        refusal_window: int | None = None,
     ) -> None:
         self.call = call
         self.stats = CollectiveStats() if stats is None else stats
@@ -82,9 +82,8 @@ class Collective:
         self._timeout_s = timeout_s
         self._deadline = 0.0
         self._refused_before = refused_frames(self.stats)
-        limit = min(window or lease.slot_count, lease.slot_count)
-        count = max(1, min(limit, -(-blocks.n_blocks // lease.columns)))
-        self._refusal_window = max(count, min(refusal_window or limit, lease.slot_count))
+        self._window = min(window or lease.slot_count, lease.slot_count)
+        most = max(1, min(self._window, -(-blocks.n_blocks // lease.columns)))
         self.refusals: dict[int, Reason] = {}
         """Known after slot 0's opening round: the ranks that cannot take part. With any, no block is sent."""
         self._early: dict[int, bytes] = {}
@@ -92,7 +91,7 @@ class Collective:
         self._corrupt: dict[int, bytes] = {}
         """By slot: the last RESULT that cannot be right."""
         self._unsent: list[bytes] = []
-        proposed = limit if proposal is None else min(proposal, lease.slot_count)
+        proposed = self._window if proposal is None else min(proposal, lease.slot_count)
         self._call_words = call.words(proposed)
         self._engine: Any = new_engine(
             lease,
@@ -100,14 +99,15 @@ class Collective:
             layout,
             slot_rounds,
             self._call_words,
-            count,
+            min(slots or most, most),
+            most,
             (RoundTrip() if round_trip is None else round_trip).table,
             self._kernels.look_ahead,
         )
         self._has_room = layout.sums_words <= FEW_SUMS
         """Whether `sums` is as long as it must be; that may take milliseconds, in which the opening frames travel."""
         self._replace()
-        self._state["next_window"] = limit
+        self._state["next_window"] = self._window
         self._loss["max_pto"] = min(MAX_PTO_S, timeout_s / 4)
         self._received = zeros(Received, 0)
         self._counted = [0] * len(_COUNTS)
@@ -124,8 +124,8 @@ class Collective:
 
     @property
     def slots(self) -> int:
-        """How many slots of the lease this collective uses."""
-        return len(self._engine.slots)
+        """How many slots of the lease this collective has opened."""
+        return int(self._state["slots"])
 
     @property
     def engine(self) -> Engine:
@@ -226,11 +226,11 @@ class Collective:
         event = None
         try:
             if not self._has_room:
-                channel.make_room(self.slots)
+                channel.make_room(len(self._slots))
                 pump.run(channel.socket, self._arguments, 0.0)  # which sends the opening frames
                 self._make_room()
             while event != pump.PAUSE and not unsent:
-                channel.make_room(self.slots)
+                channel.make_room(len(self._slots))
                 event = pump.run(channel.socket, self._arguments, until)
                 if event == pump.RELEASE:
                     self._release(time.monotonic())
@@ -344,15 +344,16 @@ class Collective:
         """
         self.stats.refused += 1
         before, state = self.slots, self._state
-        slots, frames = new_slots(self._geometry, self._rounds[before : self._refusal_window])
+        slots, frames = new_slots(self._geometry, self._rounds[before : self._window], self._engine.config["stride"][0])
         slots["keys"] = KEY_NONE
         opened, pending = zeros(NextFrame, len(slots)), state["contributions"]
         opened["slot"] = range(before, before + len(slots))
         self._replace(
-            slots=joined(Slot, self._slots, slots),
-            frames=np.concatenate([self._engine.frames, frames]),
-            contributions=joined(NextFrame, self._engine.contributions, opened),
+            slots=joined(Slot, self._slots[:before], slots),
+            frames=np.concatenate([self._engine.frames[:before], frames]),
+            contributions=joined(NextFrame, self._engine.contributions[:before], opened),
         )
+        state["slots"] += len(slots)
         state["open_slots"] += len(slots)
         state["contributions"] = len(slots)
         self._unsent += self._contribute(self._arguments._replace(contributions=kernels.argument(opened)), now)
@@ -398,7 +399,7 @@ class Collective:
                 setattr(stats, name, getattr(stats, name) + count - before)
         self._counted = counted
         if self.done:
-            self._rounds[: self.slots] = self._slots["round_number"].tolist()
+            self._rounds[: len(self._slots)] = self._slots["round_number"].tolist()
 
 
 def _payload(data: NDArray[np.uint32], datagram: Any) -> bytes:

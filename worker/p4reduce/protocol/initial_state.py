@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from p4reduce.protocol.blocks import UNTOUCHED, Array, Blocks, Layout
 from p4reduce.protocol.opening import places_of, shared_words
-from p4reduce.protocol.state import MOST_LANES, Config, Engine, Loss, NextFrame, Slot, State, Stats
+from p4reduce.protocol.state import COLUMN_DONE, MOST_LANES, Config, Engine, Loss, NextFrame, Slot, State, Stats
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.wire import MAX_GROWTH_BYTES
 from p4reduce_contracts.wire.check import COLUMN_FACTOR, weight, weights
@@ -29,25 +29,29 @@ def new_engine(
     layout: Layout,
     slot_rounds: Sequence[int],
     call_words: Sequence[int],
-    count: int,
+    opened: int,
+    most: int,
     path: Array,
     look_ahead: Callable[..., int],
 ) -> Engine:
-    """Return the records of a collective that uses `count` slots. Memory for more than a few `sums` is not in it.
+    """Return the records of a collective. Memory for more than a few `sums` is not in it.
 
-    `slot_rounds`: the first round of each slot of the lease. `call_words`: this rank's call descriptor. `path`: the
-    record of a RoundTrip. `look_ahead`: the kernel of lookahead.py.
+    `slot_rounds`: the first round of each slot of the lease. `call_words`: this rank's call descriptor. `opened`,
+    `most`: how many slots are opened at first, and may be. `path`: the record of a RoundTrip. `look_ahead`: the kernel
+    of lookahead.py.
     """
-    stride = lease.columns * count
+    stride = lease.columns * opened
     keys = np.empty((-(-blocks.n_blocks // stride) + 1) * stride, np.uint32)
     dense = look_ahead(blocks.nonzero, blocks.exponents, stride, keys) == blocks.n_blocks
-    slots, frames = new_slots(lease.geometry, slot_rounds[:count])
+    slots, frames = new_slots(lease.geometry, slot_rounds[:most], stride)
+    slots["done"][opened:] = True
+    slots["last_blocks"][opened:] = COLUMN_DONE
     slots["expected"][0] = places_of(lease).columns
-    slots["keys"][:, : lease.columns] = keys[:stride].reshape(count, lease.columns)
+    slots["keys"][:opened, : lease.columns] = keys[:stride].reshape(opened, lease.columns)
     agreed = np.empty(blocks.n_blocks, np.uint8)
     agreed.fill(UNTOUCHED)
     state: Array = zeros(State)
-    state[0]["open_slots"] = count
+    state[0]["slots"] = state[0]["open_slots"] = opened
     state[0]["published"] = 0 if len(blocks.published) else blocks.n_blocks
     loss: Array = zeros(Loss)
     nothing = loss[0]
@@ -61,7 +65,7 @@ def new_engine(
         path=path,
         slots=slots,
         parts=layout.table,
-        contributions=zeros(NextFrame, count),
+        contributions=zeros(NextFrame, most),
         scales=layout.scales,
         units=layout.units,
         weights=_weights(lease.block_words, lease.columns),
@@ -77,10 +81,10 @@ def new_engine(
     )
 
 
-def new_slots(geometry: Geometry, rounds: Sequence[int]) -> tuple[Array, NDArray[np.uint32]]:
+def new_slots(geometry: Geometry, rounds: Sequence[int], stride: int) -> tuple[Array, NDArray[np.uint32]]:
     """Return slots before their opening rounds, which have these numbers, and memory for the frame of each."""
     slots: Array = np.frombuffer(bytearray(_unopened(len(rounds))), dtype_of(Slot))
-    slots["round_number"] = rounds
+    slots["round_number"], slots["stride"] = rounds, stride
     return slots, np.zeros((len(rounds), geometry.max_frame_bytes // 4), np.uint32)
 
 

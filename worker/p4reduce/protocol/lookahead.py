@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
-from p4reduce_contracts.wire.numbers import KEY_NONE
+from p4reduce_contracts.wire.numbers import KEY_BLOCK_SHIFT, KEY_NONE
 from p4reduce_runtime.kernels import kernel
 
 
@@ -27,3 +29,18 @@ def look_ahead(nonzero: NDArray[np.bool_], exponents: NDArray[np.uint8], stride:
             row[place] = own & chosen | later[place] & ~chosen
             found += held[place]
     return found
+
+
+@kernel("int64(uint32[::1], int64, int64, int64)")
+def next_key(keys: NDArray[np.uint32], begin: int, stride: int, blocks: int) -> int:
+    """Return the key of the first held block of `blocks` at `begin`, or a multiple of `stride` after it.
+
+    `stride` is that of `keys` or a multiple.
+    """
+    while begin < blocks:
+        key: Any = np.int64(keys[begin])
+        beyond: Any = ((key >> KEY_BLOCK_SHIFT) - begin) % stride
+        if key == KEY_NONE or beyond == 0:
+            return int(key)
+        begin = (key >> KEY_BLOCK_SHIFT) + stride - beyond
+    return KEY_NONE

@@ -64,7 +64,7 @@ def frames_together(engine: Engine) -> int:
     how long rounds take says nothing then, where a link lets a burst pass before it slows down.
     """
     smoothed_rtt = engine.path[0].smoothed_rtt
-    if engine.stats[0].rounds <= len(engine.slots) or not smoothed_rtt > 0:
+    if engine.stats[0].rounds <= engine.state[0].slots or not smoothed_rtt > 0:
         return 1
     answered: Any = np.int64(engine.loss[0].in_flight * min(1.0, GRANULARITY_S / smoothed_rtt) / 4)
     together: int = max(1, answered)

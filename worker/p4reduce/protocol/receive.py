@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from p4reduce.protocol.floats import decode
+from p4reduce.protocol.lookahead import next_key
 from p4reduce.protocol.prefetch import prefetch
 from p4reduce.protocol.recovery import on_result
 from p4reduce.protocol.state import (
@@ -21,8 +22,10 @@ from p4reduce.protocol.state import (
     HOLD_BACK,
     IGNORED,
     REFUSED,
+    ROUNDS_A_SLOT,
     Config,
     Engine,
+    NextFrame,
     Received,
     Slot,
     State,
@@ -55,6 +58,9 @@ from p4reduce_contracts.wire.numbers import (
 )
 from p4reduce_runtime.kernels import kernel
 from p4reduce_runtime.records import Table
+
+MOST_WAYS = 4
+"""Into so many slots one splits at most: it may have few blocks left."""
 
 
 @kernel("void(Config, State, Stats, Array(uint32, 1, 'C', True), Received[::1])", separate=True)
@@ -113,9 +119,9 @@ def plausible(config: Config, slot: Slot, keys: NDArray[np.uint32], index: int, 
             block, last = key >> KEY_BLOCK_SHIFT, slot.last_blocks[column]
             if block <= last or block >= n_blocks or key & 255 == 0:
                 return False  # exponent 255 stands for Inf and NaN: no rank sends it
-            if last >= 0 and block - last == config.stride:  # the usual one, without a division
+            if last >= 0 and block - last == slot.stride:  # the usual one, without a division
                 continue
-            if block % config.stride != index * config.columns + column:
+            if block % slot.stride != index * config.columns + column:
                 return False
     return True
 
@@ -174,6 +180,52 @@ def note_progress(state: State, stats: Stats) -> None:
     state.foreign_at_progress = stats.foreign
     state.malformed_at_progress = stats.malformed
     state.stale_at_progress = stats.stale
+
+
+@kernel("void(int64, State, Slot[::1], NextFrame[::1], uint32[::1], int64, int64)", separate=True)
+def split(  # noqa: PLR0917
+    columns: int,
+    state: State,
+    slots: Table[Slot],
+    contributions: Table[NextFrame],
+    mine: NDArray[np.uint32],
+    index: int,
+    n_blocks: int,
+) -> None:
+    """Share out the blocks of a slot that it has not agreed on: to itself and further slots, which open now.
+
+    What it does follows from the RESULTs of this slot alone, so every rank does the same.
+    """
+    slot = slots[index]
+    latest: Any = np.int64(0)
+    for column in range(columns):
+        if (slot.expected >> column) & 1:
+            latest = max(latest, slot.blocks[column])
+    ways = min(MOST_WAYS, len(slots) * columns // slot.stride, (n_blocks - 1 - latest) // slot.stride)
+    if ways < 2:
+        return
+    apart, stride = slot.stride // columns, slot.stride * ways
+    for way in range(ways):
+        other = slots[index + way * apart]
+        other.stride = stride
+        other.agreed = columns * (ROUNDS_A_SLOT - 1)  # a tensor with so many blocks goes on soon
+        for column in range(columns):
+            if not (slot.expected >> column) & 1:  # no rank has a further block there
+                other.keys[column] = KEY_NONE
+                continue
+            first = (index + way * apart) * columns + column
+            before = slot.blocks[column] - (slot.blocks[column] - first) % stride
+            other.last_blocks[column] = max(before, -1)
+            other.keys[column] = next_key(mine, before + stride, stride, n_blocks)
+        if way:
+            other.done = False
+            contribution = contributions[state.contributions]
+            contribution.slot = index + way * apart
+            contribution.own = 0
+            contribution.zeros = 0
+            state.contributions += 1
+            state.slots += 1
+            state.open_slots += 1
 
 
 @kernel("int64(Engine, Array(uint32, 1, 'C', True), Received[::1], float64)", separate=True)
@@ -290,7 +342,11 @@ def receive(engine: Engine, data: NDArray[np.uint32], received: Table[Received],
                 slot.last_blocks[column] = block
                 slot.blocks[column] = block
                 slot.exponents[column] = 255 - (key & 255)
-                slot.keys[column] = mine[block + config.stride]
+                if slot.stride == config.stride:
+                    slot.keys[column] = mine[block + slot.stride]
+                else:
+                    slot.keys[column] = next_key(mine, block + slot.stride, slot.stride, len(engine.agreed))
+                slot.agreed += 1
                 if config.sparse:
                     prefetch(mine, (slot.keys[column] >> KEY_BLOCK_SHIFT) + config.stride, 1)  # for the next RESULT
                 expected |= bit
@@ -320,4 +376,6 @@ def receive(engine: Engine, data: NDArray[np.uint32], received: Table[Received],
         contribution.own = own
         contribution.zeros = zeros
         state.contributions += 1
+        if slot.agreed > columns * ROUNDS_A_SLOT and 2 * slot.stride <= len(slots) * columns:
+            split(columns, state, slots, engine.contributions, mine, index, len(engine.agreed))
     return END

@@ -66,13 +66,13 @@ def restart_pto(loss: Loss, path: Path, now: float) -> None:
 def begin(engine: Engine, now: float) -> None:
     """Have every slot send its opening frame, and begin to wait for the first RESULT."""
     contributions = engine.contributions
-    for index in range(len(engine.slots)):
+    for index in range(engine.state[0].slots):
         contributions[index].slot = index
         contributions[index].own = 0
         contributions[index].zeros = 0
     contributions[0].own = engine.config[0].opening_own
     contributions[0].zeros = engine.config[0].opening_zeros
-    engine.state[0].contributions = len(engine.slots)
+    engine.state[0].contributions = engine.state[0].slots
     engine.loss[0].last_result_at = now
     restart_pto(engine.loss[0], engine.path[0], now)
 

@@ -35,6 +35,8 @@ FORMATS: Final = (
     Format("bfloat16", 1, 3.4028234663852886e38),
 )
 """The formats by FLOAT32, FLOAT16 and BFLOAT16."""
+ROUNDS_A_SLOT: Final = 4
+"""What a slot should carry: its opening frame then is a small part, and a few round trips suffice."""
 MOST_LANES: Final = 4
 """Most numbers in a word."""
 
@@ -62,7 +64,7 @@ class Config(Record):
     full: int
     """The children of the root, as a bitmap."""
     stride: int
-    """Columns times slots: from one block of a column to the next."""
+    """Columns times the slots opened at first: the stride of `keys`, and at first of each slot."""
     sparse: bool
     """Whether blocks are missing between those held, so that the processor does not fetch the next by itself."""
     row_length: int
@@ -79,8 +81,10 @@ class Config(Record):
 class State(Record):
     """How far a collective is."""
 
+    slots: int
+    """Slots that were opened."""
     open_slots: int
-    """Slots that do not have their last RESULT."""
+    """Those of them that do not have their last RESULT."""
     refused: bool
     """Whether a rank refused: opening rounds end, and no block is sent."""
     calls_compared: bool
@@ -174,6 +178,11 @@ class Slot(Record):
     round_number: int
     opening: bool
     done: bool
+    """Whether it has its last RESULT; a slot that is not opened has no frame and is done too."""
+    stride: int
+    """From one block of a column to the next; those of slot i begin at block i · columns."""
+    agreed: int
+    """Blocks that the ranks have agreed on; after so many as a slot should carry it splits (receive.py)."""
     expected: int
     """The columns that the RESULT of this round has, as a bitmap."""
     frame_bytes: int
@@ -266,6 +275,7 @@ class Engine(NamedTuple):
     loss: Table[Loss]
     path: Table[Path]
     slots: Table[Slot]
+    """All that may be opened."""
     parts: Table[PartLayout]
     contributions: Table[NextFrame]
     """[slots]: those in `state.contributions`; also where those to be sent again are put."""
@@ -277,7 +287,7 @@ class Engine(NamedTuple):
     frame_weights: Annotated[NDArray[np.uint32], "Array(uint32, 1, 'C', True)"]
     """Those of the words of a frame that has all columns: products of the two."""
     keys: Words
-    """[blocks + stride at least]: the key of the first held block at or after each in its column."""
+    """[blocks + stride at least]: the key of the first held block at or after each, a multiple of `stride` from it."""
     elements: Annotated[NDArray[np.uint32], "Array(uint32, 1, 'C', True)"]
     holders: Annotated[NDArray[np.uint64], "uint64[::1]"]
     """[blocks]: which ranks of this host hold each block, as a bitmap, where the data is that of several."""

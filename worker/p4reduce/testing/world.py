@@ -130,7 +130,8 @@ class Member:
     calls: Sequence[tuple[Blocks, Call]]
     rounds: list[int]
     timeout_s: float = 300.0
-    window: int | None = None
+    slots: int | None = None
+    """How many it opens at first; None: all of the lease."""
     round_trip: RoundTrip = field(default_factory=RoundTrip)
     stats: CollectiveStats = field(default_factory=CollectiveStats)
     make: Callable[..., Collective] = Collective
@@ -191,7 +192,7 @@ class World:
                 call,
                 member.timeout_s,
                 round_trip=member.round_trip,
-                window=member.window,
+                slots=member.slots,
                 stats=member.stats,
             )
             self._up(member, member.running.start(self.now))

@@ -209,10 +209,18 @@ class HostSums:
         """Take part in a collective of this shard's ranks."""
         stats.collectives += 1
         call = contribution.call(self._number)
-        return self._run(call, contribution.blocks, timeout_s, lost, stats, contribution.alike)
+        return self._run(call, contribution.blocks, timeout_s, lost, stats, contribution.alike, few=contribution.few)
 
     def _run(
-        self, call: Call, blocks: Blocks, timeout_s: float, lost: Lost, stats: CollectiveStats, alike: Hashable = None
+        self,
+        call: Call,
+        blocks: Blocks,
+        timeout_s: float,
+        lost: Lost,
+        stats: CollectiveStats,
+        alike: Hashable = None,
+        *,
+        few: bool = False,
     ) -> Collective:
         """Run a collective in the job of this shard, and add what it took to `stats`.
 
@@ -220,7 +228,7 @@ class HostSums:
         """
         connection, own = self._connection, CollectiveStats()  # by which this connection alone is judged
         assert connection is not None
-        slots = connection.slots_of(alike)
+        slots = connection.slots_of(alike, few=few)
         try:
             collective = connection.run(call, blocks, slots, timeout_s, own, lost, keep_words=False)
         except CollectiveTimeoutError as error:
