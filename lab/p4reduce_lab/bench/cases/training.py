@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import time
+
+from p4reduce.communicator import Communicator
 from p4reduce_lab.bench.case import TRAINING_PACKAGES, Case, Run, Series, Threshold
 from p4reduce_lab.bench.cluster import Cluster, running_cluster
 from p4reduce_lab.bench.links import GBIT_1, LOOPBACK, MBIT_100
-from p4reduce_lab.bench.measuring import STEPS, measure_steps
+from p4reduce_lab.bench.measuring import FLOAT_BYTES, STEPS, measure_steps
 
 PEERS = ("gloo dense", "gloo fp16", "gloo PowerSGD", "p4reduce dense", "p4reduce AdaComp", "ring 2^-6")
 WORKERS = 4
 TARGET = 0.95
 QUICK_STEPS = 2
 _MOST_STEPS, _AT_ONCE = 240, 5
+_COUNTED_STEPS, _BATCH = 30, 16
 
 THRESHOLDS = {
     (MBIT_100, "gloo dense"): Threshold("DDP step, 100 Mbit/s: gloo dense / p4reduce AdaComp", 6),
@@ -20,9 +24,15 @@ THRESHOLDS = {
     (GBIT_1, "gloo fp16"): Threshold("DDP step, 1 Gbit/s: gloo fp16 hook / p4reduce AdaComp", 1.1),
 }
 
+SMALL_STEP = (
+    Threshold("step of the demo's model with AdaComp, 4 workers: bytes of a dense ring / bytes down", 22),
+    Threshold("step of the demo's model with AdaComp, 4 workers: blocks down / rounds", 3),
+)
+
 
 def measure(run: Run) -> None:
     """Find the steps that each variant takes to the accuracy, on loopback, then the time of a step on every link."""
+    count_small_step(run)
     needed: dict[str, int] = {}
     with running_cluster(run, LOOPBACK, WORKERS) as cluster:
         for peer in PEERS:
@@ -37,6 +47,43 @@ def measure(run: Run) -> None:
         steps(cluster, needed)
         cluster.shape(GBIT_1)
         steps(cluster, needed)
+
+
+def count_small_step(run: Run) -> None:
+    """Count the bytes and rounds of the demo's first steps with AdaComp, over a switch in this process."""
+    import torch  # only here: the list of cases does without
+
+    from p4reduce.compressors import AdaComp
+    from p4reduce.compressors.all_reduce import all_reduce_compressed
+    from p4reduce.testing.local_group import LocalGroup
+    from p4reduce_lab.measured_training import load_script
+
+    script = load_script()
+    (images, labels), _ = script.digits()
+    torch.manual_seed(0)
+    model, compressors = script.Net(), [AdaComp() for _ in range(WORKERS)]
+    for compressor in compressors:
+        compressor.bind(model)
+    optimizer = torch.optim.SGD(model.parameters(), 0.05, 0.9)
+
+    def step(comm: Communicator) -> dict[str, torch.Tensor]:
+        return all_reduce_compressed(comm, compressors[comm.rank], gradients[comm.rank])[0].means
+
+    with LocalGroup(WORKERS, clock=lambda: time.monotonic() / 1000) as group:  # slow: it sends no frame again
+        for batches in torch.arange(_COUNTED_STEPS * WORKERS * _BATCH).view(_COUNTED_STEPS, WORKERS, _BATCH):
+            gradients = []
+            for mine in batches % len(labels):
+                loss = torch.nn.functional.cross_entropy(model(images[mine]), labels[mine])
+                named = dict(model.named_parameters())
+                gradients.append(dict(zip(named, torch.autograd.grad(loss, [*named.values()]), strict=True)))
+            means = group.run(step)[0]
+            for key, value in model.named_parameters():
+                value.grad = means[key]
+            optimizer.step()
+        spent = group.comms[0].stats
+    ring = 2 * (WORKERS - 1) / WORKERS * FLOAT_BYTES * sum(value.numel() for value in model.parameters())
+    run.ratio(SMALL_STEP[0].name, [ring * _COUNTED_STEPS], [spent.bytes_down])
+    run.ratio(SMALL_STEP[1].name, [spent.blocks_down], [spent.rounds])
 
 
 def steps_to_accuracy(cluster: Cluster, peer: str) -> int:
@@ -76,6 +123,6 @@ CASE = Case(
     "a DDP step, and time to accuracy: gloo dense, with fp16 and PowerSGD, p4reduce dense and AdaComp, a ring",
     measure,
     needs=(TRAINING_PACKAGES,),
-    thresholds=tuple(THRESHOLDS.values()),
+    thresholds=(*THRESHOLDS.values(), *SMALL_STEP),
     limit_s=600.0,
 )
