@@ -8,6 +8,7 @@ import select
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from datetime import timedelta
 
 import torch
@@ -25,7 +26,7 @@ from p4reduce_contracts.jobs.answers import JobInfo
 from p4reduce_contracts.jobs.client import JobClient
 from p4reduce_contracts.jobs.errors import SwitchFullError
 
-SUM, AVG, MAX = dist.ReduceOp.SUM, dist.ReduceOp.AVG, dist.ReduceOp.MAX
+SUM, AVG, MAX, MIN = dist.ReduceOp.SUM, dist.ReduceOp.AVG, dist.ReduceOp.MAX, dist.ReduceOp.MIN
 
 
 def given(rank: int, dtype: torch.dtype, shape: tuple[int, ...] = (37, 11)) -> torch.Tensor:
@@ -70,13 +71,6 @@ def check_sums() -> None:
     beside = [torch.zeros(0, 5), given(rank, torch.float32), torch.zeros(0)]
     dist.all_reduce_coalesced(beside)
     assert torch.equal(beside[1], total(torch.float32))
-    expanded = torch.ones(1, 3).expand(4, 3)
-    try:
-        dist.all_reduce(expanded)
-    except ValueError as error:
-        assert "call .contiguous()" in str(error), error
-    else:
-        raise AssertionError("one memory cannot hold several sums")
 
 
 def check_scattered_sums() -> None:
@@ -265,6 +259,90 @@ def check_functional(calls: str) -> None:
     assert functional.reduce_scatter_tensor(torch.ones(size).double(), "avg", 0, world).tolist() == [1]
     turned = functional.all_to_all_single(torch.full((size,), rank), None, None, world).wait()
     assert turned.tolist() == list(range(size))
+
+
+LAYOUTS = {
+    "contiguous": lambda values: values.clone(),
+    "transposed": lambda values: values.transpose(0, 3).contiguous().transpose(0, 3),
+    "channels last": lambda values: values.clone(memory_format=torch.channels_last),
+    "every second element": lambda values: torch.stack([values, values + 1], -1)[..., 0],
+    "columns": lambda values: torch.cat([values, values + 1], 3)[..., : values.shape[3]],
+    "negated": lambda values: (-values)._neg_view(),
+}
+"""By name: what makes the same tensor in another layout."""
+
+
+def check_layouts() -> None:
+    rank, size = dist.get_rank(), dist.get_world_size()
+
+    def run(lay: Callable[[torch.Tensor], torch.Tensor], shape: tuple[int, ...], dtype: torch.dtype) -> None:
+        of = [given(each, dtype, shape) for each in range(size)]
+        pairs = [[given(size * a + b, dtype, shape) for b in range(size)] for a in range(size)]
+        summed, mine, from_all = sum(of), pairs[rank], [row[rank] for row in pairs]
+
+        def empty() -> torch.Tensor:
+            return lay(torch.zeros(shape, dtype=dtype))
+
+        def empties() -> list[torch.Tensor]:
+            return [empty() for _ in range(size)]
+
+        def check(what: str, got: list[torch.Tensor], wanted: list[torch.Tensor]) -> None:
+            for one, other in zip(got, wanted, strict=True):
+                torch.testing.assert_close(one, other, msg=f"{what} of {shape}, {dtype}")
+
+        for op, wanted in ((SUM, summed), (MAX, torch.stack(of).amax(0)), (MIN, torch.stack(of).amin(0))):
+            dist.all_reduce(all_reduced := lay(of[rank]), op)
+            check(f"all_reduce {op}", [all_reduced], [wanted])
+            dist.reduce(reduced := lay(of[rank]), 1, op)
+            check(f"reduce {op}", [reduced] * (rank == 1), [wanted] * (rank == 1))
+        dist.broadcast(copied := lay(of[rank]), 1)
+        check("broadcast", [copied], [of[1]])
+        dist.all_gather(rows := empties(), lay(of[rank]))
+        check("all_gather", rows, of)
+        dist.all_gather_into_tensor(
+            stacked := lay(torch.zeros(size * shape[0], *shape[1:], dtype=dtype)), lay(of[rank])
+        )
+        check("all_gather_into_tensor", [stacked], [torch.cat(of)])
+        dist.gather(lay(of[rank]), rows := empties() if rank == 1 else None, 1)
+        check("gather", rows or [], of if rank == 1 else [])
+        dist.scatter(part := empty(), [lay(each) for each in pairs[1]] if rank == 1 else None, 1)
+        check("scatter", [part], [pairs[1][rank]])
+        for op in (SUM, AVG):
+            whole = sum(from_all) / (size if op != SUM else 1)
+            dist.reduce_scatter(part := empty(), [lay(each) for each in mine], op)
+            check(f"reduce_scatter {op}", [part], [whole])
+            dist.reduce_scatter_tensor(part := empty(), lay(torch.cat(mine)), op)
+            check(f"reduce_scatter_tensor {op}", [part], [whole])
+        dist.all_to_all(rows := empties(), [lay(each) for each in mine])
+        check("all_to_all", rows, from_all)
+        dist.all_to_all_single(
+            turned := lay(torch.zeros(size * shape[0], *shape[1:], dtype=dtype)), lay(torch.cat(mine))
+        )
+        check("all_to_all_single", [turned], [torch.cat(from_all)])
+        if rank == 0:
+            dist.send(lay(of[0]), 1)
+        elif rank == 1:
+            dist.recv(got := empty(), 0)
+            check("recv", [got], [of[0]])
+
+    for lay in LAYOUTS.values():
+        for dtype in (torch.float32, torch.float64):
+            for shape in ((2, 3, 4, 5), (2, 32, 32, 160)):
+                run(lay, shape, dtype)
+    shared = torch.ones(1, 3).expand(4, 3)
+    dist.all_gather(rows := [torch.zeros(4, 3) for _ in range(size)], shared)
+    assert all(row.eq(1).all() for row in rows)
+    for collective in (
+        dist.all_reduce,
+        lambda tensor: dist.all_reduce(tensor, MAX),
+        lambda tensor: dist.broadcast(tensor, 0),
+    ):
+        try:
+            collective(shared)
+        except ValueError as error:
+            assert "call .contiguous()" in str(error), error
+        else:
+            raise AssertionError("one memory cannot hold several results")
 
 
 def check_to_one() -> None:

@@ -67,6 +67,7 @@ def test_every_collective_of_every_dtype_is_right(wide_system: System, launch: L
         "functional=1",
         "to_one",
         "sparse_gradients",
+        "layouts",
     )
     before = jobs(wide_system)
     for output in launch(3, CHECKS, *checks, "hook=fp16", "hook=powersgd"):

@@ -45,6 +45,7 @@ from p4reduce.errors import (
 from p4reduce.group import group_of
 from p4reduce.pytorch.backend import sums
 from p4reduce.pytorch.backend.calls import Calls, GlooWork
+from p4reduce.pytorch.backend.contiguous import check_written, contiguously
 from p4reduce.pytorch.backend.jobs import GroupJob, NoRoomError, join_job
 from p4reduce.pytorch.backend.options import BACKEND, GATHER_BYTES, Options
 from p4reduce.pytorch.backend.rendezvous import meet, part
@@ -97,7 +98,7 @@ def _by_gloo(name: str) -> Any:
     def forward(self: Any, *arguments: Any, **keywords: Any) -> Any:
         method = getattr(self._companion, name)
         if name in {"send", "recv", "recv_anysource"}:  # not of all ranks
-            return method(*arguments, **keywords)
+            return contiguously(method, *arguments, writes=name != "send", **keywords)
         return self._call_gloo(functools.partial(method, **keywords), *arguments, name=name)
 
     return _uncompiled(forward)
@@ -307,6 +308,7 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
         tensors = _list(tensors)
         if not self._copies(tensors):
             return self._call_gloo(self._gloo.broadcast, tensors, opts)
+        check_written(tensors)
         staged = stage(tensors[0].device, tensors, tensors)
 
         def run(timeout_s: float) -> None:
@@ -329,7 +331,11 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
         """Copy every rank's `given` into `output`, by rank."""
         opts = _options(AllgatherOptions, opts, None)
         if not self._copies([given], output):
-            return self._call_gloo(self._gloo._allgather_base, *_flat(output, given), opts)
+
+            def gather(output: torch.Tensor, given: torch.Tensor, opts: Any) -> Any:
+                return self._gloo._allgather_base(*_flat(output, given), opts)
+
+            return self._call_gloo(gather, output, given, opts, name="_allgather_base")
         staged = stage(given.device, [given], [output])
 
         def run(timeout_s: float) -> None:
@@ -490,7 +496,7 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
         """Call a collective of the companion whose last arguments are what this rank gives, and the options."""
         given = list(_tensors_in(arguments[-2:-1]))
         call = self._calls.begin(name or collective.__name__, given, "gloo", self._limit_s(*arguments[-1:]))
-        return GlooWork(collective(*arguments), call, self._calls)
+        return GlooWork(contiguously(collective, *arguments), call, self._calls)
 
     def _limit_s(self, opts: Any = None) -> float:
         """Return the time limit of a call with these options."""
@@ -498,9 +504,7 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
         return given_s if given_s > 0 else self._timeout.total_seconds()
 
     def _sum_in_place(self, name: str, tensors: list[torch.Tensor], opts: Any) -> CollectiveWork:
-        for tensor in tensors:
-            if not tensor.is_contiguous() and 0 in tensor.stride():
-                raise ValueError(f"elements of a tensor of {name} share memory (it was expanded): call .contiguous()")
+        check_written(tensors)
         staged = stage(tensors[0].device, tensors, tensors)
         names = self._names("all_reduce", tensors)
         return self._submit(
