@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 
 from conformance.case import PROGRAMS
-from p4reduce_runtime import kernels
+from p4reduce_switch.ports.ethernet import EthernetPorts
+from p4reduce_switch.switch import Switch
 from rigs.limits import LIMIT_S
 from rigs.p4rt import DEVICE_CONFIG, code_of, config, primary, ready
 from rigs.ports import own_address
@@ -52,8 +53,11 @@ class Started:
 
 @pytest.fixture(scope="module", autouse=True)
 def compiled() -> None:
-    """Compile all kernels first: a process that waits for another's compilation says so on stderr."""
-    list(kernels.warm())
+    """Compile the kernels first: a process that waits for another's compilation says so on stderr."""
+    switch = Switch()
+    switch.add_ports(EthernetPorts({}))
+    switch.prepare()
+    switch.close()
 
 
 @pytest.fixture
