@@ -11,6 +11,7 @@ from p4reduce_switch.ports.udp import UdpUnderlay
 from p4reduce_switch.program.load import DEFAULT_TARGET
 from rigs.faults import pytest_report_collectionfinish  # noqa: F401 (hook)
 from rigs.process_marker import pytest_collection_modifyitems, pytest_runtest_call, pytest_runtest_setup  # noqa: F401 (hooks)
+from rigs.skips import pytest_terminal_summary  # noqa: F401 (hook)
 
 if importlib.util.find_spec("hypothesis") is not None:  # the environment of `make frameworks` has none
     from hypothesis import HealthCheck, settings
