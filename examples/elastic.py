@@ -5,8 +5,7 @@
     torchrun --standalone --nproc-per-node 2 --max-restarts 20 examples/elastic.py --job elastic --folder out/elastic
 
 torchrun restarts all ranks when one has ended with an error; they continue from the newest step that all of them have
-on disk. A second start with the same folder continues as well. With --rejoin the ranks survive a restart of the switch,
-with --fallback gloo they continue without it until it is back.
+on disk. A second start with the same folder continues as well. With --rejoin the ranks survive a restart of the switch.
 """
 
 import argparse
@@ -35,7 +34,6 @@ settings.add_argument(
 )
 settings.add_argument("--timeout", type=float, default=30.0, help="seconds to wait for other workers, each time")
 settings.add_argument("--rejoin", action="store_true", help="go on in the same processes when the switch comes back")
-settings.add_argument("--fallback", choices=["gloo"], help="with --rejoin: meanwhile, go on over the process group")
 
 
 def batch(step):
@@ -87,7 +85,7 @@ def main(args):
         p4reduce.join(
             args.job, timeout_s=args.join_timeout, collective_timeout_s=args.timeout, rejoin=args.rejoin
         ) as comm,
-        p4reduce.DDPState(comm, args.compressor, module=model, fallback=args.fallback) as state,
+        p4reduce.DDPState(comm, args.compressor, module=model) as state,
         (args.folder / "begun").open("ab", 0) as begun,
     ):
         model.register_comm_hook(state, p4reduce.ddp_hook)

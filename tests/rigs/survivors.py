@@ -8,10 +8,7 @@ import threading
 import numpy as np
 
 import p4reduce
-from p4reduce.membership.rejoin import Rejoin
-from p4reduce.pytorch.fallback import Fallback
 from rigs.limits import LIMIT_S, wait_until
-from rigs.memory_group import MemoryGroups
 
 RANKS = 2
 STUCK_S = 0.3
@@ -53,19 +50,16 @@ class Steps:
         wait_until(lambda: min(self.done) >= target, f"no rank comes to step {target}")
 
 
-def train(address: str, rank: int, steps: Steps, peers: MemoryGroups | None = None, switch: str = "") -> set[int]:
+def train(address: str, rank: int, steps: Steps, switch: str = "") -> set[int]:
     """Sum a tensor a step; AssertionError at the first wrong sum. Returns the epochs that it saw.
 
-    With `peers` it falls back on them. `switch` is the one that it sends to, where there are several.
+    `switch` is the one that it sends to, where there are several.
     """
     epochs = set()
     ranks = len(steps.done)
     with p4reduce.join(
         "train", rank=rank, world_size=ranks, controller=address, timeout_s=LIMIT_S, rejoin=True, switch=switch or None
     ) as comm:
-        if peers is not None:
-            assert isinstance(comm.recovery, Rejoin)
-            comm.recovery = Fallback(comm.recovery.joiner, None, peers.of(rank))
         steps.comms.append(comm)
         while steps.begin(rank):
             step = steps.done[rank]

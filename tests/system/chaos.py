@@ -99,9 +99,8 @@ def main() -> None:
     parser.add_argument("--leg", type=int, default=300, help="steps from one start of torchrun to the next")
     parser.add_argument("--racks", type=int, default=1, help="leaf switches below a root, with two ranks each")
     parser.add_argument("--rejoin", action="store_true", help="ranks join again instead of starting anew")
-    parser.add_argument("--fallback", choices=["gloo"], help="with --rejoin: meanwhile over the process group")
     given = parser.parse_args()
-    options = [*(["--rejoin"] if given.rejoin else []), *([f"--fallback={given.fallback}"] if given.fallback else [])]
+    options = ["--rejoin"] if given.rejoin else []
     print(f"seed {given.seed}", flush=True)
     with tempfile.TemporaryDirectory(prefix="p4reduce-chaos-") as folder:
         print(run_chaos(Path(folder), given.kills, given.seed, given.leg, tuple(options), given.racks))

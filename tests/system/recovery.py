@@ -25,7 +25,6 @@ if __name__ == "__main__":
 
 from p4reduce_contracts.jobs.client import JobClient
 from p4reduce_contracts.jobs.errors import ControllerUnreachableError
-from rigs.memory_group import MemoryGroups
 from rigs.survivors import RANKS, Steps, train
 from rigs.system import System, running_system
 
@@ -44,15 +43,14 @@ while True:
 
 
 @contextlib.contextmanager
-def working(system: System, *, fallback: bool) -> Iterator[Steps]:
+def working(system: System) -> Iterator[Steps]:
     """Ranks that sum without end in the block; every sum is checked."""
     address = system.controller.address("jobs on")
     with JobClient(address) as client:
         client.create_job("train", RANKS, slots=8)
     steps = Steps()
-    peers = MemoryGroups(RANKS) if fallback else None
     with ThreadPoolExecutor(RANKS) as pool:
-        ranks = [pool.submit(train, address, rank, steps, peers) for rank in range(RANKS)]
+        ranks = [pool.submit(train, address, rank, steps) for rank in range(RANKS)]
         try:
             steps.wait_more(5)
             yield steps
@@ -65,14 +63,10 @@ def working(system: System, *, fallback: bool) -> Iterator[Steps]:
 
 
 def until_working(
-    system: System,
-    kill: Callable[[System], None],
-    *,
-    fallback: bool = False,
-    after: Callable[[System], None] | None = None,
+    system: System, kill: Callable[[System], None], *, after: Callable[[System], None] | None = None
 ) -> float:
     """Seconds from the kill until both ranks have more sums than were under way; then do what is left to do."""
-    with working(system, fallback=fallback) as steps:
+    with working(system) as steps:
         begun_at = time.monotonic()
         kill(system)
         steps.wait_more(2)
@@ -119,7 +113,7 @@ def until_told(system: System, number: signal.Signals) -> float:
 
 def kill_switch(system: System) -> None:
     """SIGKILL the switch and start another."""
-    end_switch(system)
+    system.kill_switch()
     system.start_switch()
 
 
@@ -129,11 +123,6 @@ def kill_both(system: System) -> None:
     system.controller.end(signal.SIGKILL)
     system.start_switch()
     system.start_controller()
-
-
-def end_switch(system: System) -> None:
-    """SIGKILL the switch."""
-    system.kill_switch()
 
 
 def end_controller(system: System) -> None:
@@ -146,9 +135,6 @@ MEASURED: dict[str, Callable[[System], float]] = {
     "SIGTERM of a worker, until the other is told": lambda system: until_told(system, signal.SIGTERM),
     "SIGKILL of the switch, until sums are back, rejoin": lambda system: until_working(system, kill_switch),
     "SIGKILL of both, until sums are back, rejoin": lambda system: until_working(system, kill_both),
-    "SIGKILL of the switch, until sums are back, fallback": lambda system: until_working(
-        system, end_switch, fallback=True, after=System.start_switch
-    ),
     "SIGKILL of the controller, until more sums": lambda system: until_working(
         system, end_controller, after=System.start_controller
     ),

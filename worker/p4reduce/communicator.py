@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 
@@ -51,6 +51,9 @@ from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_runtime import metrics
 from p4reduce_runtime.logs import event
 
+if TYPE_CHECKING:
+    from p4reduce.membership.rejoin import Rejoin
+
 _log = logging.getLogger(__name__)
 
 SomeTensor = TypeVar("SomeTensor", bound=Tensor)
@@ -61,32 +64,6 @@ FEWEST_HOST_BYTES: Final = 1 << 18
 """Of a collective whose data is summed over hosts; a smaller one costs less when each rank sends for itself."""
 _INTERRUPT_S: Final = 0.3
 """How long close() waits for a running collective of another thread to end, once it is interrupted."""
-
-
-class RecoveryPolicy(Protocol):
-    """How a collective is finished although the job was reset during it (membership/rejoin.py, pytorch/fallback.py)."""
-
-    def finish(
-        self,
-        communicator: Communicator,
-        call: Call,
-        blocks: Blocks,
-        attempt: Callable[[], FinishedCollective],
-        timeout_s: float,
-    ) -> FinishedCollective:
-        """Return what `attempt` returns, or another rank's copy of it; `attempt` may be called again and again.
-
-        `call` is this rank's call. Raises CollectiveError when the communicator cannot be used any more.
-        """
-        ...
-
-    def can_recover_from(self, error: P4ReduceError) -> bool:
-        """Return whether the next collective is possible after this error."""
-        ...
-
-    def cancel(self) -> None:
-        """End a `finish` on another thread soon, since the communicator was closed."""
-        ...
 
 
 class Communicator:
@@ -121,7 +98,7 @@ class Communicator:
         load_kernels()  # now, not while other ranks wait for this one's first frames
         self._connection = SwitchConnection(lease, transport, window=window, clock=clock)
         self.membership = membership
-        self.recovery: RecoveryPolicy | None = None
+        self.recovery: Rejoin | None = None
         """None: the first JobResetError ends the communicator."""
         self.hosts: Hosts | None = None
         """What lets the ranks of a host add in its memory; None: each rank sends for itself."""

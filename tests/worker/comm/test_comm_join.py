@@ -363,7 +363,7 @@ def test_a_worker_that_joins_again_names_the_nonce_it_had(fake: type[FakeClient]
     comm = p4reduce.join("a", rank=0, world_size=1, rejoin=True)
     recovery = comm.recovery
     assert isinstance(recovery, Rejoin)
-    recovery.joiner.join(LIMIT_S).release()
+    recovery._join(LIMIT_S).release()
     assert [former for client in fake.instances for former in client.formers] == [0, NONCE]
     comm.close(wait=False)
 

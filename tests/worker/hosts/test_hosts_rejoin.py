@@ -16,13 +16,11 @@ from p4reduce.errors import HostLostError, JobResetError
 from p4reduce.membership import rejoin
 from p4reduce.membership.resync import ResyncedCollective
 from p4reduce.paths.hosts.sums import HostSums
-from p4reduce.pytorch import fallback
 from p4reduce.testing.local_group import LocalGroup
 from p4reduce_contracts.wire import SMALL
 from rigs.cut_runs import run, run_and_close, same
 from rigs.host_group import CutHostGroup
 from rigs.limits import LIMIT_S
-from rigs.memory_group import fallen_back
 
 PLACEMENTS = ([0, 0], [0, 1, 1], [0, 0, 1, 1])
 EVERY = {2: 5, 3: 11, 4: 17}
@@ -34,8 +32,7 @@ ONES = np.ones(70, np.int32)
 def small_and_hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """All collectives with data are summed over hosts; a rank that alone missed the last exchange does not wait."""
     monkeypatch.setattr("p4reduce.communicator.FEWEST_HOST_BYTES", 1)
-    for module in (rejoin, fallback):
-        monkeypatch.setattr(module, "CLOSE_PATIENCE_S", 0.5)
+    monkeypatch.setattr(rejoin, "CLOSE_PATIENCE_S", 0.5)
 
 
 @pytest.fixture(scope="module")
@@ -68,17 +65,14 @@ def test_a_reset_changes_no_sum(
 
 
 @pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("over_group", [False, True], ids=["rejoin", "fallback"])
 def test_many_resets_also_during_recovery(
-    monkeypatch: pytest.MonkeyPatch, alone: dict[int, list[list[Any]]], seed: int, over_group: bool
+    monkeypatch: pytest.MonkeyPatch, alone: dict[int, list[list[Any]]], seed: int
 ) -> None:
     random = np.random.default_rng(seed)
     cuts = set(np.cumsum(random.integers(1, 40, 12)).tolist())
     with CutHostGroup(monkeypatch, PLACEMENTS[seed % 3], cuts, all_jobs=seed % 2 == 0) as group:
-        fallbacks = fallen_back(group) if over_group else []
         found = group.run(run_and_close)
         assert all(same(*pair) for pair in zip(found, alone[group.world_size], strict=True))
-        assert all(recovery.collectives for recovery in fallbacks)
 
 
 def sums(comm: Communicator) -> list[Any]:

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from p4reduce import Communicator, rejoin
+from p4reduce import Communicator
 from p4reduce.errors import CollectiveMismatchError, CommunicatorClosedError, JobResetError, P4ReduceError
+from p4reduce.membership import rejoin
 from p4reduce.membership.resync import CollectiveOutcome, ResyncedCollective
 from p4reduce.protocol.blocks import Blocks
 from p4reduce.protocol.call import Call

@@ -146,7 +146,7 @@ def join(
         epoch.release()
         raise
     if rejoin:
-        comm.recovery = Rejoin(joiner, timeout_s)
+        comm.recovery = Rejoin(joiner.join, joiner.cancel, timeout_s)
     if world_size > 1:
         comm.hosts = Hosts(_ShardJobs(joiner), window, keep_words=rejoin, alone=alone)
     comm.summary = summary

@@ -11,7 +11,8 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from typing import Final, Protocol
+from functools import partial
+from typing import Final
 
 import numpy as np
 
@@ -40,57 +41,22 @@ _PROGRESS, _SYNC = 0, 1
 """Operation numbers of an epoch's first collectives."""
 
 
-class Joiner(Protocol):
-    """Joins one job as one rank, again and again."""
-
-    def join(self, timeout_s: float) -> EpochMembership:
-        """Join the next epoch; the membership before it is void. Raises JoinError."""
-        ...
-
-    def cancel(self) -> None:
-        """End a `join` on another thread, and let there be no further one."""
-        ...
-
-
-class OverSwitch:
-    """The other ranks, over the switch, at the beginning of an epoch (see `resync.Peers`)."""
-
-    def __init__(self, communicator: Communicator, timeout_s: float) -> None:
-        self._communicator, self._timeout_s = communicator, timeout_s
-
-    def gather(self, record: bytes) -> list[bytes]:
-        """Return every rank's record."""
-        mine = np.frombuffer(record, np.uint8)
-        contribution = collectives.gather_bytes(
-            self._communicator.lease,
-            mine,
-            len(mine),
-            "standings after joining",
-            lambda rows: [row.tobytes() for row in rows],
-        )
-        records: list[bytes] = self._communicator.run_internal(contribution, _PROGRESS, self._timeout_s)
-        return records
-
-    def fetch(self, rank: int, data: bytes | None, size: int) -> bytes:
-        """Return what that rank has."""
-        contribution = collectives.broadcast_bytes(
-            self._communicator.lease,
-            None if data is None else np.frombuffer(data, np.uint8),
-            size,
-            rank,
-            "catching up after joining",
-            lambda row: row.tobytes(),
-        )
-        fetched: bytes = self._communicator.run_internal(contribution, _SYNC, self._timeout_s)
-        return fetched
-
-
 class Rejoin:
-    """Recovery over the switch (see `communicator.RecoveryPolicy`)."""
+    """How a collective is finished although the job was reset during it."""
 
-    def __init__(self, joiner: Joiner, timeout_s: float, clock: Callable[[], float] = time.monotonic) -> None:
-        """`timeout_s`: for all joining on behalf of one collective."""
-        self.joiner = joiner
+    def __init__(
+        self,
+        join: Callable[[float], EpochMembership],
+        cancel: Callable[[], None],
+        timeout_s: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`timeout_s`: for all joining on behalf of one collective.
+
+        `join` joins the job's next epoch within so many seconds, and the membership before it is void; it raises
+        JoinError. `cancel` ends a `join` on another thread, and lets there be no further one.
+        """
+        self._join, self._cancel = join, cancel
         self._timeout_s = timeout_s
         self._clock = clock
         self._settled = False
@@ -105,7 +71,7 @@ class Rejoin:
     def cancel(self) -> None:
         """End a `finish` that waits for the other ranks."""
         self._given_up = True
-        self.joiner.cancel()
+        self._cancel()
 
     def finish(
         self,
@@ -115,7 +81,11 @@ class Rejoin:
         attempt: Callable[[], FinishedCollective],
         timeout_s: float,
     ) -> FinishedCollective:
-        """Finish the collective in this epoch or a later one."""
+        """Return what `attempt` returns, in this epoch or a later one, or another rank's copy of it.
+
+        `attempt` may be called again and again. `call` is this rank's call, and `blocks` its contribution. Raises
+        CollectiveError when the communicator cannot be used any more.
+        """
         deadline: float | None = None
         while True:
             try:
@@ -139,10 +109,11 @@ class Rejoin:
 
     def _settle(self, communicator: Communicator, blocks: Blocks, timeout_s: float) -> CollectiveOutcome | None:
         try:
-            lease, peers = communicator.lease, OverSwitch(communicator, timeout_s)
+            lease = communicator.lease
             mine = pack_progress(communicator.operations, self.kept, lease.world_size)
-            progress = [unpack_progress(record) for record in peers.gather(mine)]
-            return sync_lagging_ranks(progress, lease.rank, self.kept, blocks, lease.block_words, peers)
+            progress = [unpack_progress(record) for record in _gather(communicator, mine, timeout_s)]
+            fetch = partial(_fetch, communicator, timeout_s)
+            return sync_lagging_ranks(progress, lease.rank, self.kept, blocks, lease.block_words, fetch)
         except CollectiveError as error:
             communicator.fail(error)
             raise
@@ -154,7 +125,7 @@ class Rejoin:
         try:
             if left_s <= 0:
                 raise JoinError(f"{self._timeout_s:g} s are over")
-            epoch = self.joiner.join(left_s)
+            epoch = self._join(left_s)
             check_same_job(communicator, epoch)
         except JoinError as error:
             self._given_up = True
@@ -174,6 +145,25 @@ class Rejoin:
             operations=communicator.operations,
             cause=reset.reason,
         )
+
+
+def _gather(communicator: Communicator, record: bytes, timeout_s: float) -> list[bytes]:
+    """Return every rank's record, by rank; all are of the same length."""
+    mine = np.frombuffer(record, np.uint8)
+    contribution = collectives.gather_bytes(
+        communicator.lease, mine, len(mine), "progress after joining", lambda rows: [row.tobytes() for row in rows]
+    )
+    records: list[bytes] = communicator.run_internal(contribution, _PROGRESS, timeout_s)
+    return records
+
+
+def _fetch(communicator: Communicator, timeout_s: float, rank: int, data: bytes | None, size: int) -> bytes:
+    """Return the `size` bytes that `rank` has. On that rank they are `data`, on the others `data` is None."""
+    held = None if data is None else np.frombuffer(data, np.uint8)
+    layout = "sums for lagging ranks"
+    contribution = collectives.broadcast_bytes(communicator.lease, held, size, rank, layout, lambda row: row.tobytes())
+    fetched: bytes = communicator.run_internal(contribution, _SYNC, timeout_s)
+    return fetched
 
 
 def outcome_of(number: int, finished: FinishedCollective) -> CollectiveOutcome:

@@ -13,9 +13,9 @@ all ranks are before the same collective, of which no caller has a result: it is
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,18 +63,6 @@ class RankProgress(NamedTuple):
     """Of the last one that it ended."""
 
 
-class Peers(Protocol):
-    """The other ranks: over the switch in the new epoch, or over a process group."""
-
-    def gather(self, record: bytes) -> list[bytes]:
-        """Return every rank's record, by rank; all are of the same length."""
-        ...
-
-    def fetch(self, rank: int, data: bytes | None, size: int) -> bytes:
-        """Return the `size` bytes that `rank` has. On that rank they are `data`, on the others `data` is None."""
-        ...
-
-
 def pack_progress(ended: int, kept: CollectiveOutcome | None, world_size: int) -> bytes:
     """Encode a rank's progress, of the same length on all. Raises CollectiveError if its last outcome was not kept."""
     refusals = bytearray(world_size)
@@ -101,12 +89,13 @@ def sync_lagging_ranks(
     kept: CollectiveOutcome | None,
     blocks: Blocks,
     block_words: int,
-    peers: Peers,
+    fetch: Callable[[int, bytes | None, int], bytes],
 ) -> CollectiveOutcome | None:
     """Send the outcome of a collective to the ranks that have not ended it; return it on those, None on the others.
 
-    `blocks` are this rank's contribution to the collective that it is before. `progress` is the same on all ranks.
-    Raises CollectiveError when the ranks are more than one collective apart.
+    `fetch` gives all ranks the bytes of one (rejoin.py). `blocks` are this rank's contribution to the collective that
+    it is before. `progress` is the same on all ranks. Raises CollectiveError when the ranks are more than one
+    collective apart.
     """
     ended = [rank_progress.ended for rank_progress in progress]
     low, high = min(ended), max(ended)
@@ -125,7 +114,7 @@ def sync_lagging_ranks(
     data = b""
     if count:
         given = None if rank != helper or kept is None else kept.exponents.tobytes() + kept.sums.tobytes()
-        data = peers.fetch(helper, given, count * (1 + 4 * block_words))
+        data = fetch(helper, given, count * (1 + 4 * block_words))
     if not behind:
         return None
     sums = np.frombuffer(data, ">i4", offset=count).reshape(count, block_words)

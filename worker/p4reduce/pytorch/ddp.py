@@ -19,10 +19,6 @@ With a GradScaler, or wherever a NaN or an infinity is no error but a step to sk
 
     state = p4reduce.DDPState(p4reduce.join(), on_nonfinite="skip")
 
-And where training is to go on while the switch is away (docs/elastic.md):
-
-    state = p4reduce.DDPState(p4reduce.join(rejoin=True), module=model, fallback="gloo")
-
 The process group that DistributedDataParallel was given still sets up the model; the gradients no longer
 pass through it.
 """
@@ -56,7 +52,6 @@ from p4reduce.compressors.all_reduce import Begun, BucketReport, begin, finish, 
 from p4reduce.compressors.step import is_finite
 from p4reduce.errors import CommunicatorClosedError, InvalidTensorError, NotFiniteError, PeerRefusedError
 from p4reduce.group import group_of
-from p4reduce.pytorch.fallback import check_fallback, fall_back
 from p4reduce.pytorch.recommend import FirstMoment, recommend, warn_of_first_moment
 from p4reduce.pytorch.staging import OnHost, stage
 from p4reduce.stats import CollectiveStats
@@ -67,7 +62,6 @@ __all__ = ["DDPState", "PassReport", "ddp_hook"]
 _log = logging.getLogger(__name__)
 
 _ON_NONFINITE = ("raise", "skip")
-_FALLBACKS = (None, "gloo")
 FINISHED = "this DDPState is finished: fix that, wrap the module anew and join again"
 REFUSED = (
     "this DDPState is finished, its communicator is not: fix that, wrap the module anew, and give the communicator to "
@@ -150,7 +144,6 @@ class DDPState:
         module: torch.nn.Module | None = None,
         optimizer: torch.optim.Optimizer | None = None,
         on_nonfinite: Literal["raise", "skip"] = "raise",
-        fallback: Literal["gloo"] | None = None,
     ) -> None:
         """`comm` may be a process group of the backend p4reduce: the hook then uses its communicator, and buckets are
         summed after the group's collectives that were called before.
@@ -170,19 +163,13 @@ class DDPState:
         or a check of your own for finite gradients, skips the step on all of them; the compressor's state is what it
         was before the step. Without such a check the weights become NaN.
 
-        `fallback`: "gloo" lets training go on over a gloo group while the switch is away (docs/elastic.md).
-
         Raises ValueError on every rank when an option is not the same on all. Raises ValueError when
         the module's process group and the communicator have different sizes, when the compressor's policy does not fit
-        the module, or where no fallback is possible; LaneOverflowError when the compressor's settings do not fit the
-        job; and what a collective raises.
+        the module; LaneOverflowError when the compressor's settings do not fit the job; and what a collective raises.
         """
         if on_nonfinite not in _ON_NONFINITE:
             raise ValueError(f'on_nonfinite is {on_nonfinite!r}; give "raise" or "skip"')
-        if fallback not in _FALLBACKS:
-            raise ValueError(f'fallback is {fallback!r}; give "gloo" or None')
-        peers: dist.ProcessGroup | None = None
-        sums_sparse = comm if isinstance(comm, dist.ProcessGroup) else None
+        group = comm if isinstance(comm, dist.ProcessGroup) else None
         if isinstance(comm, dist.ProcessGroup):
             comm = _communicator_of(comm)
         if isinstance(module, torch.nn.parallel.DistributedDataParallel):
@@ -191,7 +178,7 @@ class DDPState:
                 raise ValueError(
                     f"the job has {comm.world_size} ranks, the model's process group {ranks}: make them equal"
                 )
-            peers = module.process_group
+            group = group or module.process_group
             module = module.module
         if compressor == "auto":
             if module is None or optimizer is None:
@@ -199,7 +186,7 @@ class DDPState:
             compressor, why = recommend(module, optimizer)
             _log.info("%s", why)
         self.comm = comm
-        self._group = sums_sparse or peers
+        self._group = group
         """The process group that sums sparse buckets; None: that of all ranks."""
         self.compressor = compressor
         self.error: BaseException | None = None
@@ -220,11 +207,7 @@ class DDPState:
             raise ValueError("the compressor's policy names parameters or the first layer: give DDPState module=model")
         if compressor is not None:
             compressor.check(group_of(comm.lease))
-        if fallback is not None:
-            check_fallback(comm, peers)
-        _compare_options(comm, {"on_nonfinite": (on_nonfinite, _ON_NONFINITE), "fallback": (fallback, _FALLBACKS)})
-        if fallback is not None:
-            fall_back(comm, peers)
+        _compare(comm, on_nonfinite)
         self.hosts = None if compressor is None else comm.find_hosts()
         """What adds the gradients of a host before they are compressed; None: nothing does."""
         self._first_moment: FirstMoment | None = None
@@ -537,15 +520,14 @@ def _communicator_of(group: dist.ProcessGroup) -> Communicator:
     return group.join()
 
 
-def _compare_options(comm: Communicator, options: dict[str, tuple[Any, tuple[Any, ...]]]) -> None:
-    """Raise ValueError on every rank when an option, given with its choices by name, is not the same on all."""
-    mine = np.array([choices.index(value) for value, choices in options.values()], np.uint8)
-    given = comm.all_gather(mine)
-    for column, (name, (_, choices)) in enumerate(options.items()):
-        ranks = {choice: np.flatnonzero(given[:, column] == at).tolist() for at, choice in enumerate(choices)}
-        if len(set(given[:, column].tolist())) > 1:
-            said = " and ".join(f"{choice!r} on {name_ranks(of)}" for choice, of in ranks.items() if of)
-            raise ValueError(f"DDPState's {name} is {said}: give all ranks the same")
+def _compare(comm: Communicator, on_nonfinite: str) -> None:
+    """Raise ValueError on every rank when `on_nonfinite` is not the same on all."""
+    given = comm.all_gather(np.array([_ON_NONFINITE.index(on_nonfinite)], np.uint8))[:, 0]
+    ranks = {choice: np.flatnonzero(given == at).tolist() for at, choice in enumerate(_ON_NONFINITE)}
+    if not all(ranks.values()):
+        return
+    said = " and ".join(f"{choice!r} on {name_ranks(of)}" for choice, of in ranks.items())
+    raise ValueError(f"DDPState's on_nonfinite is {said}: give all ranks the same")
 
 
 def _same_part(buffer: torch.Tensor, given: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:

@@ -6,6 +6,7 @@ import queue
 import secrets
 import threading
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 from p4reduce.epoch import EpochMembership
@@ -31,19 +32,6 @@ class _Membership:
         pass
 
 
-class _Joiner:
-    """A rank that waits for the others, and then is in the epoch that there is."""
-
-    def __init__(self, group: ResettableGroup, rank: int) -> None:
-        self._group, self._rank = group, rank
-
-    def join(self, timeout_s: float) -> EpochMembership:
-        return self._group.join_epoch(self._rank, timeout_s)
-
-    def cancel(self) -> None:
-        self._group.gate.abort()
-
-
 class ResettableGroup(LocalGroup):
     """A LocalGroup of ranks that join again: `reset` ends the epoch, with all that the switch's registers held."""
 
@@ -61,7 +49,7 @@ class ResettableGroup(LocalGroup):
         self._restart(EPOCH)
         for comm in self.comms:
             comm.enter_epoch(self._membership_of(comm.rank, EPOCH))
-            comm.recovery = Rejoin(_Joiner(self, comm.rank), rejoin_s)
+            comm.recovery = Rejoin(partial(self.join_epoch, comm.rank), self.gate.abort, rejoin_s)
 
     def reset(self, reason: str = RESTARTED) -> None:
         """End the epoch: none of its frames is answered any more, and every rank gets JobResetError with `reason`."""
