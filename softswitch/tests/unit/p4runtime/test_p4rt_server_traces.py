@@ -15,7 +15,7 @@ from conformance.case import PROGRAMS
 from p4reduce_switch.bmv2 import cli as bmv2_cli
 from p4reduce_switch.cli import switch
 from p4reduce_switch.p4runtime.trace_service import MAX_WATCHES, POLL_S
-from p4reduce_switch.program import PacketTrace, QueueSetting
+from p4reduce_switch.program import PacketTrace, Program, QueueSetting
 from p4reduce_switch.trace import client, trace_pb2_grpc
 from p4reduce_switch.trace import trace_pb2 as pb
 from rigs.limits import LIMIT_S, wait_until
@@ -100,18 +100,29 @@ def test_a_client_that_leaves_ends_its_trace_at_once(one: Served) -> None:
             wait_until(lambda: watched(one) == 0)
 
 
-def test_a_program_that_was_compiled_before_a_trace_is_traced_too_and_few_trace_at_once(one: Served) -> None:
+def test_a_program_that_was_compiled_before_a_trace_is_traced_too_and_few_trace_at_once(
+    one: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
     program = one.switch.load((PROGRAMS / "l2.json").read_bytes())
+    clients = MAX_WATCHES + 4
+    together, compile_traced = threading.Barrier(clients), one.switch._trace
+
+    def trace(traced: Program | None) -> None:
+        together.wait(LIMIT_S)  # as where all clients wait for the compilation
+        compile_traced(traced)
+
+    monkeypatch.setattr(one.switch, "_trace", trace)
     with grpc.insecure_channel(one.address) as channel:
         stub: Any = trace_pb2_grpc.PacketTracesStub(channel)  # type: ignore[no-untyped-call]
         calls = []
-        for call in [stub.Watch(pb.WatchRequest(packets=1), timeout=LIMIT_S) for _ in range(20)]:
+        for call in [stub.Watch(pb.WatchRequest(packets=1), timeout=LIMIT_S) for _ in range(clients)]:
             try:
                 assert next(call) == pb.WatchReply()
                 calls.append(call)
             except grpc.RpcError as error:
                 assert "8 clients trace packets already" in str(error)
         assert len(calls) == MAX_WATCHES
+        monkeypatch.undo()
         one.switch.install(program)
         one.switch.receive(1, UDP)
         assert all(b"received" in next(call).trace for call in calls)
