@@ -167,8 +167,9 @@ class Rank(NamedTuple):
 
 Start = Callable[[int, str], Rank]
 FORKS = """
-import multiprocessing
+import faulthandler, multiprocessing
 import numpy as np
+faulthandler.dump_traceback_later(300, exit=True)  # where a pool waits for its children for ever
 fork = multiprocessing.get_context("fork")
 
 def block():
