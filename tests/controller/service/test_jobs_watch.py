@@ -167,9 +167,12 @@ class Rank(NamedTuple):
 
 Start = Callable[[int, str], Rank]
 FORKS = """
-import faulthandler, multiprocessing
+import multiprocessing, os, threading
 import numpy as np
-faulthandler.dump_traceback_later(300, exit=True)  # where a pool waits for its children for ever
+os.setsid()
+limit = threading.Timer(300, os.killpg, (0, 9))  # where a pool waits for its children for ever
+limit.daemon = True
+limit.start()
 fork = multiprocessing.get_context("fork")
 
 def block():
