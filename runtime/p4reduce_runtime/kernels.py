@@ -126,6 +126,12 @@ def load(module: str) -> ModuleType | None:
     return importlib.import_module(module)
 
 
+def preload(*modules: str) -> None:
+    """Import kernel modules now, as the first time on a machine they are compiled, which takes seconds."""
+    for module in modules:
+        importlib.import_module(module)
+
+
 def arguments(fields: Fields) -> Fields:
     """Return a NamedTuple of arrays as kernels take it: where these are interpreted, records have attributes."""
     return fields if compiles() else type(fields)(*map(argument, fields))

@@ -170,8 +170,9 @@ def _some_coordinates() -> list[bytes]:
     found = []
     for step in (1, 38, 130, 700, 2100):
         indices = np.arange(0, 5000, step, dtype=np.int64)
-        made = coordinates.Coordinates(0.5, indices, np.where(indices % 2, 1, -1).astype(np.int8))
-        row = 4 * coordinates.encode(made).tobytes()  # as many tensors, of which a rank may send fewer
+        signs, ends = np.where(indices % 2, 1, -1).astype(np.int8), np.array([len(indices)])
+        made = coordinates.Coordinates(indices, signs, ends, np.array([0.5], np.float32))
+        row = 4 * coordinates.encode(made)[0].tobytes()  # as many tensors, of which a rank may send fewer
         found.append((5000).to_bytes(2, "big") + 2 * row)
     return found
 

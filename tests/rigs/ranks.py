@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -11,8 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from p4reduce.codecs import coordinates
-from p4reduce.codecs.coordinates import Coordinates
+from p4reduce.codecs.coordinates import GatheredCoordinates, RanksCoordinates
 from p4reduce.compressors import (
     AdaComp,
     Compressed,
@@ -126,23 +126,24 @@ def over_switch(
 
 def begun(compressor: Compressor, key: str, gradient: torch.Tensor, form: Form) -> Step:
     """A step of the only rank there is, from where the compressor is."""
-    return Step(key, gradient, compressor.state_of(key), form, group())
+    length = compressor.policy.length(key, gradient.shape) or 0
+    return Step(key, gradient, compressor.state_of(key), form, group(), length)
 
 
 def compress_alone(compressor: Compressor, key: str, gradient: torch.Tensor, form: Form) -> Compressed:
     """What one rank would send; then what it kept is its residue."""
     step = begun(compressor, key, gradient, form)
-    compressed = compressor.compress(step)
+    (compressed,) = compressor.compress([step])
     left = Decompressed(torch.zeros(gradient.numel()), compressed.kept, compressed.sent_bits)
     compressor.commit_step({key: step.state.after(left)})
     return compressed
 
 
-def coordinates_alone(adacomp: AdaComp, key: str, gradient: torch.Tensor) -> Coordinates:
+def coordinates_alone(adacomp: AdaComp, key: str, gradient: torch.Tensor) -> RanksCoordinates:
     """What one rank would send in the form gather; the residue is then what it keeps."""
     message = compress_alone(adacomp, key, gradient, Form.GATHER).message
     assert isinstance(message, Stream)
-    return coordinates.decode(message.data, gradient.numel())[0]
+    return GatheredCoordinates([message.part], [message.data], 0).finish(message.data[None])[0]
 
 
 def residue_of(compressor: Any, key: str) -> torch.Tensor:
@@ -170,10 +171,21 @@ def choose(
     return total, chosen & gradient.any() & ((total != 0) | (per_bin == 0)), np.array(largest, total.dtype)
 
 
+def through_a_file(compressor: Compressor) -> dict[str, Any]:
+    """The state as torch.load gives it without running code."""
+    file = io.BytesIO()
+    torch.save(compressor.state_dict(), file)
+    file.seek(0)
+    state: dict[str, Any] = torch.load(file, weights_only=True)
+    return state
+
+
 def equal(one: object, other: object) -> bool:
     """Of states: nested dicts, lists, tensors and numbers."""
     if isinstance(one, torch.Tensor):
         return isinstance(other, torch.Tensor) and torch.equal(one, other)
+    if isinstance(one, list):
+        return isinstance(other, list) and len(one) == len(other) and all(map(equal, one, other))
     if isinstance(one, dict):
         return isinstance(other, dict) and list(one) == list(other) and all(equal(one[k], other[k]) for k in one)
     return one == other

@@ -40,7 +40,7 @@ from p4reduce.paths.hosts.sums import HostCollective, HostSums
 from p4reduce.paths.switch import SwitchConnection, union_of
 from p4reduce.protocol.blocks import Array, Blocks
 from p4reduce.protocol.call import Call, CodecId, Kind
-from p4reduce.protocol.collective import Collective, load_kernels
+from p4reduce.protocol.collective import Collective
 from p4reduce.protocol.deadline import Deadline
 from p4reduce.protocol.refusal import reason_of
 from p4reduce.stats import CollectiveReport, CollectiveStats
@@ -48,7 +48,7 @@ from p4reduce.timeouts import DEFAULT_TIMEOUT_S, Timeout, timeout_seconds
 from p4reduce.transport import Transport
 from p4reduce_contracts.jobs.answers import WaitingSlot
 from p4reduce_contracts.jobs.lease import Lease
-from p4reduce_runtime import metrics
+from p4reduce_runtime import kernels, metrics
 from p4reduce_runtime.logs import event
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class Communicator:
         `timeout_s`: of collectives that are called without one. `window`: a fixed number of slots; None adapts it.
         """
         self.timeout_s = timeout_seconds(timeout_s)
-        load_kernels()  # now, not while other ranks wait for this one's first frames
+        kernels.preload("p4reduce.protocol.kernels")  # now, not while other ranks wait for this one's first frames
         self._connection = SwitchConnection(lease, transport, window=window, clock=clock)
         self.membership = membership
         self.recovery: Rejoin | None = None

@@ -28,17 +28,18 @@ from p4reduce.compressors import (
     Form,
     NoCompression,
     OmniReduce,
+    PerParameter,
     Policy,
     Quantize,
     ScaleCom,
     Step,
+    Values,
 )
-from p4reduce.compressors.forms import Values
 from p4reduce.compressors.step import FLOAT_BITS
 from p4reduce_lab.study.grid import Task, Variant
 
 
-class OneBit(Compressor):
+class OneBit(PerParameter):
     """1-bit SGD. With `feedback`, a parameter's residue holds this rank's error, then the error of the mean."""
 
     name: ClassVar[str] = "one-bit"
@@ -49,13 +50,13 @@ class OneBit(Compressor):
         super().__init__(Policy(), Form.SUM, warmup_steps=warmup_steps)
         self.feedback = feedback
 
-    def compress(self, step: Step) -> Compressed:
+    def compress_one(self, step: Step) -> Compressed:
         own, of_mean = _two_errors(step)
         total = own + step.flat
         bits = to_one_bit(total, len(step.gradient))
         return Compressed(Values(bits), torch.stack([total, of_mean]), _bits_of(step.gradient))
 
-    def decompress(self, step: Step, compressed: Compressed, answer: Answer) -> Decompressed:
+    def decompress_one(self, step: Step, compressed: Compressed, answer: Answer) -> Decompressed:
         total, of_mean = compressed.kept
         mean, sent = answer.result
         again = of_mean + mean
@@ -86,7 +87,7 @@ def _bits_of(gradient: torch.Tensor) -> int:
     return gradient.numel() + 2 * FLOAT_BITS * len(gradient)
 
 
-class TopK(Compressor):
+class TopK(PerParameter):
     """The same share of every parameter's elements, the largest. Without `feedback`, what is not sent is dropped."""
 
     name: ClassVar[str] = "top-k"
@@ -98,14 +99,14 @@ class TopK(Compressor):
         self.ratio = ratio
         self.feedback = feedback
 
-    def compress(self, step: Step) -> Compressed:
+    def compress_one(self, step: Step) -> Compressed:
         total = step.add_residue()
         indices = total.abs().topk(max(1, round(self.ratio * total.numel()))).indices
         values = torch.zeros_like(total)
         values[indices] = total[indices]
         return Compressed(Values(values), total, 2 * FLOAT_BITS * len(indices))  # a place and a float each
 
-    def decompress(self, step: Step, compressed: Compressed, answer: Answer) -> Decompressed:
+    def decompress_one(self, step: Step, compressed: Compressed, answer: Answer) -> Decompressed:
         mean, sent = answer.result
         residue = compressed.kept - sent if self.feedback else torch.zeros_like(sent)
         return Decompressed(mean, residue, compressed.sent_bits)
@@ -132,8 +133,8 @@ class Rounded(Quantize):
 
     name: ClassVar[str] = "rounded"
 
-    def decompress(self, step: Step, compressed: Compressed, answer: Answer) -> Decompressed:
-        done = super().decompress(step, compressed, answer)
+    def decompress_one(self, step: Step, compressed: Compressed, answer: Answer) -> Decompressed:
+        done = super().decompress_one(step, compressed, answer)
         return replace(done, residue=torch.zeros_like(done.residue))
 
 

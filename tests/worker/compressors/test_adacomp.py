@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from p4reduce.compressors import AdaComp, Form, Step
-from p4reduce.compressors.selection import Selection
-from rigs.ranks import begun, compress_alone, coordinates_alone
+from p4reduce.compressors import AdaComp, ElementSparsifier, Form, Step
+from rigs.ranks import compress_alone, coordinates_alone
 
 FC = (40, 500)  # bins of 500, one a row
 CONV = (20, 10, 10, 10)  # 400 bins of 50
@@ -50,19 +49,15 @@ def test_effective_compression_rate_is_the_formula_of_the_paper() -> None:
     assert adacomp.rate_of("fc") == 32 * 2400 / (48 + 32)
 
 
-def test_a_parameter_that_the_policy_sends_dense_is_not_compressed() -> None:
-    adacomp = AdaComp()
-    with pytest.raises(ValueError, match="the policy sends 'bias' dense"):
-        adacomp.compress(begun(adacomp, "bias", torch.ones(8), Form.GATHER))
-
-
 class ChoosesTheFirst(AdaComp):
     """AdaComp with another choice."""
 
     name = "chooses-the-first"
 
-    def select(self, step: Step, length: int) -> Selection:
-        return Selection(step.add_residue(), torch.zeros(1, dtype=torch.int64))
+    select = ElementSparsifier.select
+
+    def choose(self, step: Step, total: torch.Tensor) -> torch.Tensor:
+        return torch.arange(len(total)) == 0
 
 
 @pytest.mark.parametrize("form", [Form.GATHER, Form.SHARED])

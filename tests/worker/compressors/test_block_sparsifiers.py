@@ -96,7 +96,7 @@ def test_the_union_of_the_ranks_blocks_is_sent() -> None:
 def test_the_ratio_to_the_weights_needs_the_module() -> None:
     with pytest.raises(ValueError, match="top-k-ratio needs the weights of 'w': give the module"):
         ratio = OmniReduce("top-k-ratio")
-        ratio.compress(begun(ratio, "w", example(), Form.SUM))
+        ratio.compress([begun(ratio, "w", example(), Form.SUM)])
     ratio = OmniReduce("top-k-ratio", FOUR)
     with pytest.raises(ValueError, match="top-k-ratio compares gradients with weights: give DDPState module=m"):
         ratio.check(group())

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from p4reduce.compressors import AdaComp, Form, ParameterState, Policy, Step
-from p4reduce.compressors.selection import flat, select_all_by_bin, select_by_bin, subtract_signs
+from p4reduce.compressors.selection import flat, select_by_bin, subtract_signs
 from p4reduce.errors import InvalidTensorError
 from p4reduce.testing.in_process import exchange_all, groups
 from rigs.kernels import bits
@@ -34,7 +34,7 @@ def scale_of(largest: Floats) -> np.float32:
 
 def check(gradient: torch.Tensor, residue: torch.Tensor | None, length: int) -> str:
     """Choose in each way, with kernels and by the definition; return the error that a sum is not finite, else ""."""
-    step = Step("w", gradient, ParameterState(residue=residue), Form.GATHER, group())
+    step = Step("w", gradient, ParameterState(residue=residue), Form.GATHER, group(), length)
     numbers = gradient.detach().resolve_neg().reshape(-1).numpy()
     for per_bin in (0, 1, 2):
         with np.errstate(over="ignore", invalid="ignore"):
@@ -43,22 +43,17 @@ def check(gradient: torch.Tensor, residue: torch.Tensor | None, length: int) -> 
             )
         if not np.isfinite(total).all():
             with pytest.raises(InvalidTensorError) as caught:
-                select_by_bin(step, length, per_bin=per_bin)
-            with pytest.raises(InvalidTensorError, match=str(caught.value)):
-                select_all_by_bin([step], [length])
+                select_by_bin([step], per_bin=per_bin)
             return str(caught.value)
-        found = select_by_bin(step, length, per_bin=per_bin)
-        assert bits(found) == bits((total, np.flatnonzero(chosen), largest))
-        if not per_bin:
-            every = select_all_by_bin([step], [length])
-            assert bits(every[:1] + every[2:]) == bits(
-                (total, np.flatnonzero(chosen), np.array([chosen.sum()]), np.array([scale_of(largest)]))
-            )
-            sent, amount = np.flatnonzero(chosen & (total != 0)), np.array([scale_of(largest)])
-            signs, left = np.sign(total[sent]), total.copy()
-            left[sent] -= signs * amount
-            assert bits(subtract_signs(every, amount)) == bits((sent, signs.astype(np.int8), np.array([len(sent)])))
-            assert bits(every.total) == bits(left)
+        found = select_by_bin([step], per_bin=per_bin)
+        scale, ends = np.array([scale_of(largest)]), np.array([chosen.sum()])
+        assert bits(found[:1] + found[2:]) == bits((total, np.flatnonzero(chosen), ends, scale))
+        sent, left = np.flatnonzero(chosen & (total != 0)), total.copy()
+        signs = np.sign(total[sent])
+        left[sent] -= signs * scale
+        expected = (sent, signs.astype(np.int8), np.array([len(sent)]), scale)
+        assert bits(subtract_signs(found, scale)) == bits(expected)
+        assert bits(found.total) == bits(left)
     return ""
 
 
@@ -114,10 +109,9 @@ def test_layouts_and_residues_of_other_kinds() -> None:
         (torch.zeros(0), torch.zeros(0)),
     ]:
         assert not check(laid_out, kept, 7)
-    step = Step("w", gradient, ParameterState(residue=residue[:59]), Form.GATHER, group())
-    for select in (lambda: select_by_bin(step, 7), lambda: select_all_by_bin([step], [7])):
-        with pytest.raises(InvalidTensorError, match="gradient of 'w' has 60 elements, its residue 59: load the state"):
-            select()
+    step = Step("w", gradient, ParameterState(residue=residue[:59]), Form.GATHER, group(), 7)
+    with pytest.raises(InvalidTensorError, match="gradient of 'w' has 60 elements, its residue 59: load the state"):
+        select_by_bin([step])
 
 
 class Defined:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 from unittest import mock
 
@@ -24,7 +24,7 @@ BUCKETS = 4
 
 
 class Watched(AdaComp):
-    """AdaComp that signals when it begins to compress a parameter; `before` may do something there."""
+    """AdaComp that signals when it begins to compress a bucket of one parameter; `before` may do something there."""
 
     name = "watched"
 
@@ -33,12 +33,13 @@ class Watched(AdaComp):
         self.begun = [threading.Event() for _ in range(BUCKETS)]
         self._before = before
 
-    def compress(self, step: Step) -> Compressed:
+    def compress(self, steps: Sequence[Step]) -> list[Compressed]:
+        (step,) = steps
         index = int(step.key.removeprefix("parameter"))
         self.begun[index].set()
         if self._before is not None:
             self._before(index)
-        return super().compress(step)
+        return super().compress(steps)
 
 
 def backward(state: DDPState, rank: int, parameters: list[torch.Tensor]) -> list[torch.Tensor]:

@@ -54,7 +54,7 @@ def test_the_optimizer_decides(make: Any, kind: type[Compressor], momentum: floa
     assert type(compressor) is kind and compressor.momentum == momentum
     assert why.startswith(f"{type(optimizer).__name__}: ") and "\n" not in why
     if lengths is not None:
-        found = [compressor.length_of(name, torch.Size((30, 8))) for name in ("0.weight", "2.weight")]
+        found = [compressor.policy.length(name, torch.Size((30, 8))) for name in ("0.weight", "2.weight")]
         assert tuple(found) == lengths
         assert compressor.policy.kind("0.weight", torch.Size((30, 8))) == "embedding", "it knows the layers"
     assert optimizer.state_dict() == before

@@ -136,11 +136,6 @@ def exponents_of(flat: NDArray[Any], block_numbers: int, limits: NDArray[np.uint
     )
 
 
-def load_kernels() -> None:
-    """Load the kernels. The first time on a machine they are compiled, which takes seconds."""
-    import p4reduce.codecs.kernels  # noqa: F401
-
-
 def name_element(tensor: str | None, shape: tuple[int, ...], index: int) -> str:
     """Name element `index` of the flattened tensor by its place in `shape`, for error messages."""
     where = tuple(int(i) for i in np.unravel_index(index, shape)) if shape else ()

@@ -21,31 +21,8 @@ NO_ELEMENT = -2
 """An entry that is not in use, or the second byte of which is missing."""
 
 
-@kernel("int64(int64[::1], int8[::1], uint8[::1])")
-def encode(indices: Indices, signs: Signs, data: Bytes) -> int:
-    """Write the entries of rising `indices` to `data`, and return their bytes."""
-    at = 0
-    following = 0  # the element behind the one before
-    for i in range(len(indices)):
-        gap = indices[i] - following
-        while gap >= LONG_GAPS:
-            data[at] = _PASS << 1
-            at += 1
-            gap -= LONG_GAPS
-        minus = int(signs[i] < 0)
-        if gap < SHORT_GAPS:
-            data[at] = gap << 1 | minus
-        else:
-            data[at] = SHORT_GAPS + (gap - SHORT_GAPS >> 8) << 1 | minus
-            at += 1
-            data[at] = gap - SHORT_GAPS & 0xFF
-        at += 1
-        following = indices[i] + 1
-    return at
-
-
 @kernel("void(int64[::1], int8[::1], int64[::1], uint32[::1], uint8[::1], int64[::1])")
-def encode_all(
+def encode(
     indices: Indices, signs: Signs, ends: Indices, scales: NDArray[np.uint32], data: Bytes, data_ends: Indices
 ) -> None:
     """Write the bytes of several tensors' coordinates to `data`, one after the other, each up to its `data_ends`.
@@ -54,11 +31,28 @@ def encode_all(
     """
     at = first = 0
     for p in range(len(ends)):
-        used = encode(indices[first : ends[p]], signs[first : ends[p]], data[at + HEADER_BYTES :])
+        header = at
+        at += HEADER_BYTES
+        following = 0  # the element behind the one before
+        for i in range(first, ends[p]):
+            gap = indices[i] - following
+            while gap >= LONG_GAPS:
+                data[at] = _PASS << 1
+                at += 1
+                gap -= LONG_GAPS
+            minus = int(signs[i] < 0)
+            if gap < SHORT_GAPS:
+                data[at] = gap << 1 | minus
+            else:
+                data[at] = SHORT_GAPS + (gap - SHORT_GAPS >> 8) << 1 | minus
+                at += 1
+                data[at] = gap - SHORT_GAPS & 0xFF
+            at += 1
+            following = indices[i] + 1
+        used = at - header - HEADER_BYTES
         for place in range(4):
-            data[at + place] = int(scales[p]) >> 8 * place & 0xFF
-            data[at + 4 + place] = used >> 8 * place & 0xFF
-        at += HEADER_BYTES + used
+            data[header + place] = int(scales[p]) >> 8 * place & 0xFF
+            data[header + 4 + place] = used >> 8 * place & 0xFF
         data_ends[p] = at
         first = ends[p]
 
@@ -163,58 +157,48 @@ def decode(
 
 
 @kernel(
-    "boolean(int64[::1], int8[::1], int64[:, ::1], int64[::1], float64[:, ::1], int64[::1], float64[::1],"
+    "void(int64[::1], int8[::1], int64[:, ::1], int64[::1], float64[:, ::1], int64[:, ::1], float64[::1],"
     " float32[::1])",
     allocates=True,
 )
-def add_mean(
+def add_means(
     all_indices: Indices,
     all_signs: Signs,
     all_ends: Indices,
     tensor_ends: Indices,
     all_scales: NDArray[np.float64],
-    elements: Indices,
+    parts: Indices,
     sums: NDArray[np.float64],
     means: NDArray[np.float32],
-) -> bool:
+) -> None:
     """Write the means of several tensors one after the other to `means`, [elements of all], all zeros before.
 
-    `all_indices` and `all_signs`: one tensor after the other, each up to its place in `tensor_ends`; of a tensor one
-    rank after the other, each up to its place in `all_ends`, [tensors, ranks], which counts from the tensor's first,
-    and with its own of `all_scales`. `sums` is all zeros too, and is so again at the end: the sums of so many elements
-    are made at once. Returns False when a rank's indices are not rising, or not in the tensor.
+    The other arguments are those of `decode`, and what it has written: rising elements that their tensor has. `sums`
+    is all zeros too, and is so again at the end: the sums of so many elements are made at once.
     """
-    ranks = all_ends.shape[1]
-    at = np.empty(ranks, np.int64)
-    begin = np.empty(ranks, np.int64)
+    at = np.empty(all_ends.shape[1], np.int64)
+    begin = np.empty(all_ends.shape[1], np.int64)
     done = first = 0
-    for p in range(len(elements)):
+    for p in range(len(parts)):
         indices, signs = all_indices[first : tensor_ends[p]], all_signs[first : tensor_ends[p]]
         ends, scales = all_ends[p], all_scales[p]
-        mean = means[done : done + elements[p]]
-        for rank in range(ranks):
-            at[rank] = ends[rank - 1] if rank else 0
+        mean = means[done : done + parts[p, 0]]
+        one, end = (0, len(at)) if parts[p, 1] < 0 else (parts[p, 1], parts[p, 1] + 1)
+        for rank in range(one, end):
+            at[rank] = ends[rank - 1] if rank > one else 0
         for start in range(0, len(mean), len(sums)):
             stop = min(start + len(sums), len(mean))
-            for rank in range(ranks):
+            for rank in range(one, end):
                 i = begin[rank] = at[rank]
-                last = start - 1
                 while i < ends[rank] and indices[i] < stop:
-                    if indices[i] <= last:
-                        return False
-                    last = indices[i]
-                    sums[last - start] += scales[rank] * signs[i]
+                    sums[indices[i] - start] += scales[rank] * signs[i]
                     i += 1
                 at[rank] = i
-            for rank in range(ranks):
+            for rank in range(one, end):
                 for i in range(begin[rank], at[rank]):
-                    mean[indices[i]] = sums[indices[i] - start] / ranks
-            for rank in range(ranks):
+                    mean[indices[i]] = sums[indices[i] - start] / (end - one)
+            for rank in range(one, end):
                 for i in range(begin[rank], at[rank]):
                     sums[indices[i] - start] = 0
-        for rank in range(ranks):
-            if at[rank] != ends[rank]:  # beyond `mean`
-                return False
-        done += elements[p]
+        done += parts[p, 0]
         first = tensor_ends[p]
-    return True

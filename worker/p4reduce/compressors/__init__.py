@@ -1,8 +1,9 @@
 """Gradient compressors: what a rank sends of a gradient, and what it keeps back for a later step."""
 
 from p4reduce.compressors.block_sparsifier import BlockSparsifier
-from p4reduce.compressors.forms import Form, Integers, Stream, Support, Values
-from p4reduce.compressors.interface import Compressor, by_name, register
+from p4reduce.compressors.element_sparsifier import ElementSparsifier
+from p4reduce.compressors.interface import Compressor, PerParameter, by_name, register
+from p4reduce.compressors.messages import Form, Integers, Stream, Support, Values
 from p4reduce.compressors.policy import Policy
 from p4reduce.compressors.step import Answer, Compressed, Decompressed, ParameterState, Step
 
@@ -21,11 +22,13 @@ __all__ = [
     "Compressed",
     "Compressor",
     "Decompressed",
+    "ElementSparsifier",
     "Form",
     "Integers",
     "NoCompression",
     "OmniReduce",
     "ParameterState",
+    "PerParameter",
     "Policy",
     "Quantize",
     "ScaleCom",

@@ -9,8 +9,8 @@ from typing import Any
 from p4reduce.communicator import Communicator
 from p4reduce.compressors import over_hosts
 from p4reduce.compressors.exchange import Gradients, Outcome, Request, complete, exchange
-from p4reduce.compressors.forms import Form
 from p4reduce.compressors.interface import Compressor
+from p4reduce.compressors.messages import Form
 from p4reduce.errors import InvalidTensorError
 from p4reduce.group import Group, group_of
 from p4reduce.paths.hosts.sums import HostSums

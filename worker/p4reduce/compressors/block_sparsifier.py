@@ -12,15 +12,15 @@ from typing import ClassVar
 import torch
 
 from p4reduce.codecs.formats import levels
-from p4reduce.compressors.forms import Form, Values
-from p4reduce.compressors.interface import Compressor
+from p4reduce.compressors.interface import PerParameter
+from p4reduce.compressors.messages import Form, Values
 from p4reduce.compressors.policy import Policy
 from p4reduce.compressors.settings import check_choice
 from p4reduce.compressors.step import Answer, Compressed, Decompressed, Step
 from p4reduce.group import Group
 
 
-class BlockSparsifier(Compressor):
+class BlockSparsifier(PerParameter):
     """A compressor that sends some blocks uncompressed; a subclass selects them."""
 
     forms: ClassVar[tuple[Form, ...]] = (Form.SUM,)
@@ -43,9 +43,8 @@ class BlockSparsifier(Compressor):
         if self.value_bits < 32:
             levels(self.value_bits, group.world_size)
 
-    def compress(self, step: Step) -> Compressed:
-        length = self.length_of(step.key, step.gradient.shape)
-        total = step.add_residue()
+    def compress_one(self, step: Step) -> Compressed:
+        length, total = step.length, step.add_residue()
         values, sent = torch.zeros_like(total), 0
         if bool(step.flat.any()):
             blocks = by_bin(total, length)
@@ -54,7 +53,7 @@ class BlockSparsifier(Compressor):
             sent = int(chosen.sum()) * length - int(chosen[-1]) * (blocks.numel() - total.numel())
         return Compressed(Values(values, self.value_bits), kept=total, sent_bits=sent * self.value_bits)
 
-    def decompress(self, step: Step, compressed: Compressed, answer: Answer) -> Decompressed:
+    def decompress_one(self, step: Step, compressed: Compressed, answer: Answer) -> Decompressed:
         mean, sent = answer.result
         return Decompressed(mean, compressed.kept - sent, compressed.sent_bits)
 

@@ -20,8 +20,8 @@ import numpy as np
 import torch
 
 from p4reduce.codecs import Segment
-from p4reduce.compressors.forms import Dense, Form, Message, Piece, RankMetadata
 from p4reduce.compressors.interface import Compressor
+from p4reduce.compressors.messages import Dense, Form, Message, Piece, RankMetadata
 from p4reduce.compressors.momentum import forget_sent, next_velocities, with_velocity
 from p4reduce.compressors.step import Answer, Step, is_finite
 from p4reduce.errors import InvalidTensorError, NotFiniteError
@@ -75,12 +75,13 @@ def exchange(
     gradients |= velocities
     dense = [key for key, tensor in gradients.items() if compressor.is_dense(key, tensor.shape)]
     forms = {key: compressor.form_of(key, gradients[key].shape, group) for key in gradients if key not in dense}
-    steps = {
-        key: Step(key, gradients[key], compressor.state_of(key), form, group, begins.get(key, 0))
-        for key, form in forms.items()
-    }
+    steps = {}
+    for key, form in forms.items():
+        gradient = gradients[key]
+        length = min(compressor.policy.length(key, gradient.shape) or 0, max(1, gradient.numel()))
+        steps[key] = Step(key, gradient, compressor.state_of(key), form, group, length, begins.get(key, 0))
     steps |= yield from _agree_first(compressor, steps, group)
-    compressed = compressor.compress_all(steps)
+    compressed = dict(zip(steps, compressor.compress([*steps.values()]), strict=True))
 
     whole = {key: gradients[key].detach().reshape(-1) for key in dense}
     messages: list[tuple[str, Message]] = [("", Dense(whole))] if dense else []
@@ -93,9 +94,10 @@ def exchange(
     results = {key: next(found) for key in compressed}
     metadata = {key: next(found) for key, sent in compressed.items() if sent.metadata}
     none = np.zeros((group.world_size, 0), np.float32)
-    answers = {key: Answer(results[key], metadata.get(key, none)) for key in steps}
-    done = compressor.decompress_all(steps, compressed, answers)
-    flat_means |= {key: left.mean for key, left in done.items()}
+    answers = [Answer(results[key], metadata.get(key, none)) for key in steps]
+    left = compressor.decompress([*steps.values()], [*compressed.values()], answers)
+    done = dict(zip(steps, left, strict=True))
+    flat_means |= {key: own.mean for key, own in done.items()}
     means = {key: flat_means[key].view(tensor.shape).to(types[key]) for key, tensor in gradients.items()}
     outcome = Outcome(means, forms)
     after = {

@@ -1,244 +1,186 @@
-"""The wire forms: how a compressed gradient is sent, as messages that are exchanged in collectives.
+"""The wire forms of chosen elements: how a rank packs its own for a bucket, and unpacks what all ranks sent.
 
-    sum      numbers at their places, added by the switch; a block in which no rank holds anything is left out
-    gather   each rank's coordinates beside all others'; every rank adds them up itself
-    shared   the leader's choice of elements is sent once, then all ranks' values there are summed
-
-`exchange.py` uses nothing more of a message than this:
-
-    message.exchange(...)  yields a piece for a collective, receives its answer, may yield one for a second
-                           collective, and returns the answer to the message
-    Piece                  one parameter's piece of a segment; pieces of equal `segment_key` share one
+`pack` makes of each step the message, and what is kept until its answer; `unpack` makes of the answer the mean and the
+next state. Both are functions of values and take steps of their form only.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Generator, Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from enum import StrEnum
-from typing import Any, ClassVar, NamedTuple, Protocol, Self
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from p4reduce.codecs import Floats, Int32, Lanes, Segment, Summed
-from p4reduce.codecs.coordinates import GatheredCoordinates, Part, RanksCoordinates
-from p4reduce.group import Group
-from p4reduce_contracts.wire.lanes import lanes_per_word, narrowest
+from p4reduce.codecs.coordinates import Coordinates, Part, encode, published_bits
+from p4reduce.compressors.messages import Integers, Message, Stream, Support
+from p4reduce.compressors.selection import Selection, subtract_signs
+from p4reduce.compressors.step import Answer, Compressed, Decompressed, Step
 
-Bytes = NDArray[np.uint8]
+SCALE_BITS: Final = 32
+_NO_BYTES: Final = np.zeros(0, np.uint8)
 
-
-class Form(StrEnum):
-    """How a compressed gradient is sent."""
-
-    SUM = "sum"
-    GATHER = "gather"
-    SHARED = "shared"
+Select = Callable[[Sequence[Step]], Selection]
+NextResidue = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
+"""The next residue from G, dW and what this rank sent of G; all float32 [elements]."""
 
 
-MessageExchange = Generator["Piece", Any, Any]
-"""The exchange of one message: yields pieces, receives their answers, returns the answer to the message."""
+class WireForm(Protocol):
+    """How chosen elements are sent."""
 
+    def pack(self, steps: Sequence[Step], select: Select) -> list[Compressed]:
+        """Return what this rank sends of each gradient, and what it keeps; `select` chooses the elements."""
+        ...
 
-class Message(Protocol):
-    """What a rank sends of one parameter."""
-
-    def exchange(self, owner: str, group: Group) -> MessageExchange:
-        """Exchange this message in one collective or two. `owner` is the compressor's name, for error messages."""
+    def unpack(
+        self, steps: Sequence[Step], compressed: Sequence[Compressed], answers: Sequence[Answer]
+    ) -> list[Decompressed]:
+        """Return the mean over all ranks of each gradient, with this rank's new state."""
         ...
 
 
-class Piece(ABC):
-    """What one parameter puts into a segment of a collective; most messages are one piece."""
-
-    order: ClassVar[int]
-    """A collective has its segments by rising order, and those of equal order as they were added."""
-
-    def exchange(self, owner: str, group: Group) -> MessageExchange:
-        """Exchange this piece as a message."""
-        return (yield self)
-
-    @property
-    def segment_key(self) -> Hashable:
-        """Equal for the pieces that share a segment."""
-        return type(self)
-
-    @classmethod
-    @abstractmethod
-    def segment(cls, pieces: Mapping[str, Self], owner: str, group: Group) -> Segment:
-        """Join these pieces, by parameter, to a segment. `owner` is the compressor's name, for error messages."""
-
-    @classmethod
-    @abstractmethod
-    def answers(cls, pieces: Sequence[Self], result: Any, group: Group) -> list[Any]:
-        """Cut the answer to each piece from the segment's result."""
-
-
 @dataclass(frozen=True)
-class Dense(Piece):
-    """All dense parameters of a bucket, without gaps. The answer is the mean of each, float32 [elements]."""
+class Sum:
+    """Signs as integers at their places, summed in lanes.
 
-    order: ClassVar[int] = 0
-    values: Mapping[str, torch.Tensor]  #: float32 [elements], by parameter
-
-    @classmethod
-    def segment(cls, pieces: Mapping[str, Dense], owner: str, group: Group) -> Segment:
-        values = {key: tensor for piece in pieces.values() for key, tensor in piece.values.items()}
-        flat = torch.cat([*values.values()])
-        return Floats(flat, mean=True, name=f"the dense gradients ({', '.join(values)})")
-
-    @classmethod
-    def answers(cls, pieces: Sequence[Dense], result: torch.Tensor, group: Group) -> list[list[torch.Tensor]]:
-        means = iter(torch.split(result, [tensor.numel() for piece in pieces for tensor in piece.values.values()]))
-        return [[next(means) for _ in piece.values] for piece in pieces]
-
-
-class Numbers(Piece):
-    """Numbers of some bits. All parameters of one width share a segment, each from a block's start."""
-
-    order: ClassVar[int] = 1
-    values: torch.Tensor
-    bits: int
-
-    @property
-    def segment_key(self) -> Hashable:
-        return type(self), self.bits
-
-    @staticmethod
-    def joined(pieces: Mapping[str, Numbers], group: Group) -> tuple[torch.Tensor, int]:
-        """Return the values one after the other, each padded with zeros to whole blocks, and their bits."""
-        bits = next(iter(pieces.values())).bits
-        per_block, parts = _numbers_per_block(bits, group), list[torch.Tensor]()
-        for piece in pieces.values():
-            parts.append(piece.values)
-            if missing := -piece.values.numel() % per_block:
-                parts.append(piece.values.new_zeros(missing))
-        return (torch.cat(parts) if len(parts) > 1 else parts[0]), bits
-
-    @staticmethod
-    def cut(flat: torch.Tensor, pieces: Sequence[Numbers], group: Group) -> list[torch.Tensor]:
-        """Return from the answer to `joined` that to each piece."""
-        sizes, per_block = [piece.values.numel() for piece in pieces], _numbers_per_block(pieces[0].bits, group)
-        wholes = torch.split(flat, [-(-size // per_block) * per_block for size in sizes])
-        return [whole[:size] for whole, size in zip(wholes, sizes, strict=True)]
-
-
-@dataclass(frozen=True)
-class Integers(Numbers):
-    """Integers times a unit that is the same on all ranks, in lanes. The answer is their int32 sums [elements]."""
-
-    values: torch.Tensor  #: int8 or int32 [elements]
-    bound: int  #: no rank's |value| is larger; the same on all ranks
-    unit: float  #: what a value stands for; it is not sent
-    bits: int = 0  #: of a lane, once the group is known
-
-    def exchange(self, owner: str, group: Group) -> MessageExchange:
-        return (yield replace(self, bits=narrowest(group.world_size, self.bound)))
-
-    @classmethod
-    def segment(cls, pieces: Mapping[str, Integers], owner: str, group: Group) -> Segment:
-        flat, bits = cls.joined(pieces, group)
-        bound = max(piece.bound for piece in pieces.values())
-        return Lanes(flat, bits, bound=bound, name=f"{owner} of {', '.join(pieces)}")
-
-    @classmethod
-    def answers(cls, pieces: Sequence[Integers], result: torch.Tensor, group: Group) -> list[torch.Tensor]:
-        return cls.cut(result, pieces, group)
-
-
-@dataclass(frozen=True)
-class Values(Numbers):
-    """Floats in 8, 16 or 32 bits. The answer is a Summed: the mean, and what this rank sent of its own."""
-
-    values: torch.Tensor  #: float32 [elements]
-    bits: int = 32
-
-    @classmethod
-    def segment(cls, pieces: Mapping[str, Values], owner: str, group: Group) -> Segment:
-        flat, bits = cls.joined(pieces, group)
-        return Floats(flat, bits, mean=True, name=f"{owner} of {', '.join(pieces)}", keep_sent=bits < 32)
-
-    @classmethod
-    def answers(cls, pieces: Sequence[Values], result: Any, group: Group) -> list[Summed]:
-        """Cut both; as float32 nothing worth keeping was rounded away, so what was sent is what was given."""
-        if isinstance(result, Summed):
-            totals, sent = (cls.cut(flat, pieces, group) for flat in result)
-        else:
-            totals, sent = cls.cut(result, pieces, group), [piece.values for piece in pieces]
-        return [Summed(*pair) for pair in zip(totals, sent, strict=True)]
-
-
-@dataclass(frozen=True)
-class Stream(Piece):
-    """A rank's encoded coordinates of one parameter (codecs/coordinates.py). The answer is a RanksCoordinates.
-
-    All of a rank's bytes lie one parameter after the other in one segment, the choices of leaders among them.
+    One factor must decode the sum, so all ranks use one unit: that which they agreed on in the step before. With
+    `levels` rank w sends k_w = max(1, round(scale / unit)) <= `levels` times its signs.
     """
 
-    order: ClassVar[int] = 2
-    data: Bytes  #: none where another rank is the sender
-    part: Part
+    levels: int
 
-    @classmethod
-    def segment(cls, pieces: Mapping[str, Stream], owner: str, group: Group) -> Segment:
-        parts = [piece.part for piece in pieces.values()]
-        return GatheredCoordinates(parts, [piece.data for piece in pieces.values()], group.rank)
+    def pack(self, steps: Sequence[Step], select: Select) -> list[Compressed]:
+        selected = select(steps)
+        units = [self._unit(step) for step in steps]
+        weights = [
+            min(self.levels, max(1, round(scale / unit))) if unit > 0 else 1
+            for scale, unit in zip(selected.scales.tolist(), units, strict=True)
+        ]
+        amounts = np.array([weight * unit for weight, unit in zip(weights, units, strict=True)], np.float32)
+        sent = subtract_signs(selected, amounts)
+        chosen = np.diff(sent.ends, prepend=0)
+        integers = np.zeros(int(selected.begin[-1]), np.int8 if self.levels <= np.iinfo(np.int8).max else np.int32)
+        places = sent.indices + np.repeat(selected.begin[:-1], chosen)
+        integers[places] = sent.signs * np.repeat(np.array(weights, integers.dtype), chosen)
+        values = torch.split(torch.from_numpy(integers), np.diff(selected.begin).tolist())
+        messages = [Integers(own, self.levels, unit) for own, unit in zip(values, units, strict=True)]
+        metadata = [*zip(selected.scales.tolist(), chosen.astype(float).tolist(), strict=True)]
+        return _compressed(steps, selected, sent, messages, metadata)
 
-    @classmethod
-    def answers(cls, pieces: Sequence[Stream], result: list[RanksCoordinates], group: Group) -> list[RanksCoordinates]:
-        return result
+    def unpack(
+        self, steps: Sequence[Step], compressed: Sequence[Compressed], answers: Sequence[Answer]
+    ) -> list[Decompressed]:
+        metadata = np.stack([answer.metadata for answer in answers])  # [parameters, ranks, 2]
+        scales = agreed_scales(metadata[:, :, 0], self.levels)
+        selected = metadata[:, :, 1].sum(axis=1, dtype=np.float64).round().astype(int).tolist()
+        means = [
+            answer.result * (self._unit(step) / step.group.world_size)
+            for step, answer in zip(steps, answers, strict=True)
+        ]
+        return [
+            Decompressed(mean, own.kept, own.sent_bits, scale, many)
+            for mean, own, scale, many in zip(means, compressed, scales, selected, strict=True)
+        ]
+
+    def _unit(self, step: Step) -> float:
+        assert step.state.scale is not None, "a first step in the form sum begins with the first agreement"
+        return step.state.scale / self.levels
 
 
 @dataclass(frozen=True)
-class Support:
-    """The leader's choice of elements, and this rank's values at them. The answer is an AtSupport."""
+class Gather:
+    """Each rank's coordinates with its own scale, which every rank adds up in the order of the ranks."""
 
-    data: Bytes  #: on the leader the encoded choice, no bytes elsewhere
-    part: Part  #: its sender is the leader
-    values: torch.Tensor  #: float32 [elements]: those at the choice are sent
-    bits: int  #: 8, 16 or 32, of a value
+    levels: int
+    """The levels of the form sum, which may be the next."""
 
-    def exchange(self, owner: str, group: Group) -> MessageExchange:
-        choice = yield Stream(self.data, self.part)
-        indices = torch.from_numpy(choice.indices)
-        summed = yield Values(self.values[indices], self.bits)
-        return AtSupport(indices, summed.total, summed.sent)
+    def pack(self, steps: Sequence[Step], select: Select) -> list[Compressed]:
+        selected = select(steps)
+        sent = subtract_signs(selected, selected.scales)
+        sizes = np.diff(selected.begin).tolist()
+        messages = [Stream(data, Part(size, None)) for data, size in zip(encode(sent), sizes, strict=True)]
+        return _compressed(steps, selected, sent, messages, [()] * len(steps))
 
-
-class AtSupport(NamedTuple):
-    """The result at the elements that the leader chose."""
-
-    indices: torch.Tensor  #: int64 [chosen]
-    mean: torch.Tensor  #: over the ranks, float32 [chosen]
-    sent: torch.Tensor  #: of this rank's own values, as they were rounded, float32 [chosen]
+    def unpack(
+        self, steps: Sequence[Step], compressed: Sequence[Compressed], answers: Sequence[Answer]
+    ) -> list[Decompressed]:
+        results = [answer.result for answer in answers]
+        scales = agreed_scales(np.stack([found.scales for found in results]).astype(np.float32), self.levels)
+        return [
+            Decompressed(torch.from_numpy(found.mean), own.kept, own.sent_bits, scale, len(found.indices))
+            for found, own, scale in zip(results, compressed, scales, strict=True)
+        ]
 
 
 @dataclass(frozen=True)
-class RankMetadata(Piece):
-    """A few floats of this rank, of one parameter. The answer is those of all ranks, float32 [world_size, metadata]."""
+class Shared:
+    """Each step one rank, the leader, chooses elements for all, and all ranks' values there are summed.
 
-    order: ClassVar[int] = 3
-    values: tuple[float, ...]
+    The leader of a parameter's step t is rank t mod N. Its choice is sent once, as coordinates; the values of every
+    rank at the chosen elements follow in a second collective. What a rank does not send stays in its residue. So the
+    bytes down do not grow with the number of ranks.
 
-    @classmethod
-    def segment(cls, pieces: Mapping[str, RankMetadata], owner: str, group: Group) -> Segment:
-        own = np.array([value for piece in pieces.values() for value in piece.values], np.float32)
-        rows = np.zeros((group.world_size, len(own)), np.float32)
-        rows[group.rank] = own
-        # As bits, each in a word that no other rank holds: exact copies, whatever lies beside them in the block.
-        return Int32(rows.view(np.int32), name="the metadata of " + ", ".join(pieces))
+    A rank whose gradient is all zero still sends its values when another rank leads, and chooses nothing when it leads.
+    """
 
-    @classmethod
-    def answers(
-        cls, pieces: Sequence[RankMetadata], result: NDArray[np.int32], group: Group
-    ) -> list[NDArray[np.float32]]:
-        ends = np.cumsum([len(piece.values) for piece in pieces])[:-1]
-        return list(np.split(result.view(np.float32), ends, axis=1))
+    value_bits: int
+    """8, 16 or 32 bits for each value at a chosen element."""
+    next_residue: NextResidue
+
+    def pack(self, steps: Sequence[Step], select: Select) -> list[Compressed]:
+        leaders = [step.state.steps % step.group.world_size for step in steps]
+        led = [step for step, leader in zip(steps, leaders, strict=True) if leader == step.group.rank]
+        own: Iterator[tuple[torch.Tensor, NDArray[np.uint8]]] = iter(())
+        if led:
+            selected = select(led)
+            signs, no_scales = np.ones(len(selected.indices), np.int8), np.zeros(len(led), np.float32)
+            choices = encode(Coordinates(selected.indices, signs, selected.ends, no_scales))
+            own = zip(selected.totals, choices, strict=True)
+        found = []
+        for step, leader in zip(steps, leaders, strict=True):
+            total, choice = next(own) if leader == step.group.rank else (step.add_residue(), _NO_BYTES)
+            message = Support(choice, Part(total.numel(), leader), total, self.value_bits)
+            found.append(Compressed(message, kept=total))
+        return found
+
+    def unpack(
+        self, steps: Sequence[Step], compressed: Sequence[Compressed], answers: Sequence[Answer]
+    ) -> list[Decompressed]:
+        found = []
+        for step, own, answer in zip(steps, compressed, answers, strict=True):
+            indices, mean_there, sent_there = answer.result
+            sent, mean = torch.zeros_like(own.kept), torch.zeros_like(own.kept)
+            sent[indices] = sent_there
+            mean[indices] = mean_there
+            residue = self.next_residue(own.kept, step.flat, sent)
+            bits = len(indices) * (published_bits(step.length) + self.value_bits)
+            found.append(Decompressed(mean, residue, bits))
+        return found
 
 
-def _numbers_per_block(bits: int, group: Group) -> int:
-    """Return how many lanes or values of `bits` bits a block holds."""
-    return group.block_words * lanes_per_word(bits)
+def agreed_scales(scales: NDArray[np.float32], levels: int) -> list[float]:
+    """Return the scale that all ranks agree on for each parameter's next step, from all ranks', [parameters, ranks].
+
+    It is their mean, or the largest where there are levels.
+    """
+    agreed = scales.mean(axis=1, dtype=np.float64) if levels == 1 else scales.max(axis=1, initial=0)
+    return [float(scale) for scale in agreed.tolist()]
+
+
+def _compressed(
+    steps: Sequence[Step],
+    selected: Selection,
+    sent: Coordinates,
+    messages: Sequence[Message],
+    metadata: Sequence[tuple[float, ...]],
+) -> list[Compressed]:
+    """Return what is sent as signs; the bits are those of the coordinates and their scale, as AdaComp counts them."""
+    chosen = np.diff(sent.ends, prepend=0).tolist()
+    bits = [SCALE_BITS + published_bits(step.length) * many for step, many in zip(steps, chosen, strict=True)]
+    places = [
+        indices if amount > 0 else indices[:0]
+        for indices, amount in zip(torch.split(torch.from_numpy(sent.indices), chosen), sent.scales, strict=True)
+    ]
+    return [Compressed(*own) for own in zip(messages, selected.totals, bits, metadata, places, strict=True)]

@@ -1,4 +1,4 @@
-"""The interface of a compressor: `compress` turns a gradient into a message, `decompress` the answer into a mean.
+"""The interface of a compressor: `compress` turns gradients into messages, `decompress` the answers into means.
 
     message    wire form     what is sent                                    the answer to it
     Integers   sum           small integers in lanes, blocks of zeros not    int32 sums
@@ -6,28 +6,28 @@
     Stream     gather        this rank's coordinates, beside all others'     RanksCoordinates
     Support    shared        the leader's choice of elements, then Values    AtSupport (indices, mean, sent)
 
-Both are functions of values (step.py) and change nothing. `exchange.py` sends the messages and commits the new
-states; a compressor makes no collective calls.
+Both take all compressed parameters of a bucket, as a call costs more than a small parameter; `PerParameter` is for a
+method that works on one at a time. They are functions of values (step.py) and change nothing. `exchange.py` sends the
+messages and commits the new states; a compressor makes no collective calls.
 """
 
 from __future__ import annotations
 
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from p4reduce.codecs import coordinates
-from p4reduce.compressors.forms import Form
+from p4reduce.compressors.messages import Form
 from p4reduce.compressors.policy import KINDS, Policy
-from p4reduce.compressors.selection import load_kernels
 from p4reduce.compressors.settings import check_whole, is_number
 from p4reduce.compressors.step import Answer, Compressed, Decompressed, ParameterState, Step
 from p4reduce.group import Group
+from p4reduce_runtime import kernels
 
 _UNSEEN = ParameterState()
 AUTO = "auto"
@@ -67,29 +67,21 @@ class Compressor(ABC):
         self.form = form
         self.warmup_steps = warmup_steps
         if self.form != Form.SUM:
-            coordinates.load_kernels()  # now, and not in a step, where the other ranks would wait
+            kernels.preload("p4reduce.codecs.coordinates_kernels")  # now: in a step other ranks would wait
         if momentum:
-            load_kernels()
+            kernels.preload("p4reduce.compressors.kernels")
 
     # ----- a step
 
     @abstractmethod
-    def compress(self, step: Step) -> Compressed:
-        """Return what this rank sends of the gradient, and what it keeps."""
+    def compress(self, steps: Sequence[Step]) -> list[Compressed]:
+        """Return what this rank sends of each gradient, and what it keeps."""
 
     @abstractmethod
-    def decompress(self, step: Step, compressed: Compressed, answer: Answer) -> Decompressed:
-        """Return the mean over all ranks, the same bits on each, with this rank's new state."""
-
-    def compress_all(self, steps: Mapping[str, Step]) -> dict[str, Compressed]:
-        """Compress a bucket's parameters. A method may do it for all of them at once, with the same result."""
-        return {key: self.compress(step) for key, step in steps.items()}
-
-    def decompress_all(
-        self, steps: Mapping[str, Step], compressed: Mapping[str, Compressed], answers: Mapping[str, Answer]
-    ) -> dict[str, Decompressed]:
-        """Decompress a bucket's parameters; as `compress_all`."""
-        return {key: self.decompress(step, compressed[key], answers[key]) for key, step in steps.items()}
+    def decompress(
+        self, steps: Sequence[Step], compressed: Sequence[Compressed], answers: Sequence[Answer]
+    ) -> list[Decompressed]:
+        """Return the mean over all ranks of each gradient, the same bits on each rank, with this rank's new state."""
 
     # ----- state
 
@@ -180,13 +172,6 @@ class Compressor(ABC):
     def check(self, group: Group) -> None:  # noqa: B027 (many fit every group)
         """Raise LaneOverflowError when this compressor's settings do not fit the group."""
 
-    def length_of(self, key: str, shape: torch.Size) -> int:
-        """Return the elements in a bin, chunk or block. Raises ValueError for a parameter that stays dense."""
-        length = self.policy.length(key, shape)
-        if length is None:
-            raise ValueError(f"the policy sends {key!r} dense: it is not compressed")
-        return min(length, max(1, shape.numel()))
-
     def is_dense(self, key: str, shape: torch.Size) -> bool:
         """Return whether this parameter's next gradient is sent dense: by the policy, or for the warm-up."""
         return self.policy.length(key, shape) is None or self.state_of(key).steps < self.warmup_steps
@@ -208,6 +193,26 @@ class Compressor(ABC):
     def agreement_text(self, states: Iterable[ParameterState]) -> str:
         """Return what must be equal on all ranks before a step; ranks that differ get an error, not other gradients."""
         return f"{self.name}, momentum {self.momentum:g}, steps {[state.steps for state in states]}"
+
+
+class PerParameter(Compressor):
+    """A compressor that works on one parameter at a time."""
+
+    @abstractmethod
+    def compress_one(self, step: Step) -> Compressed:
+        """Return what this rank sends of the gradient, and what it keeps."""
+
+    @abstractmethod
+    def decompress_one(self, step: Step, compressed: Compressed, answer: Answer) -> Decompressed:
+        """Return the mean over all ranks, the same bits on each, with this rank's new state."""
+
+    def compress(self, steps: Sequence[Step]) -> list[Compressed]:
+        return [self.compress_one(step) for step in steps]
+
+    def decompress(
+        self, steps: Sequence[Step], compressed: Sequence[Compressed], answers: Sequence[Answer]
+    ) -> list[Decompressed]:
+        return [self.decompress_one(*one) for one in zip(steps, compressed, answers, strict=True)]
 
 
 Class = TypeVar("Class", bound=type[Compressor])

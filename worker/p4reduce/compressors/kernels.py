@@ -1,7 +1,4 @@
-"""Kernels of compressors: the choice of elements in one pass over a parameter, and what is sent of them.
-
-Those that end in `_all` take all parameters of a bucket: a call from Python costs more than a small parameter.
-"""
+"""Kernels of compressors: the choice of elements in one pass over a bucket's parameters, and what is sent of them."""
 
 from __future__ import annotations
 
@@ -46,13 +43,6 @@ def largest_magnitude(bits: Bits) -> np.uint32:
     return most
 
 
-@kernel("void(uint32[::1], int64, uint32[::1])")
-def largest_by_bin(bits: Bits, length: int, largest: Bits) -> None:
-    """Write the bits of each bin's largest |x| to `largest`, [bins]. The last bin may be shorter than `length`."""
-    for number in range(len(largest)):
-        largest[number] = largest_magnitude(bits[number * length : (number + 1) * length])
-
-
 @kernel("int64(float32[::1], float32[::1], float32, int64, int64[::1], int64)")
 def _reaching(sums: Floats, own: Floats, most: np.float32, start: int, indices: Indices, count: int) -> int:
     """Append the elements where |sums + own| is `most` or more, and return the new count."""
@@ -88,119 +78,72 @@ def _largest(bits: Bits, most: np.uint32, per_bin: int, start: int, indices: Ind
     return count
 
 
-@kernel("int64(float32[::1], float32[::1], int64, int64, float32[::1], uint32[::1], uint32[::1], int64[::1])")
-def select(
-    residue: Floats,
-    gradient: Floats,
-    length: int,
-    per_bin: int,
-    total: Floats,
-    total_bits: Bits,
-    largest: Bits,
-    indices: Indices,
-) -> int:
-    """Add up G = residue + gradient, and choose elements bin by bin.
-
-    With `per_bin` 0 those where |G + gradient| reaches the bin's largest |G|; else the `per_bin` elements of the
-    largest |G|, the first among equals, none where G is 0. Nothing of a bin where G is all zero.
-
-    `residue` may be empty: G is the gradient. Bins have `length` elements, the last perhaps fewer. Writes G to `total`,
-    [elements], whose bits `total_bits` are; the bits of each bin's largest |G| to `largest`, [bins]; and the chosen
-    elements, rising, to `indices`, which has a place more than there are elements. Returns how many are chosen, none
-    where the gradient is all zero; -1 where G is not all finite.
-    """
-    count = 0
-    nonzero = False
-    for number in range(len(largest)):
-        start = number * length
-        stop = min(start + length, len(gradient))
-        own, sums, bits = gradient[start:stop], total[start:stop], total_bits[start:stop]
-        if len(residue):
-            kept = residue[start:stop]
-            for i in range(len(sums)):
-                sums[i] = kept[i] + own[i]
-        else:
-            for i in range(len(sums)):
-                sums[i] = own[i]
-        most = largest_magnitude(bits)
-        largest[number] = most
-        if most >= _INFINITY:
-            return -1
-        if not nonzero:
-            for i in range(len(own)):
-                if own[i] != 0:
-                    nonzero = True
-                    break
-        if most == 0:
-            continue
-        if per_bin:
-            count = _largest(bits, most, per_bin, start, indices, count)
-        else:
-            count = _reaching(sums, own, np.uint32(most).view(np.float32), start, indices, count)
-    return count if nonzero else 0
-
-
 @kernel(
-    "int64(Parts, float32[::1], float32[::1], float32[::1], uint32[::1], uint32[::1], int64[::1], int64[::1],"
-    " float32[::1])"
+    "int64(Parts, int64, float32[::1], float32[::1], float32[::1], uint32[::1], int64[::1], int64[::1], float32[::1])"
 )
-def select_all(
+def select(
     parts: Parts,
+    per_bin: int,
     residues: Floats,
     gradients: Floats,
     total: Floats,
     total_bits: Bits,
-    largest: Bits,
     indices: Indices,
     ends: Indices,
     scales: Floats,
 ) -> int:
-    """Choose elements of each parameter where |G + gradient| reaches the bin's largest |G|; see `select`. Return -1.
+    """Add up G = residue + gradient of each parameter, and choose elements bin by bin. Return -1.
 
-    The elements chosen, counted from their parameter's first, are written to `indices` one parameter after the other,
-    each up to its place in `ends`. `largest` has a place for each bin of all. The mean over a parameter's bins of the
-    largest |G| is written to `scales`. Returns instead the number of a parameter where G is not all finite.
+    With `per_bin` 0 those where |G + gradient| reaches the bin's largest |G|; else the `per_bin` elements of the
+    largest |G|, the first among equals, none where G is 0. Nothing of a bin where G is all zero, nor of a parameter
+    whose gradient is.
+
+    Writes G to `total`, whose bits `total_bits` are, and the mean over a parameter's bins of the largest |G| to
+    `scales`. The elements chosen, counted from their parameter's first and rising, are written to `indices` one
+    parameter after the other, each up to its place in `ends`; it has a place more than there are elements. Returns
+    instead the number of a parameter where G is not all finite.
     """
-    count = first = 0
+    count = 0
     for p in range(len(ends)):
-        size, at, kept = parts.elements[p], parts.total[p], parts.residue[p]
-        own = gradients[parts.gradient[p] : parts.gradient[p] + size]
-        residue = residues[kept : kept + size] if kept >= 0 else residues[:0]
-        bins = (size + parts.length[p] - 1) // parts.length[p]
-        most = largest[first : first + bins]
-        sums, bits = total[at : at + size], total_bits[at : at + size]
-        found = select(residue, own, parts.length[p], 0, sums, bits, most, indices[count:])
-        if found < 0:
-            return p
-        count += found
+        size, length, at, kept = parts.elements[p], parts.length[p], parts.total[p], parts.residue[p]
+        first, bins, together, nonzero = count, 0, np.float64(0), False
+        for start in range(0, size, length):
+            stop = min(start + length, size)
+            own = gradients[parts.gradient[p] + start : parts.gradient[p] + stop]
+            sums, bits = total[at + start : at + stop], total_bits[at + start : at + stop]
+            if kept >= 0:
+                before = residues[kept + start : kept + stop]
+                for i in range(len(sums)):
+                    sums[i] = before[i] + own[i]
+            else:
+                for i in range(len(sums)):
+                    sums[i] = own[i]
+            most = largest_magnitude(bits)
+            if most >= _INFINITY:
+                return p
+            largest = np.uint32(most).view(np.float32)
+            together += np.float64(largest)
+            bins += 1
+            if not nonzero:
+                for i in range(len(own)):
+                    if own[i] != 0:
+                        nonzero = True
+                        break
+            if most == 0:
+                continue
+            if per_bin:
+                count = _largest(bits, most, per_bin, start, indices, count)
+            else:
+                count = _reaching(sums, own, largest, start, indices, count)
+        if not nonzero:
+            count = first
         ends[p] = count
-        together = np.float64(0)
-        for number in range(bins):
-            together += np.float64(np.uint32(most[number]).view(np.float32))
         scales[p] = np.float32(together / bins) if bins else np.float32(0)
-        first += bins
     return -1
 
 
-@kernel("int64(float32[::1], int64[::1], float32, int64[::1], int8[::1])")
-def subtract(total: Floats, indices: Indices, amount: np.float32, kept: Indices, signs: NDArray[np.int8]) -> int:
-    """Subtract `amount` times its sign from each of these elements that is not 0, and return how many are not.
-
-    Writes those elements to `kept`, and their signs, -1 or 1, to `signs`.
-    """
-    count = 0
-    for i in range(len(indices)):
-        value = total[indices[i]]
-        sign = np.int8(value > 0) - np.int8(value < 0)
-        kept[count] = indices[i]
-        signs[count] = sign
-        total[indices[i]] = value - np.float32(sign) * amount
-        count += int(sign != 0)
-    return count
-
-
 @kernel("int64(float32[::1], int64[::1], int64[::1], int64[::1], float32[::1], int64[::1], int8[::1], int64[::1])")
-def subtract_all(
+def subtract(
     total: Floats,
     begin: Indices,
     indices: Indices,
@@ -210,15 +153,21 @@ def subtract_all(
     signs: NDArray[np.int8],
     kept_ends: Indices,
 ) -> int:
-    """Subtract from the elements chosen of each parameter its own of `amounts`; see `subtract`.
+    """Subtract a parameter's own of `amounts` times its sign from each element chosen that is not 0.
 
-    `begin`: where each parameter begins in `total`. Writes to `kept` and `signs` one parameter after the other, each up
-    to its place in `kept_ends`, and returns the last of these.
+    `begin`: where each parameter begins in `total`. Writes those elements to `kept` and their signs, -1 or 1, to
+    `signs`, one parameter after the other, each up to its place in `kept_ends`, and returns the last of these.
     """
     count = first = 0
     for p in range(len(ends)):
-        chosen = indices[first : ends[p]]
-        count += subtract(total[begin[p] :], chosen, amounts[p], kept[count:], signs[count:])
+        for i in range(first, ends[p]):
+            place = begin[p] + indices[i]
+            value = total[place]
+            sign = np.int8(value > 0) - np.int8(value < 0)
+            kept[count] = indices[i]
+            signs[count] = sign
+            total[place] = value - np.float32(sign) * amounts[p]
+            count += int(sign != 0)
         kept_ends[p] = count
         first = ends[p]
     return count

@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 from p4reduce.communicator import Communicator
 from p4reduce.compressors import exchange as learners
 from p4reduce.compressors.exchange import Gradients, Outcome, Request
-from p4reduce.compressors.forms import Form
 from p4reduce.compressors.interface import Compressor
+from p4reduce.compressors.messages import Form
 from p4reduce.compressors.step import ParameterState
 from p4reduce.errors import InvalidTensorError, P4ReduceError, PeerRefusedError
 from p4reduce.group import Group, group_of

@@ -9,24 +9,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from p4reduce.codecs.coordinates import Coordinates
 from p4reduce.compressors.step import Step
 from p4reduce_runtime.kernels import arguments
 
-_NOTHING = torch.zeros(0)
-
 
 class Selection(NamedTuple):
-    """The chosen elements of a gradient and its residue."""
-
-    total: torch.Tensor
-    """G = R + dW, a new tensor, float32 [elements]."""
-    indices: torch.Tensor
-    """Of the elements chosen, rising, int64 [chosen]."""
-    largest: torch.Tensor | None = None
-    """Of each bin the largest |G|, float32 [bins]; None where the choice did not compute it."""
-
-
-class Selections(NamedTuple):
     """The chosen elements of several gradients and their residues, one parameter after the other."""
 
     total: torch.Tensor
@@ -34,115 +22,60 @@ class Selections(NamedTuple):
     begin: NDArray[np.int64]
     """[parameters + 1]: where each begins in `total`, and the end."""
     indices: NDArray[np.int64]
-    """Of the elements chosen, counted from their parameter's first; rising for each."""
+    """The elements chosen, counted from their parameter's first; rising for each."""
     ends: NDArray[np.int64]
     """[parameters]: where each one's end in `indices`."""
     scales: NDArray[np.float32]
-    """[parameters]: the mean over the bins of the largest |G|."""
+    """[parameters]: what the sign of a chosen element stands for."""
+
+    @property
+    def totals(self) -> Sequence[torch.Tensor]:
+        """G of each parameter."""
+        return torch.split(self.total, np.diff(self.begin).tolist())
 
 
-class Signs(NamedTuple):
-    """The elements of several parameters whose signs are sent, one parameter after the other."""
-
-    indices: NDArray[np.int64]
-    """Counted from their parameter's first; rising for each."""
-    signs: NDArray[np.int8]
-    """-1 or 1."""
-    ends: NDArray[np.int64]
-    """[parameters]: where each one's end."""
-
-
-def load_kernels() -> None:
-    """Load the kernels. The first time on a machine they are compiled, which takes seconds."""
-    import p4reduce.compressors.kernels  # noqa: F401
-
-
-def select_by_bin(step: Step, length: int, *, per_bin: int = 0) -> Selection:
-    """Choose elements in each bin of `length` elements, nothing of a gradient that is all zero.
+def select_by_bin(steps: Sequence[Step], *, per_bin: int = 0) -> Selection:
+    """Choose elements in each bin of `Step.length` elements, nothing of a gradient that is all zero.
 
     With `per_bin` the elements of the largest |G|, as many in a bin and none where G is 0, the first among equals;
-    else those where |G + dW| reaches the largest |G| of the bin, and that is more than 0.
+    else those where |G + dW| reaches the largest |G| of the bin, and that is more than 0. A parameter's scale is the
+    mean over its bins of the largest |G|.
 
     Raises InvalidTensorError as `Step.add_residue` does.
     """
     import p4reduce.compressors.kernels as kernels
 
-    step.check_residue()
-    elements = step.flat.numel()
-    total = empty(elements)
-    largest = np.empty(-(-elements // length), np.uint32)
-    indices = np.empty(elements + 1, np.int64)  # only the pages that are written to take memory
-    sums = total.numpy()
-    residue = _floats(_NOTHING if step.state.residue is None else step.state.residue)
-    count = kernels.select(residue, _floats(step.flat), length, per_bin, sums, sums.view(np.uint32), largest, indices)
-    if count < 0:
-        raise step.not_finite()
-    return Selection(total, torch.from_numpy(indices[:count].copy()), torch.from_numpy(largest.view(np.float32)))
-
-
-def select_all_by_bin(steps: Sequence[Step], lengths: Sequence[int]) -> Selections:
-    """Choose elements in each bin where |G + dW| reaches the largest |G| of the bin; see `select_by_bin`.
-
-    `lengths`: of the bins of each parameter. Raises InvalidTensorError as `Step.add_residue` does.
-    """
-    import p4reduce.compressors.kernels as kernels
-
     for step in steps:
         step.check_residue()
-    sizes = [step.flat.numel() for step in steps]
-    begin = begins_of(sizes)
-    elements = int(begin[-1])
+    begin = begins_of([step.flat.numel() for step in steps])
     gradients = flat([step.flat for step in steps])
-    kept = [step.state.residue for step in steps if step.state.residue is not None]
-    residues = flat(kept)
-    has_one = np.array([step.state.residue is not None for step in steps])
+    residues = flat([step.state.residue for step in steps if step.state.residue is not None])
     residue_begin = np.full(len(steps), -1)
-    residue_begin[has_one] = residues.begin
-    of_bins = np.array(lengths)
-    parts = arguments(kernels.Parts(np.array(sizes), of_bins, residue_begin, gradients.begin, begin))
-    total, scales = empty(elements), np.empty(len(steps), np.float32)
-    largest, ends = np.empty(int(-(-parts.elements // of_bins).sum()), np.uint32), np.empty(len(steps), np.int64)
-    indices = np.empty(elements + 1, np.int64)  # only the pages that are written to take memory
+    residue_begin[[step.state.residue is not None for step in steps]] = residues.begin
+    lengths = np.array([step.length for step in steps])
+    parts = arguments(kernels.Parts(np.diff(begin), lengths, residue_begin, gradients.begin, begin))
+    total, ends, scales = empty(int(begin[-1])), np.empty(len(steps), np.int64), np.empty(len(steps), np.float32)
+    indices = np.empty(int(begin[-1]) + 1, np.int64)  # only the pages that are written to take memory
     sums = total.numpy()
-    bad = kernels.select_all(
-        parts, residues.numbers, gradients.numbers, sums, sums.view(np.uint32), largest, indices, ends, scales
+    bad = kernels.select(
+        parts, per_bin, residues.numbers, gradients.numbers, sums, sums.view(np.uint32), indices, ends, scales
     )
     if bad >= 0:
         raise steps[bad].not_finite()
-    return Selections(total, begin, indices[: ends[-1]].copy(), ends, scales)
+    return Selection(total, begin, indices[: ends[-1]].copy(), ends, scales)
 
 
-def join(selections: Sequence[Selection], scales: Sequence[float]) -> Selections:
-    """Join what was chosen of one parameter after the other, each with its scale."""
-    return Selections(
-        torch.cat([one.total for one in selections]),
-        begins_of([one.total.numel() for one in selections]),
-        torch.cat([one.indices for one in selections]).numpy(),
-        np.cumsum([len(one.indices) for one in selections]),
-        np.array(scales, np.float32),
-    )
-
-
-def largest_by_bin(total: torch.Tensor, length: int) -> torch.Tensor:
-    """Return the largest magnitude in each bin of finite float32 [elements]: float32 [bins]."""
-    import p4reduce.compressors.kernels as kernels
-
-    largest = np.empty(-(-total.numel() // length), np.uint32)
-    kernels.largest_by_bin(_floats(total).view(np.uint32), length, largest)
-    return torch.from_numpy(largest.view(np.float32))
-
-
-def subtract_signs(selections: Selections, amounts: NDArray[np.float32]) -> Signs:
+def subtract_signs(selected: Selection, amounts: NDArray[np.float32]) -> Coordinates:
     """Subtract a parameter's own of `amounts`, 0 or more, times its sign from each element chosen that is not 0.
 
-    Returns those that are not 0.
+    Returns what was subtracted.
     """
     import p4reduce.compressors.kernels as kernels
 
-    total, begin, indices, ends, _ = selections
+    total, begin, indices, ends, _ = selected
     kept, signs, kept_ends = np.empty(len(indices), np.int64), np.empty(len(indices), np.int8), np.empty_like(ends)
-    count = kernels.subtract_all(total.numpy(), begin, indices, ends, amounts, kept, signs, kept_ends)
-    return Signs(kept[:count], signs[:count], kept_ends)
+    count = kernels.subtract(total.numpy(), begin, indices, ends, amounts, kept, signs, kept_ends)
+    return Coordinates(kept[:count], signs[:count], kept_ends, amounts)
 
 
 class Flat(NamedTuple):
@@ -184,8 +117,3 @@ def _as_float32(tensor: torch.Tensor) -> torch.Tensor:
     if tensor.dtype == torch.float32 and tensor.device.type == "cpu" and not tensor.is_neg() and tensor.is_contiguous():
         return tensor.detach()
     return tensor.detach().to("cpu", torch.float32).resolve_neg().contiguous()
-
-
-def _floats(tensor: torch.Tensor) -> NDArray[np.float32]:
-    """Return the numbers of a tensor [elements] as float32, contiguous."""
-    return _as_float32(tensor).numpy()

@@ -1,8 +1,8 @@
 """One step of one parameter on one rank, as values: nothing in them changes the compressor.
 
     ParameterState  +  gradient   =  Step          the input of a step
-    compress(step)                -> Compressed    what to send, and what to keep until the answer
-    decompress(step, ..., answer) -> Decompressed  the mean over the ranks, and the new state
+    compress                      -> Compressed    what to send, and what to keep until the answer
+    decompress                    -> Decompressed  the mean over the ranks, and the new state
     state.after(decompressed)     -> ParameterState
 
 `exchange` commits the new states of a bucket's parameters at once, after everything that can fail. So a step that fails
@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from p4reduce.compressors.forms import Form, Message
+from p4reduce.compressors.messages import Form, Message
 from p4reduce.errors import InvalidTensorError
 from p4reduce.group import Group
 
@@ -76,6 +76,8 @@ class Step:
     """The form in which it is sent."""
     group: Group
     """The ranks; where they share hosts, the hosts."""
+    length: int = 0
+    """Elements in a bin, chunk or block; 0 of a parameter that the policy sends dense."""
     begin: int = 0
     """Which element of the parameter is the first of the gradient."""
 

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from p4reduce.codecs import arrays
 from p4reduce.communicator import Communicator
 from p4reduce.epoch import EpochMembership
 from p4reduce.errors import CommunicatorClosedError, GeometryMismatchError, JoinError
@@ -23,16 +22,14 @@ from p4reduce.membership.rank_metrics import RankMetrics, address_of
 from p4reduce.membership.rejoin import Rejoin
 from p4reduce.membership.sigterm import LEAVE_S, on_sigterm
 from p4reduce.paths.hosts.find import Hosts, ShardJob, host_name, why_alone
-from p4reduce.protocol import blocks
 from p4reduce.protocol.channel import load_pump
-from p4reduce.protocol.collective import load_kernels
 from p4reduce.stats import CollectiveStats
 from p4reduce.timeouts import DEFAULT_TIMEOUT_S, Timeout, timeout_seconds
 from p4reduce.transport import Transport, UdpTransport
 from p4reduce_contracts.jobs import DEFAULT_CONTROLLER
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.wire import pack_hello
-from p4reduce_runtime import forks
+from p4reduce_runtime import forks, kernels
 from p4reduce_runtime.logs import event
 from p4reduce_runtime.settings import ConfigError, is_on
 
@@ -160,10 +157,8 @@ def join(
 def load_all_kernels() -> None:
     """Load the compiled kernels, before this rank is a member that the others wait for, and descriptors are used up."""
     try:
-        load_kernels()
+        kernels.preload("p4reduce.protocol.kernels", "p4reduce.protocol.blocks_kernels", "p4reduce.codecs.kernels")
         load_pump()
-        arrays.load_kernels()
-        blocks.load_kernels()
     except ConfigError as error:
         raise JoinError(str(error)) from error
 

@@ -9,8 +9,6 @@ recovery.py, lookahead.py. This module does what is rare. A socket (channel.py) 
 
 from __future__ import annotations
 
-import functools
-import importlib
 import math
 import time
 from collections.abc import Iterable, Sequence
@@ -42,12 +40,6 @@ SAME_CORRUPT_ANSWERS: Final = 3
 _COUNTS: Final = dtype_of(Stats).names or ()
 
 
-@functools.cache
-def load_kernels() -> ModuleType:
-    """Return the kernels of collectives. The first time on a machine they are compiled, which takes seconds."""
-    return importlib.import_module("p4reduce.protocol.kernels")
-
-
 class Collective:
     """One rank's side of one collective.
 
@@ -72,9 +64,11 @@ class Collective:
         proposal: int | None = None,
         stats: CollectiveStats | None = None,
     ) -> None:
+        import p4reduce.protocol.kernels as compiled
+
         self.call = call
         self.stats = CollectiveStats() if stats is None else stats
-        self._kernels = load_kernels()
+        self._kernels: ModuleType = compiled
         self._lease, self._geometry = lease, lease.geometry
         self._blocks, self._keeps_words = blocks, keep_words
         self._layout = layout = blocks.layout(keep_words=keep_words)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import ClassVar, NoReturn
 
-from p4reduce.compressors.forms import Form
-from p4reduce.compressors.interface import Compressor, register
+from p4reduce.compressors.interface import PerParameter, register
+from p4reduce.compressors.messages import Form
 from p4reduce.compressors.policy import DENSE, Policy
 from p4reduce.compressors.step import Answer, Compressed, Step
 
 
 @register("none")
-class NoCompression(Compressor):
+class NoCompression(PerParameter):
     """All parameters dense."""
 
     forms: ClassVar[tuple[Form, ...]] = (Form.SUM,)
@@ -23,8 +23,8 @@ class NoCompression(Compressor):
     def default_policy(cls) -> Policy:
         return Policy(conv=DENSE, linear=DENSE, recurrent=DENSE, embedding=DENSE)
 
-    def compress(self, step: Step) -> NoReturn:
+    def compress_one(self, step: Step) -> NoReturn:
         raise ValueError(f"{step.key!r} is sent dense: nothing is compressed")
 
-    def decompress(self, step: Step, compressed: Compressed, answer: Answer) -> NoReturn:
+    def decompress_one(self, step: Step, compressed: Compressed, answer: Answer) -> NoReturn:
         raise ValueError(f"{step.key!r} is sent dense: nothing is compressed")

@@ -11,8 +11,8 @@ from typing import ClassVar
 import torch
 
 from p4reduce.codecs.formats import levels
-from p4reduce.compressors.forms import Form, Values
-from p4reduce.compressors.interface import Compressor, register
+from p4reduce.compressors.interface import PerParameter, register
+from p4reduce.compressors.messages import Form, Values
 from p4reduce.compressors.policy import Policy
 from p4reduce.compressors.settings import check_choice
 from p4reduce.compressors.step import Answer, Compressed, Decompressed, Step
@@ -20,7 +20,7 @@ from p4reduce.group import Group
 
 
 @register("quantize")
-class Quantize(Compressor):
+class Quantize(PerParameter):
     """Every parameter in `bits` bits a number."""
 
     forms: ClassVar[tuple[Form, ...]] = (Form.SUM,)
@@ -37,13 +37,13 @@ class Quantize(Compressor):
     def check(self, group: Group) -> None:
         levels(self.bits, group.world_size)
 
-    def compress(self, step: Step) -> Compressed:
+    def compress_one(self, step: Step) -> Compressed:
         step.check_residue()
         residue = step.state.residue
         total = step.flat if residue is None else step.flat + residue  # that it is finite is seen when it is encoded
         return Compressed(Values(total, self.bits), kept=total, sent_bits=self.bits * total.numel())
 
-    def decompress(self, step: Step, compressed: Compressed, answer: Answer) -> Decompressed:
+    def decompress_one(self, step: Step, compressed: Compressed, answer: Answer) -> Decompressed:
         mean, sent = answer.result
         residue = torch.sub(compressed.kept, sent, out=sent)  # in memory that was used just now
         return Decompressed(mean, residue, compressed.sent_bits)

@@ -15,21 +15,22 @@ gives (here `per_chunk`, 1 by default), and which steps and layers stay dense, c
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 import torch
 
-from p4reduce.compressors.forms import Form
+from p4reduce.compressors.element_sparsifier import ElementSparsifier
 from p4reduce.compressors.interface import register
+from p4reduce.compressors.messages import Form
 from p4reduce.compressors.policy import Policy
 from p4reduce.compressors.selection import Selection, select_by_bin
 from p4reduce.compressors.settings import check_whole, is_number
-from p4reduce.compressors.shared_support import SharedSupport
 from p4reduce.compressors.step import Step
 
 
 @register("scalecom")
-class ScaleCom(SharedSupport):
+class ScaleCom(ElementSparsifier):
     """ScaleCom's state: the memory of every parameter."""
 
     forms: ClassVar[tuple[Form, ...]] = (Form.SHARED,)
@@ -55,9 +56,9 @@ class ScaleCom(SharedSupport):
     def default_policy(cls) -> Policy:
         return Policy(conv=100, linear=100, recurrent=100, embedding=100)
 
-    def select(self, step: Step, length: int) -> Selection:
+    def select(self, steps: Sequence[Step]) -> Selection:
         """Choose the `per_chunk` largest |p| of each chunk, zeros left out, the first among equals."""
-        return select_by_bin(step, length, per_bin=self.per_chunk)
+        return select_by_bin(steps, per_bin=self.per_chunk)
 
     def next_residue(self, total: torch.Tensor, gradient: torch.Tensor, sent: torch.Tensor) -> torch.Tensor:
         return (gradient - sent).mul_(self.b).add_(total - gradient)
