@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-import torch
 
 from p4reduce.communicator import Communicator
 from p4reduce.compressors import Compressor, PerParameter
@@ -89,19 +88,3 @@ def test_an_exception_in_any_call_of_a_step_changes_nothing(name: str, steps: in
     means = [all_reduce_compressed(comm, each, odd(0, steps))[0].means for each in (compressor, other)]
     assert equal(*means)
     assert equal(compressor.state_dict(), other.state_dict()) and not equal(compressor.state_dict(), before)
-
-
-@pytest.mark.parametrize("name", sorted(set(MAKERS) - {"none"}))
-def test_a_step_does_not_write_into_the_state_it_began_with(name: str, comm: Communicator) -> None:
-    """So a state that was asked for stays what it was, whatever steps follow."""
-    compressor = settled(name, comm, AFTER)
-    key = "transposed"
-    state = compressor.state_of(key)
-    assert state.residue is not None
-    residue, selected = state.residue.clone(), state.selected
-    gradient = odd(0, AFTER)
-    given = {name: tensor.clone() for name, tensor in gradient.items()}
-    all_reduce_compressed(comm, compressor, gradient)
-    assert torch.equal(state.residue, residue) and state.selected == selected
-    assert compressor.state_of(key).steps == state.steps + 1
-    assert equal(gradient, given)

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 
-from rigs.ranks import MAKERS, ODD, make, odd, over_switch, residue_of
+from p4reduce.codecs.formats import levels
+from p4reduce.compressors import AdaComp, Compressor, OmniReduce, Policy, ScaleCom
+from p4reduce.testing.in_process import exchange_all, groups
+from p4reduce_contracts.artifacts import SwitchGeometry
+from p4reduce_contracts.wire import DEFAULT, SMALL
+from rigs.ranks import MAKERS, ODD, equal, gaussian, make, odd, over_switch, residue_of, through_a_file
 
 STEPS = 4
+CHUNK = Policy(linear=8)
+SHARED: tuple[Callable[[], Compressor], ...] = (
+    lambda: AdaComp(CHUNK, "shared", value_bits=32),
+    lambda: ScaleCom(CHUNK, b=1.0, value_bits=32),
+)
 FILTERED = "scalecom"
 """With a low-pass filter in its residue: a part of what is not sent is forgotten."""
 
@@ -53,3 +65,90 @@ def test_means_are_equal_and_with_the_residues_make_up_the_gradients(name: str, 
             sent_ever = max(sent_ever, float(mean.abs().max()) if mean.numel() else 0)
             kept_ever = max(kept_ever, float(kept[key].abs().max()) if mean.numel() else 0)
     assert sent_ever > 0 and (kept_ever > 0) == (name != "none")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "world_size", "geometry"),
+    [
+        *((name, size, DEFAULT) for name in MAKERS for size in (1, 4)),
+        *((name, 8, DEFAULT) for name in ("adacomp", "adacomp, auto in levels, warm-up")),  # in two forms
+        *((name, 3, SMALL) for name in ("adacomp, sum in levels", "adacomp", "scalecom", "omnireduce, 8 bits")),
+    ],
+)
+def test_a_step_follows_from_the_saved_state_and_the_numbers(
+    name: str, world_size: int, geometry: SwitchGeometry
+) -> None:
+    """Over a switch, with gradients of any layout, and in one process by compressors that loaded the state of the step
+    before, with plain ones: the same bits. Neither state nor gradients are written to."""
+    ranks = range(world_size)
+    switched = [make(name) for _ in ranks]
+    saved = [through_a_file(one) for one in switched]
+    places = groups(world_size, columns=geometry.columns, block_words=geometry.block_words)
+    given: list[dict[str, torch.Tensor]] = []
+
+    def source(rank: int, step: int) -> dict[str, torch.Tensor]:
+        given.append(odd(rank, step))
+        given[-1]["small"] = torch.stack([given[-1]["small"], -given[-1]["small"]], dim=-1)[..., 0]
+        assert not any(given[-1][key].is_contiguous() for key in ("conv", "transposed", "small"))
+        return given[-1]
+
+    kept = [one.state_of("transposed") for one in switched]
+    for step, found in enumerate(over_switch(switched, source, STEPS, geometry=geometry)):
+        plain = [{key: tensor.contiguous() for key, tensor in odd(rank, step).items()} for rank in ranks]
+        assert equal([*map(dict, given[-world_size:])], plain)
+        loaded = [make(name) for _ in ranks]
+        for one, state in zip(loaded, saved, strict=True):
+            one.load_state_dict(state)
+            if step:
+                assert equal(kept.pop(0).residue, state["residues"].get("transposed"))
+        outcomes = exchange_all(loaded, plain, places)
+        for (outcome, report), played in zip(found, outcomes, strict=True):
+            assert outcome.forms == report.forms == played.forms == outcomes[0].forms
+            assert equal(outcome.means, outcomes[0].means) and equal(played.means, outcomes[0].means)
+        assert all(equal(one.state_dict(), other.state_dict()) for one, other in zip(switched, loaded, strict=True))
+        saved, kept = [through_a_file(one) for one in switched], [one.state_of("transposed") for one in switched]
+    assert set(switched[0].state_dict()["steps"].values()) == {STEPS}
+
+
+@pytest.mark.parametrize("maker", SHARED)
+@pytest.mark.parametrize("order", [("small", "large"), ("large", "small")])
+def test_a_small_parameter_beside_a_large_one_loses_nothing_in_the_form_shared(
+    maker: Callable[[], Compressor], order: tuple[str, str]
+) -> None:
+    """Values of 1e-9 beside 100, which do not depend on what lies beside them; those at the leader's choice are as far
+    apart."""
+    sizes = {"small": 1e-9, "large": 100.0}
+    compressors = [maker() for _ in range(3)]
+    received = {key: torch.zeros(4, 8, dtype=torch.float64) for key in order}
+    given = {key: torch.zeros(4, 8, dtype=torch.float64) for key in order}
+    for step in range(6):
+        gradients = [{key: sizes[key] * gaussian((4, 8), 10 * step + rank) for key in order} for rank in range(3)]
+        outcome = exchange_all(compressors, gradients, groups(3))[0]
+        for key in order:
+            received[key] += 3 * outcome.means[key].double()
+            given[key] += sum(one[key].double() for one in gradients)
+    for key in order:
+        left = [one.residue(key) for one in compressors]
+        kept = sum(one.double() for one in left if one is not None).view(4, 8)
+        assert received[key].count_nonzero() > 8
+        torch.testing.assert_close(received[key] + kept, given[key], rtol=0, atol=2e-5 * sizes[key])
+
+
+@pytest.mark.parametrize("bits", [8, 16])
+@pytest.mark.parametrize("ranks", [1, 2, 5])
+def test_the_largest_floats_stay_finite_in_narrow_values(bits: int, ranks: int) -> None:
+    """Rounded up, 3.4e38 would be beyond float32: so would the mean, what was sent, and the residue then."""
+    for maker in (lambda: OmniReduce(ratio=1.0, value_bits=bits), lambda: AdaComp(form="shared", value_bits=bits)):
+        compressors: list[Compressor] = [maker() for _ in range(ranks)]
+        given = {"w": torch.full((2, 60), 3.4e38) * torch.tensor([[1.0], [-1.0]])}
+        for step in range(2):
+            gradients = {"w": given["w"] if step == 0 else given["w"] * 1e-3}
+            means = exchange_all(compressors, [gradients] * ranks, groups(ranks))[0].means["w"]
+            assert means.isfinite().all()
+            for one in compressors:
+                residue = one.residue("w")
+                assert residue is not None and residue.isfinite().all()
+                assert residue.abs().max() <= 2.0**128 / levels(bits, ranks)  # one unit
+            if step == 0:
+                torch.testing.assert_close(means, given["w"], rtol=0, atol=2.0**128 / levels(bits, ranks))
