@@ -21,6 +21,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from conformance.case import Outputs
 from p4reduce_runtime.streams import received
 from rigs.limits import LIMIT_S
+from rigs.simple_switch import thrift
 
 SWITCH = shutil.which("simple_switch_grpc")
 CPU_PORT = 510
@@ -86,7 +87,7 @@ class Bmv2Target:
         self.address = f"unix:{self._folder}/p4runtime.sock"
         command = [SWITCH, "--device-id", str(DEVICE_ID), "--no-p4", "--log-level", "off" if log is None else "trace"]
         command += [] if log is None else ["--log-file", str(log.with_suffix("")), "--log-flush"]
-        command += ["--"]
+        command += [*thrift(), "--"]
         command += ["--cpu-port", str(CPU_PORT), "--grpc-server-addr", self.address]
         command += ["--dp-grpc-server-addr", f"unix:{self._folder}/dataplane.sock"]
         self._process = subprocess.Popen(

@@ -6,6 +6,8 @@ import contextlib
 import queue
 import shutil
 import subprocess
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,7 @@ from p4reduce_switch.ports.ethernet import EthernetPorts
 from p4reduce_switch.switch import Switch
 from rigs.limits import LIMIT_S
 from rigs.ports import own_address
+from rigs.simple_switch import thrift
 
 _PROGRAM = Path(__file__).with_name("every_kind")
 P4INFO = parse_p4info(_PROGRAM.with_suffix(".p4info.txtpb").read_text())
@@ -95,7 +98,19 @@ def bmv2(*interfaces: str) -> Iterator[str]:
         pytest.skip("needs simple_switch_grpc on PATH")
     address = own_address()
     ports = [word for interface in interfaces for word in ("-i", interface)]
-    command = [name, "--device-id", "1", "--no-p4", *ports, "--", "--grpc-server-addr", address, "--cpu-port", "510"]
+    command = [
+        name,
+        "--device-id",
+        "1",
+        "--no-p4",
+        *thrift(),
+        *ports,
+        "--",
+        "--grpc-server-addr",
+        address,
+        "--cpu-port",
+        "510",
+    ]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         try:
             yield address
@@ -229,10 +244,14 @@ def primary(address: str, **options: Any) -> Iterator[Raw]:
         yield one
 
 
-def ready(address: str) -> None:
-    """Return when a server answers at an address."""
+def ready(address: str, process: subprocess.Popen[Any]) -> None:
+    """Return when a switch answers at its address. AssertionError if its process ends before."""
     with grpc.insecure_channel(address) as channel:
-        grpc.channel_ready_future(channel).result(LIMIT_S)
+        found = threading.Event()
+        channel.subscribe(lambda state: state is grpc.ChannelConnectivity.READY and found.set(), True)
+        deadline = time.monotonic() + LIMIT_S
+        while not found.wait(0.1):
+            assert process.poll() is None and time.monotonic() < deadline, f"{process.args} does not start"
 
 
 def _error(packed: Any) -> Any:

@@ -104,7 +104,7 @@ def check_closed_stdout(errors: Path) -> None:
             if was_ready:
                 assert process.stdout.readline() == f"Server listening on {address}\n"
             process.stdout.close()
-            ready(address)
+            ready(address, process)
             with primary(address, device_id=0) as client:  # each event is logged
                 client.set_config(config=config())
             process.send_signal(signal.SIGTERM)

@@ -18,6 +18,7 @@ import pytest
 from conformance.case import PROGRAMS
 from rigs.p4rt import ready
 from rigs.ports import own_address
+from rigs.simple_switch import thrift
 
 PROGRAM = PROGRAMS / "timed" / "queues.json"
 FRAME_BYTES, FRAMES_PER_S, SECONDS, LINK = 1000, 200, 6, "500kbit"
@@ -47,11 +48,12 @@ class Seen:
 def running(command: list[str], slow: str, other: str) -> Iterator[None]:
     """A switch with interfaces as its ports 1 and 2."""
     address = own_address()
-    options = ["-i", f"1@{slow}", "-i", f"2@{other}", str(PROGRAM), "--log-level", "off"]
+    options = thrift() if command == COMMANDS["bmv2"] else []
+    options += ["-i", f"1@{slow}", "-i", f"2@{other}", str(PROGRAM), "--log-level", "off"]
     options += ["--", "--grpc-server-addr", address]
     with subprocess.Popen([*command, *options], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         try:
-            ready(address)
+            ready(address, process)
             time.sleep(0.5)  # BMv2 listens before it starts its threads
             yield
         finally:
