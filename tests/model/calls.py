@@ -47,7 +47,7 @@ class Sum:
         return total
 
     def begin(self, lease: Lease, rounds: list[int], number: int, round_trip: RoundTrip) -> RestorableCollective:
-        """Make a rank's side of it, as SwitchConnection does."""
+        """Make a rank's side of it, as SwitchPath does."""
         tensor = self.tensor(lease.rank)
         source = Int32(tensor).bind(lease.world_size, lease.block_words, False)
         call = Call(number, Kind.ALL_REDUCE, CodecId.INT32, 0, tensor.size)

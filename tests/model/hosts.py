@@ -24,6 +24,7 @@ from unittest import mock
 import numpy as np
 from numpy.typing import NDArray
 
+from p4reduce.collectives import Contribution
 from p4reduce.communicator import Communicator
 from p4reduce.errors import P4ReduceError
 from p4reduce.paths.hosts import memory, sums
@@ -31,7 +32,7 @@ from p4reduce.paths.hosts.find import Hosts
 from p4reduce.paths.hosts.memory import ALL_BLOCKS, HostMemory, MemoryFile
 from p4reduce.paths.hosts.plan import HostPlan
 from p4reduce.paths.hosts.sums import Copies, HostCollective, HostLayout, HostSums
-from p4reduce.paths.switch import SwitchConnection
+from p4reduce.paths.switch import SwitchPath
 from p4reduce.protocol.blocks import Blocks
 from p4reduce.protocol.call import Call
 from p4reduce.protocol.collective import Collective
@@ -236,7 +237,7 @@ class Run:
         connection = None
         options: dict[str, Any] = {"window": 1, "clock": lambda: rank.now}
         if PLAN.shard_of(rank.rank) is not None:
-            connection = SwitchConnection(_lease(rank.rank, 2), transports[2], **options)
+            connection = SwitchPath(_lease(rank.rank, 2), transports[2], **options)
         comm = Communicator(_lease(rank.rank, 1), transports[1], timeout_s=_TIMEOUT_S, **options)
         comm.hosts = Hosts(_NO_SHARD_JOBS)
         comm.hosts.searched = True
@@ -407,8 +408,8 @@ class PublishesLate(HostSums):
     def publish(self, blocks: Blocks, layout: HostLayout) -> Copies:
         return mock.Mock(layout=layout, in_meanwhile=lambda _: 1.0)
 
-    def sum(self, call: Call, blocks: Blocks, copies: Copies, *arguments: Any) -> HostCollective:
-        return super().sum(call, blocks, super().publish(blocks, copies.layout), *arguments)
+    def sum(self, call: Call, contribution: Contribution, copies: Copies, *arguments: Any) -> HostCollective:
+        return super().sum(call, contribution, super().publish(contribution.blocks, copies.layout), *arguments)
 
 
 class WaitsForNoShard(HostSums):

@@ -121,7 +121,7 @@ def through_network(
         )
         one = case.contribution(lease, case.values[drawn.order[rank]])
         contributions.append(one)
-        members.append(Member(lease, [(one.blocks, one.call(0))], [first] * slots, slots=opened))
+        members.append(Member(lease, [(one.blocks, one.call())], [first] * slots, slots=opened))
     conditions = NetworkConditions(
         drop=drawn.random.choice([0.0, 0.02, 0.2]),
         duplicate=drawn.random.choice([0.0, 0.1]),

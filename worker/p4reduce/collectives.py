@@ -44,6 +44,8 @@ class Contribution:
     """Whether the first call alike opens one slot, since few blocks are likely."""
     single: bool = True
     """Whether the caller's result is that of the only part; else a list of all parts'."""
+    number: int = 0
+    """The number of the collective in its epoch."""
 
     def finish(self, results: list[Any]) -> Any:
         """Return the caller's result of the parts' results."""
@@ -60,10 +62,10 @@ class Contribution:
         """What later calls like this one have in common with it."""
         return int(self.kind), int(self.codec), self.detail, self.elements, self.layout
 
-    def call(self, number: int, slots: int | None = None, limit_s: float | None = None) -> Call:
-        """Return the descriptor of collective `number`; `slots` are part of what the ranks compare."""
+    def call(self, slots: int | None = None, limit_s: float | None = None) -> Call:
+        """Return the descriptor of the collective; `slots` are part of what the ranks compare."""
         layout = f"{self.layout}|{self.agreement}" + ("" if slots is None else f"|{slots}")
-        return Call(number, self.kind, self.codec, self.detail, self.elements, layout, limit_s)
+        return Call(self.number, self.kind, self.codec, self.detail, self.elements, layout, limit_s)
 
 
 def no_blocks(kind: Kind, detail: int = 0) -> Contribution:

@@ -34,13 +34,13 @@ from p4reduce.errors import (
     PeerRefusedError,
     Reason,
 )
-from p4reduce.paths.finished import FinishedCollective
 from p4reduce.paths.hosts.find import Hosts
-from p4reduce.paths.hosts.sums import HostCollective, HostSums
-from p4reduce.paths.switch import SwitchConnection, union_of
+from p4reduce.paths.hosts.path import HostsPath
+from p4reduce.paths.hosts.sums import HostSums
+from p4reduce.paths.path import Finished, FinishedCollective, Path
+from p4reduce.paths.switch import SwitchPath
 from p4reduce.protocol.blocks import Array, Blocks
 from p4reduce.protocol.call import Call, CodecId, Kind
-from p4reduce.protocol.collective import Collective
 from p4reduce.protocol.deadline import Deadline
 from p4reduce.protocol.refusal import reason_of
 from p4reduce.stats import CollectiveReport, CollectiveStats
@@ -96,7 +96,6 @@ class Communicator:
         """
         self.timeout_s = timeout_seconds(timeout_s)
         kernels.preload("p4reduce.protocol.kernels")  # now, not while other ranks wait for this one's first frames
-        self._connection = SwitchConnection(lease, transport, window=window, clock=clock)
         self.membership = membership
         self.recovery: Rejoin | None = None
         """None: the first JobResetError ends the communicator."""
@@ -112,6 +111,7 @@ class Communicator:
         """Collectives begun; those that a reset has interrupted count again when they are repeated."""
         self.stats = CollectiveStats()
         """What all collectives so far have sent, received and repeated."""
+        self._switch = SwitchPath(lease, transport, window=window, total=self.stats, clock=clock)
         self.collective_s = 0.0
         """Seconds spent in them."""
         self.summary = False
@@ -137,12 +137,12 @@ class Communicator:
     @property
     def lease(self) -> Lease:
         """What the controller granted for the present epoch."""
-        return self._connection.lease
+        return self._switch.lease
 
     @property
     def transport(self) -> Transport:
         """What carries the frames of the present epoch."""
-        return self._connection.transport
+        return self._switch.transport
 
     @property
     def rank(self) -> int:
@@ -161,12 +161,12 @@ class Communicator:
     @property
     def retransmission_timeout_s(self) -> float:
         """How long a round takes at most, by all measurements; twice that without a frame brings a probe."""
-        return self._connection.round_trip.timeout_s
+        return self._switch.round_trip.timeout_s
 
     @property
     def segmentation(self) -> bool:
         """Whether frames leave in runs (GSO), as far as the path has shown that it carries them (paths/gso.py)."""
-        channel = self._connection.channel
+        channel = self._switch.channel
         return channel is not None and not channel.plain
 
     def metrics(self) -> dict[str, float]:
@@ -175,16 +175,16 @@ class Communicator:
         They have no labels: add the job and the rank where you pass them on.
         """
         measured = {
-            metrics.WORKER_ROUND_TRIP: self._connection.round_trip.smoothed_s,
-            metrics.WORKER_TIMEOUT: self._connection.round_trip.timeout_s,
-            metrics.WORKER_WINDOW: self._connection.window.slots,
+            metrics.WORKER_ROUND_TRIP: self._switch.round_trip.smoothed_s,
+            metrics.WORKER_TIMEOUT: self._switch.round_trip.timeout_s,
+            metrics.WORKER_WINDOW: self._switch.window.slots,
             metrics.WORKER_SHARED_MEMORY: 0 if self.hosts is None else self.hosts.shared_bytes,
         }
         return self.stats.as_metrics() | {metric.name: value for metric, value in measured.items()}
 
     def waiting(self) -> WaitingSlot | None:
         """Return what the running collective waits for; None if there is none. May be called from any thread."""
-        return self._connection.waiting()
+        return self._switch.waiting()
 
     # ---- collectives
 
@@ -379,123 +379,61 @@ class Communicator:
         left_s = self._left_s(deadline)
         return self.recovery.finish(
             self,
-            contribution.call(self.operations),
+            replace(contribution, number=self.operations).call(),
             contribution.blocks,
             lambda: self._take_part(contribution, self._deadline(left_s, deadline.limit_s)),
             left_s,
         )
 
-    def _take_part(
-        self, contribution: Contribution, deadline: Deadline, number: int | None = None
-    ) -> Collective | HostCollective:
-        """Take part in one collective over the switch, in this call's turn, and count it.
-
-        `number`: of one that no caller asked for, and of which nothing is remembered for later ones.
-        """
+    def _take_part(self, contribution: Contribution, deadline: Deadline) -> FinishedCollective:
+        """Take part in one collective, in this call's turn, and count it."""
         self._check_epoch()
-        connection, stats = self._connection, CollectiveStats(collectives=1)
-        if number is None:
-            self.check_alone()
-        hosts, layout = None, None
-        if number is None and self._is_for_hosts(contribution.blocks):
-            assert self.hosts is not None
-            if not self.hosts.searched:
-                compared = self._find_hosts(contribution, deadline)
-                if compared.refusals:
-                    return compared
-            layout = None if self.hosts.sums is None else self.hosts.sums.layout(contribution.blocks)
-            hosts = None if layout is None else self.hosts.sums
-        if layout is not None:
-            contribution = replace(contribution, agreement=contribution.agreement + layout.agreement)
-        alike = contribution.alike if number is None and hosts is None else None
-        if number is None:
-            self.operations += 1
-            stats.dense_bytes = contribution.dense_bytes
-        slots = connection.slots_of(alike, few=contribution.few and alike is not None)
-        call = contribution.call(self.operations - 1 if number is None else number, slots, deadline.limit_s)
+        self.check_alone()
+        contribution = replace(contribution, number=self.operations)
+        path = self._path_of(contribution)
+        self._over_hosts = path is not self._switch
+        self.operations += 1
         begun = self._clock()
-        summed: HostCollective | None = None
-        # Over hosts the ranks only compare their calls here.
-        blocks, copies = contribution.blocks if hosts is None else Blocks(), None
         try:
-            if hosts is not None and layout is not None:
-                self._over_hosts = True
-                copies = hosts.publish(contribution.blocks, layout)
-                blocks.copy = copies.in_meanwhile
-            collective = connection.run(
-                call,
-                blocks,
-                slots,
-                self._left_s(deadline),
-                stats,
-                self._lost,
-                keep_words=self.recovery is not None,
-                at_wait=self.at_wait,
-            )
-            if hosts is not None and copies is not None and not collective.refusals:
-                left_s = self._left_s(deadline)
-                summed = hosts.sum(call, contribution.blocks, copies, left_s, self._lost_over_hosts, stats)
-                self._check_epoch()  # another thread may have closed it, and taken the arrays out of the sum
+            finished = path.run(contribution, deadline, self._lost)
         except BaseException as error:
-            self.fail_of(error, str(call), hosts)
-            if number is None and isinstance(error, P4ReduceError):
+            call = contribution.call(limit_s=deadline.limit_s)
+            self.fail_of(error, str(call), self.hosts.sums if self._over_hosts and self.hosts is not None else None)
+            if isinstance(error, P4ReduceError):
                 self.operations -= 1
             raise
         finally:
-            self._over_hosts = self._over_hosts and number is not None
-            self.stats.add(stats)
-            self.collective_s += self._clock() - begun
-        union_blocks = connection.finished(collective, blocks, slots, alike)
-        if summed is not None:
-            union_blocks = union_of(contribution.blocks, summed.agreed_exponents)
-        if collective.refusals:
-            event(
-                _log,  # `settle` says once that sums underflow, which may be each one of a script
-                logging.DEBUG if set(collective.refusals.values()) == {Reason.UNDERFLOW} else logging.INFO,
-                "collective refused",
-                job=self.lease.name,
-                rank=self.lease.rank,
-                call=str(collective.call),
-                by_ranks=",".join(str(rank) for rank in sorted(collective.refusals)),
-            )
-        else:
-            self._last = call, self._clock() - begun, stats, union_blocks, (summed or collective).slots
-        return summed or collective
-
-    def _is_for_hosts(self, blocks: Blocks) -> bool:
-        """Return whether a collective is large enough to be summed over hosts; equal on all ranks."""
-        return self.hosts is not None and 4 * blocks.n_blocks * self.lease.block_words >= FEWEST_HOST_BYTES
-
-    def _find_hosts(self, contribution: Contribution, deadline: Deadline) -> Collective | HostCollective:
-        """Find the hosts, once all ranks have called this collective. Return how their calls compared.
-
-        If a rank refused it, the collective is over, and the hosts are not looked for.
-        """
-        assert self.hosts is not None
-        number = self.operations
-
-        def run(step: Contribution) -> Any:
-            return step.finish(self._take_part(step, deadline, number).result())
-
-        def gather(row: bytes) -> list[bytes]:
-            lengths: list[int] = run(collectives.all_gather_length(self.lease, row))
-            rows: list[bytes] = run(collectives.all_gather_bytes(self.lease, row, lengths))
-            return rows
-
-        self._over_hosts = True
-        try:
-            agreement = f"{contribution.agreement}|search for hosts"  # not the call itself, which has blocks
-            compared = self._take_part(replace(contribution, blocks=Blocks(), agreement=agreement), deadline, number)
-            if compared.refusals:
-                self.operations += 1
-            else:
-                self.hosts.find(self.lease, gather, self._left_s(deadline))
-        except BaseException as error:
-            self.fail_of(error, "the search for hosts")
-            raise
-        finally:
             self._over_hosts = False
-        return compared
+            self.collective_s += self._clock() - begun
+        self._count(contribution, finished, begun)
+        self._switch.probe_gso()
+        return finished.collective
+
+    def _path_of(self, contribution: Contribution) -> Path:
+        """Return the path that sums a contribution; the same on all ranks."""
+        self._switch.keep_words, self._switch.at_wait = self.recovery is not None, self.at_wait
+        size = 4 * contribution.blocks.n_blocks * self.lease.block_words
+        if self.hosts is None or size < FEWEST_HOST_BYTES:
+            return self._switch
+        return HostsPath(self.hosts, self._switch)
+
+    def _count(self, contribution: Contribution, finished: Finished, begun: float) -> None:
+        collective, stats = finished.collective, finished.stats
+        stats.dense_bytes = contribution.dense_bytes
+        self.stats.dense_bytes += stats.dense_bytes
+        if not collective.refusals:
+            seconds = self._clock() - begun
+            self._last = collective.call, seconds, stats, finished.union_blocks, finished.slots
+            return
+        event(
+            _log,  # `settle` says once that sums underflow, which may be each one of a script
+            logging.DEBUG if set(collective.refusals.values()) == {Reason.UNDERFLOW} else logging.INFO,
+            "collective refused",
+            job=self.lease.name,
+            rank=self.lease.rank,
+            call=str(collective.call),
+            by_ranks=",".join(str(rank) for rank in sorted(collective.refusals)),
+        )
 
     def fail_of(self, error: BaseException, what: str, hosts: HostSums | None = None) -> None:
         """End this communicator after an error: the ranks may be at different collectives now.
@@ -507,22 +445,17 @@ class Communicator:
         if hosts is not None and not (isinstance(error, P4ReduceError) and self._can_recover_from(error)):
             hosts.set_failed()
 
-    def _lost_over_hosts(self) -> P4ReduceError | None:
-        """Return why the running sum over hosts cannot be finished, if it cannot."""
-        assert self.hosts is not None
-        return self._lost() or self.hosts.failure()
-
     def _deadline(self, wait_s: float, limit_s: float | None = None) -> Deadline:
         return Deadline(self._clock() + wait_s, limit_s or wait_s)
 
     def _left_s(self, deadline: Deadline) -> float:
-        return max(round(deadline.at - self._clock(), 3), 1e-3)
+        return deadline.left_s(self._clock())
 
     # ---- for a compressor, where ranks share hosts (compressors/over_hosts.py)
 
     def check_alone(self) -> None:
         """Raise CollectiveError in a call within a collective of the same thread."""
-        if self._connection.running or self._over_hosts:
+        if self._switch.running or self._over_hosts:
             raise CollectiveError(
                 "a collective was called within another one, as by a signal's handler; it was not sent"
             )
@@ -540,10 +473,18 @@ class Communicator:
     def _found_hosts(self, deadline: Deadline) -> HostSums | None:
         assert self.hosts is not None
         self._check_epoch()
-        if not self.hosts.searched:
-            compared = self._find_hosts(collectives.no_blocks(Kind.BARRIER), deadline)
-            if compared.refusals:
-                raise PeerRefusedError(str(compared.call), compared.refusals)
+        barrier = replace(collectives.no_blocks(Kind.BARRIER), number=self.operations)
+        self._over_hosts = True
+        try:
+            refused = HostsPath(self.hosts, self._switch).find(barrier, deadline, self._lost)
+        except BaseException as error:
+            self.fail_of(error, "the search for hosts")
+            raise
+        finally:
+            self._over_hosts = False
+        if refused is not None:
+            self.operations += 1
+            raise PeerRefusedError(str(refused.collective.call), refused.collective.refusals)
         return self.hosts.sums
 
     def over_hosts(self, what: str, work: Callable[[Callable[[], P4ReduceError | None], CollectiveStats], T]) -> T:
@@ -554,7 +495,9 @@ class Communicator:
         stats = CollectiveStats()
         self._over_hosts = True
         try:
-            return work(self._lost_over_hosts, stats)
+            hosts = self.hosts
+            assert hosts is not None
+            return work(lambda: self._lost() or hosts.failure(), stats)
         except BaseException as error:
             assert self.hosts is not None
             self.fail_of(error, what, self.hosts.sums)
@@ -567,7 +510,14 @@ class Communicator:
 
     def run_internal(self, contribution: Contribution, number: int, timeout_s: float) -> Any:
         """Take part in a collective that no caller asked for, as number `number` of the epoch; return its result."""
-        return contribution.finish(self._take_part(contribution, self._deadline(timeout_s), number).result())
+        contribution = replace(contribution, number=number)
+        self._check_epoch()
+        try:
+            finished = self._switch.run(contribution, self._deadline(timeout_s), self._lost)
+        except BaseException as error:
+            self.fail_of(error, str(contribution.call()))
+            raise
+        return contribution.finish(finished.collective.result())
 
     def enter_epoch(self, epoch: EpochMembership) -> None:
         """Go on in another epoch of the job, as if no collective had been begun in it.
@@ -576,17 +526,22 @@ class Communicator:
         membership of the new epoch is released.
         """
         try:
-            fresh = SwitchConnection(
-                epoch.lease, epoch.transport, window=self._fixed_window, clock=self._clock, before=self._connection
+            fresh = SwitchPath(
+                epoch.lease,
+                epoch.transport,
+                window=self._fixed_window,
+                total=self.stats,
+                clock=self._clock,
+                before=self._switch,
             )
         except BaseException:
             epoch.release()
             raise
-        before = self._connection
+        before = self._switch
         with self._failing:
             closed = self._failure if isinstance(self._failure, CommunicatorClosedError) else None
             if closed is None:
-                self._connection, self.membership = fresh, epoch.membership
+                self._switch, self.membership = fresh, epoch.membership
                 self._failure = None  # last: a reader that sees no failure asks the new membership for one
         if closed is not None:
             fresh.close_channel()
@@ -651,8 +606,8 @@ class Communicator:
                     self.recovery.cancel()
                 if self.membership is not None:
                     self.membership.leave(finished=finished)
-                if self.queue.drain(_INTERRUPT_S) and not self._connection.running:
-                    self._connection.close_channel()
+                if self.queue.drain(_INTERRUPT_S) and not self._switch.running:
+                    self._switch.close_channel()
                 self.transport.close()
                 if self.hosts is not None:
                     self.hosts.close(finished=finished)

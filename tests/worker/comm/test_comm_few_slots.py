@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from p4reduce.codecs import Floats, Int32
 from p4reduce.communicator import Communicator
 from p4reduce.errors import CollectiveMismatchError, InvalidTensorError, PeerRefusedError
-from p4reduce.paths.switch import SwitchConnection
+from p4reduce.paths.switch import SwitchPath
 from p4reduce.paths.window import Window
 from p4reduce.stats import CollectiveStats
 from p4reduce.testing.local_group import LocalGroup
@@ -118,13 +118,13 @@ def test_a_call_that_is_refused_is_not_remembered() -> None:
 
 
 def test_an_interrupt_after_the_collective_keeps_the_ranks_in_step() -> None:
-    def interrupt(_connection: SwitchConnection, _collective: object) -> None:
+    def interrupt(_path: SwitchPath) -> None:
         raise KeyboardInterrupt
 
     def rank_main(comm: Communicator) -> list[int]:
         given = tensor("sparse", comm.rank)
         if comm.rank:
-            connection = comm._connection
+            connection = comm._switch
             connection.probe_gso = interrupt.__get__(connection)  # type: ignore[method-assign]
             with pytest.raises(KeyboardInterrupt):
                 comm.all_reduce(given)

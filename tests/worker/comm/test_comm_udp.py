@@ -15,7 +15,7 @@ import pytest
 from p4reduce import Communicator
 from p4reduce.errors import CollectiveTimeoutError, P4ReduceError
 from p4reduce.paths.gso import GsoProbe
-from p4reduce.paths.switch import SwitchConnection
+from p4reduce.paths.switch import SwitchPath
 from p4reduce.protocol.channel import load_pump
 from p4reduce.testing.udp_switch import UdpSwitch, connect
 from p4reduce.transport import UdpTransport
@@ -58,7 +58,7 @@ def test_frames_are_sent_with_gso_where_the_switch_receives_each(chosen: str, mo
     with UdpSwitch(1, 16) as switch, connect(switch.port, 0, 1, 16, timeout_s=LIMIT_S) as comm:
         for _ in range(3):
             assert (comm.all_reduce(tensor) == tensor).all()
-        channel = comm._connection.channel
+        channel = comm._switch.channel
         assert channel is not None
         assert channel.plain == (chosen == "off")
         assert switch.switch.counts["duplicates"] >= 2 * (chosen == "auto")
@@ -79,7 +79,7 @@ def test_gso_ends_where_frames_arrive_damaged(
         UdpRelay(("127.0.0.1", switch.port), PathConditions(ways=("down",)), 1) as path,
         connect(path.address[1], 0, 1, 16, timeout_s=LIMIT_S) as comm,
     ):
-        channel = comm._connection.channel
+        channel = comm._switch.channel
         assert channel is not None
         while channel.plain:
             assert (comm.all_reduce(tensor) == tensor).all()
@@ -95,7 +95,7 @@ def test_gso_ends_where_frames_arrive_damaged(
         assert any(" up " in line and line.endswith(" passed ") for line in path.log()), (
             "it asks the switch for no runs"
         )
-        fresh = SwitchConnection(comm.lease, comm.transport, window=None, before=comm._connection)
+        fresh = SwitchPath(comm.lease, comm.transport, window=None, before=comm._switch)
         assert fresh.channel is not None and fresh.channel.plain, "in the job's next epoch too"
         fresh.close_channel()
         path.conditions = PathConditions()
@@ -237,7 +237,7 @@ def test_six_frames_lie_between_a_call_and_the_first_byte_on_the_wire(monkeypatc
         assert comm.all_reduce(np.ones(1000, np.float32)).tolist() == [1] * 1000
         assert depths[0] == [
             "Collective.run",
-            "SwitchConnection.run",
+            "SwitchPath.run",
             "Communicator._take_part",
             "CollectiveQueue.run",
             "Communicator._run",

@@ -12,6 +12,7 @@ import pytest
 import torch
 import torch.distributed.checkpoint as dcp
 
+from p4reduce.collectives import Contribution
 from p4reduce.communicator import Communicator
 from p4reduce.compressors import AdaComp, Compressor, NoCompression, Quantize
 from p4reduce.compressors.all_reduce import all_reduce_compressed
@@ -25,7 +26,9 @@ from p4reduce.errors import (
 )
 from p4reduce.paths.hosts.plan import HostPlan, elements_of, make_plan
 from p4reduce.paths.hosts.sums import HostSums
-from p4reduce.paths.switch import SwitchConnection
+from p4reduce.paths.path import Finished, Lost
+from p4reduce.paths.switch import SwitchPath
+from p4reduce.protocol.deadline import Deadline
 from p4reduce.pytorch import checkpoint
 from p4reduce.pytorch.ddp import DDPState
 from p4reduce.testing.in_process import exchange_all, groups
@@ -204,18 +207,19 @@ def errors_of(group: HostGroup, last: Callable[[Communicator, Compressor], objec
 
 @pytest.mark.fault("a rank of another host stops in a compressed step: the error names its rank of the job")
 def test_a_timeout_between_hosts_names_the_rank_of_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = SwitchConnection.run
+    original = SwitchPath.run
     released = threading.Event()
 
-    def run(self: SwitchConnection, *arguments: Any, **options: Any) -> Any:
+    def run(self: SwitchPath, contribution: Contribution, deadline: Deadline, lost: Lost) -> Finished:
         if self is connections.get(3):
             assert released.wait(LIMIT_S)
             raise CollectiveError("stopped")
-        call, blocks, slots, timeout_s, *others = arguments
-        return original(self, call, blocks, slots, 0.2 if self is connections.get(1) else timeout_s, *others, **options)
+        if self is connections.get(1):
+            deadline = deadline._replace(at=self.clock() + 0.2)
+        return original(self, contribution, deadline, lost)
 
     connections: dict[int, Any] = {}
-    monkeypatch.setattr(SwitchConnection, "run", run)
+    monkeypatch.setattr(SwitchPath, "run", run)
 
     def last(comm: Communicator, compressor: Compressor) -> None:
         sums = comm.find_hosts()

@@ -281,7 +281,7 @@ def test_without_answers_the_links_above_are_named() -> None:
 
 def test_broadcasts_from_high_ranks_differ() -> None:
     """A descriptor has 8 bits for the root."""
-    calls = {root: broadcast(lease(0, 1024), np.zeros(3), root).call(0) for root in (44, 254, 255, 256, 300, 1023)}
+    calls = {root: broadcast(lease(0, 1024), np.zeros(3), root).call() for root in (44, 254, 255, 256, 300, 1023)}
     assert len({call.words(1) for call in calls.values()}) == len(calls)
     assert "from root 254 (" in str(calls[254])
     assert "from root 255 or above (" in str(calls[300])

@@ -28,9 +28,9 @@ from p4reduce.compressors.messages import Form
 from p4reduce.compressors.step import ParameterState
 from p4reduce.errors import InvalidTensorError, P4ReduceError, PeerRefusedError
 from p4reduce.group import Group, group_of
-from p4reduce.paths.hosts.memory import Lost
 from p4reduce.paths.hosts.plan import elements_of
 from p4reduce.paths.hosts.sums import HostSums
+from p4reduce.paths.path import Lost
 from p4reduce.stats import CollectiveStats
 
 Spans = Mapping[str, tuple[int, int]]

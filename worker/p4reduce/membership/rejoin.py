@@ -27,7 +27,7 @@ from p4reduce.membership.resync import (
     sync_lagging_ranks,
     unpack_progress,
 )
-from p4reduce.paths.finished import FinishedCollective
+from p4reduce.paths.path import FinishedCollective
 from p4reduce.protocol.blocks import Blocks
 from p4reduce.protocol.call import Call, Kind
 from p4reduce_contracts.jobs.reasons import was_asked_for

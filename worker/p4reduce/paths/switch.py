@@ -1,4 +1,4 @@
-"""A rank's connection to the switch under one lease: slots, transport, window and measurements of the path.
+"""The path over the switch under one lease: slots, transport, window and measurements of the network.
 
 Each epoch of the job has a new one; the communicator (communicator.py) stays.
 """
@@ -8,20 +8,22 @@ from __future__ import annotations
 import itertools
 import logging
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from p4reduce.errors import CollectiveTimeoutError, P4ReduceError
+from p4reduce.collectives import Contribution
+from p4reduce.errors import CollectiveTimeoutError
 from p4reduce.paths.gso import DAMAGED_COLLECTIVES, FEWEST_SLOTS, GsoProbe
+from p4reduce.paths.path import Finished, Lost
 from p4reduce.paths.waits import Waits
 from p4reduce.paths.window import Window
 from p4reduce.protocol.blocks import UNTOUCHED, Blocks
-from p4reduce.protocol.call import Call
 from p4reduce.protocol.channel import Channel, make_channel
 from p4reduce.protocol.collective import Collective
+from p4reduce.protocol.deadline import Deadline
 from p4reduce.protocol.rtt import RoundTrip
 from p4reduce.stats import CollectiveStats
 from p4reduce.trace import opened
@@ -39,7 +41,7 @@ _LONGEST_PROBE_S: Final = 0.25
 """How long the answers to a GSO probe are waited for."""
 
 
-class SwitchConnection:
+class SwitchPath:
     """Runs the collectives under one lease, one at a time."""
 
     def __init__(
@@ -48,108 +50,106 @@ class SwitchConnection:
         transport: Transport,
         *,
         window: int | None,
+        total: CollectiveStats | None = None,
         clock: Callable[[], float] = time.monotonic,
-        before: SwitchConnection | None = None,
+        before: SwitchPath | None = None,
     ) -> None:
-        """`window`: a fixed number of slots; None adapts it. `before`: that of the epoch before, on the same path."""
+        """`window`: a fixed number of slots; None adapts it. `before`: that of the epoch before, on the same path.
+
+        `total`: what each collective's counts are added to, also those of one that fails.
+        """
         self.lease = lease
         self.transport = transport
         self.slot_rounds = [lease.first_round] * lease.slot_count
         self.round_trip = RoundTrip()
         self.window = Window(lease.slot_count, window)
-        self._clock = clock
+        self.total = CollectiveStats() if total is None else total
+        self.clock = clock
+        self.keep_words = False
+        """Whether collectives have `sums`."""
+        self.at_wait: Callable[[], None] | None = None
+        """Called with each log line of a collective that waits."""
         self._gso: GsoProbe = before._gso if before is not None and before._gso.damages else GsoProbe()
         self.running: Collective | None = None
         """The collective that takes part now."""
+        self._answered: Collective | None = None
+        """The last collective, of which the switch has answered frames."""
         self._trace = opened()
         self.channel = self._open_channel()
         """What lets a collective use the transport's socket by itself; None where it cannot."""
 
-    def slots_of(self, alike: Hashable, *, few: bool = False) -> int:
-        """Return how many slots the next collective opens first, the same number on all ranks (window.py)."""
-        return self.window.slots_of(alike, self.lease.columns, few=few)
-
     def waiting(self) -> WaitingSlot | None:
         """Return what the running collective waits for; None if there is none. May be called from any thread."""
         running = self.running
-        return None if running is None else running.waiting(self._clock())
+        return None if running is None else running.waiting(self.clock())
 
-    def run(
-        self,
-        call: Call,
-        blocks: Blocks,
-        slots: int,
-        timeout_s: float,
-        stats: CollectiveStats,
-        lost: Callable[[], P4ReduceError | None],
-        *,
-        keep_words: bool,
-        at_wait: Callable[[], None] | None = None,
-    ) -> Collective:
-        """Take part in a collective that opens `slots` slots at first, until it is done; return it.
+    def run(self, contribution: Contribution, deadline: Deadline, lost: Lost) -> Finished:
+        """Take part in a collective until it is done, and adapt the window to it.
 
         Raises CollectiveError, and what `lost` returns once it returns an error, after the frames that have arrived
-        were read. `at_wait` is called with each log line of a collective that waits.
+        were read.
         """
+        blocks, window = contribution.blocks, self.window
+        slots = window.slots_of(contribution.alike, self.lease.columns, few=contribution.few)
+        call = contribution.call(slots, deadline.limit_s)
+        stats = CollectiveStats(collectives=1)
         collective = Collective(
             self.lease,
             self.slot_rounds,
             blocks,
             call,
-            timeout_s,
+            deadline.left_s(self.clock()),
             round_trip=self.round_trip,
-            window=self.window.slots,
+            window=window.slots,
             slots=slots,
-            proposal=self.window.proposal,
+            proposal=window.proposal,
             stats=stats,
-            keep_words=keep_words,
+            keep_words=self.keep_words,
         )
-        now = self._clock()
-        waits = Waits(self.lease, self.transport, collective, now, self._trace, at_wait)
+        now = self.clock()
+        waits = Waits(self.lease, self.transport, collective, now, self._trace, self.at_wait)
         self.running = collective
         try:
             if self.channel is not None:
                 collective.begin(now)
                 while not collective.done and lost() is None:
                     wait_s = min(_LONGEST_WAIT_S, collective.copy())
-                    self._send(collective.run(self.channel, self._clock() + wait_s), stats)
-                    waits.look(self._clock())
+                    self._send(collective.run(self.channel, self.clock() + wait_s), stats)
+                    waits.look(self.clock())
             else:
                 self._send(collective.start(now), stats)
             self._exchange_frames(collective, now, lost, waits)
         except CollectiveTimeoutError as error:
-            raise waits.too_late(error, self._clock()) from None
+            raise waits.too_late(error, self.clock()) from None
         finally:
             self.running = None
+            self.total.add(stats)
             if stats.corrupt or stats.malformed:
                 self._saw_damage()
             if self._trace is not None:
                 cost = {name: count for name, count in stats.as_dict().items() if count}
-                waits.end(ended := self._clock())
+                waits.end(ended := self.clock())
                 self._trace.span(str(call), now, ended, self.lease, {"slots": collective.slots, **cost})
-        return collective
+        return self._finished(collective, contribution, slots, stats)
 
-    def finished(self, collective: Collective, blocks: Blocks, slots: int, alike: Hashable) -> tuple[int, ...]:
-        """Adapt the window to a collective that is done; return how many blocks at least one rank held, by segment.
-
-        Empty for a collective that was refused. `alike`: what this call has in common with later ones like it; None:
-        nothing is remembered for them.
-        """
-        limited = slots < self.window.slots or bool(collective.refusals)
-        self.window.finished(collective.next_window, collective.stats, limited=limited)
+    def _finished(
+        self, collective: Collective, contribution: Contribution, slots: int, stats: CollectiveStats
+    ) -> Finished:
+        """Adapt the window to a collective that is done; return what it took."""
+        blocks, window = contribution.blocks, self.window
+        limited = slots < window.slots or bool(collective.refusals)
+        window.finished(collective.next_window, stats, limited=limited)
         if collective.refusals:
-            return ()
+            return Finished(collective, collective.slots, (), stats)
         union_blocks = union_of(blocks, collective.agreed_exponents)
-        if alike is not None:
-            self.window.saw(alike, sum(union_blocks), blocks.n_blocks)
-        self.probe_gso(collective)
-        return union_blocks
+        if blocks.n_blocks:
+            window.saw(contribution.alike, sum(union_blocks), blocks.n_blocks)
+        self._answered = collective
+        return Finished(collective, collective.slots, union_blocks, stats)
 
-    def _exchange_frames(
-        self, collective: Collective, now: float, lost: Callable[[], P4ReduceError | None], waits: Waits
-    ) -> None:
+    def _exchange_frames(self, collective: Collective, now: float, lost: Lost, waits: Waits) -> None:
         """Take part by datagrams, where there is no channel, and read what has arrived once `lost` is an error."""
-        clock, receive = self._clock, self.transport.receive
+        clock, receive = self.clock, self.transport.receive
         while (timer := collective.next_timer) is not None:
             failure = lost()
             wait_s = 0.0 if failure is not None else min(max(0.0, timer - now), _LONGEST_WAIT_S, collective.copy())
@@ -168,10 +168,11 @@ class SwitchConnection:
                 self._send(collective.on_timer(now), collective.stats)
             waits.look(now)
 
-    def probe_gso(self, collective: Collective) -> None:
-        """Measure whether the path carries GSO datagrams, and how long ones, unless that is known."""
-        channel, transport = self.channel, self.transport
-        if channel is None or self._gso.known or collective.slots < FEWEST_SLOTS:
+    def probe_gso(self) -> None:
+        """Between collectives, measure whether GSO datagrams arrive, and how long ones, unless that is known."""
+        channel, transport, collective = self.channel, self.transport, self._answered
+        self._answered = None
+        if channel is None or collective is None or self._gso.known or collective.slots < FEWEST_SLOTS:
             return
         if isinstance(transport, UdpTransport):
             timeout_s = min(_LONGEST_PROBE_S, 2 * self.round_trip.timeout_s)
@@ -208,7 +209,7 @@ class SwitchConnection:
         self.transport.close()
 
     def _open_channel(self) -> Channel | None:
-        if isinstance(self.transport, UdpTransport) and self._clock is time.monotonic:
+        if isinstance(self.transport, UdpTransport) and self.clock is time.monotonic:
             return make_channel(self.transport.descriptor, plain=not self._gso.allowed)
         return None
 

@@ -23,6 +23,10 @@ class Deadline(NamedTuple):
     at: float
     limit_s: float
 
+    def left_s(self, now: float) -> float:
+        """Return the seconds that are left at `now`, at least a millisecond."""
+        return max(round(self.at - now, 3), 1e-3)
+
 
 class Obstacle(NamedTuple):
     """Why a collective does not go on, as far as the answers of the switch say."""

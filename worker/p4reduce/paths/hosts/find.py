@@ -20,7 +20,7 @@ from p4reduce.errors import CollectiveError, HostLostError, JobResetError, P4Red
 from p4reduce.paths.hosts.memory import HostMemory, MemoryFile
 from p4reduce.paths.hosts.plan import HostPlan, group_of, make_plan
 from p4reduce.paths.hosts.sums import HostSums
-from p4reduce.paths.switch import SwitchConnection
+from p4reduce.paths.switch import SwitchPath
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.ranks import name_ranks
 from p4reduce_runtime.logs import event
@@ -96,7 +96,7 @@ class Hosts:
         self._shard: EpochMembership | None = None
         self._senders: dict[str, int] = {}
         """The ranks that send this rank's shard, by the text of their rank in its job."""
-        self._connection: SwitchConnection | None = None
+        self._connection: SwitchPath | None = None
 
     def find(self, lease: Lease, gather: Gather, timeout_s: float) -> None:
         """Find the hosts, by a few small collectives; all ranks call it at the same collective.
@@ -180,7 +180,7 @@ class Hosts:
 
     def _prepare(
         self, plan: HostPlan, lease: Lease, gather: Gather, told: Sequence[Mapping[str, Any]], deadline: float
-    ) -> tuple[str, SwitchConnection | None]:
+    ) -> tuple[str, SwitchPath | None]:
         """Map the memory and join the shard; return what went wrong on any rank, or the connection of this one."""
         found: dict[str, Any] = {"problem": self._map(plan, lease, told), "jobs": []}
         if plan.uses_switch and not lease.rank and not found["problem"]:
@@ -239,7 +239,7 @@ class Hosts:
 
     def _join_shard(
         self, plan: HostPlan, lease: Lease, jobs: Sequence[Sequence[str]], timeout_s: float
-    ) -> tuple[str, SwitchConnection | None]:
+    ) -> tuple[str, SwitchPath | None]:
         """Join the job of this rank's shard, if it sends one; return what went wrong, or the connection."""
         shard = plan.shard_of(lease.rank)
         if shard is None:
@@ -248,7 +248,7 @@ class Hosts:
             job, host = ShardJob(*jobs[shard]), plan.host_of(lease.rank)
             self._senders = {str(number): ranks[shard] for number, ranks in enumerate(plan.hosts)}
             self._shard = self._jobs.join(job, host, len(plan.hosts), max(1.0, timeout_s))
-            return "", SwitchConnection(self._shard.lease, self._shard.transport, window=self._window)
+            return "", SwitchPath(self._shard.lease, self._shard.transport, window=self._window)
         except Exception as error:
             return f"could not join the job of the shard: {error}", None
 

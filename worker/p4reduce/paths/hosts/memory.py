@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from p4reduce.codecs.arrays import address
 from p4reduce.errors import CollectiveError, CollectiveTimeoutError, HostLostError, P4ReduceError
+from p4reduce.paths.path import Lost
 from p4reduce_contracts.wire import MAX_BLOCKS
 
 NONCE_BYTES: Final = 16
@@ -52,8 +53,6 @@ _NOTICE_S: Final = 0.2
 """After the process of a rank has ended: how long to wait for the controller's notice that the rank left the job."""
 
 Words = NDArray[np.uint32]
-Lost = Callable[[], P4ReduceError | None]
-"""Returns why a sum cannot be finished, if it cannot."""
 Copy = Callable[[int], None] | None
 """Copies out what is finished of the sum of a number; None: nothing is copied."""
 _log = logging.getLogger(__name__)

@@ -13,8 +13,8 @@ from __future__ import annotations
 import bisect
 import math
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
 import numpy as np
@@ -25,13 +25,14 @@ from p4reduce.codecs import Segment
 from p4reduce.collectives import Contribution
 from p4reduce.errors import CollectiveMismatchError, CollectiveTimeoutError, PeerRefusedError, Reason
 from p4reduce.group import Group
-from p4reduce.paths.hosts.memory import ALL_BLOCKS, HostMemory, Lost, Words
+from p4reduce.paths.hosts.memory import ALL_BLOCKS, HostMemory, Words
 from p4reduce.paths.hosts.plan import HostPlan, span_of
-from p4reduce.paths.switch import SwitchConnection
+from p4reduce.paths.path import Finished, FinishedCollective, Lost
+from p4reduce.paths.switch import SwitchPath
 from p4reduce.protocol.blocks import UNTOUCHED, Blocks, Layout, Part, load_kernels, sum_blocks
 from p4reduce.protocol.call import Call, Kind
 from p4reduce.protocol.collective import Collective
-from p4reduce.protocol.deadline import Obstacle, too_late
+from p4reduce.protocol.deadline import Deadline, Obstacle, too_late
 from p4reduce.protocol.refusal import reason_of
 from p4reduce.protocol.state import FORMATS, MOST_LANES
 from p4reduce.stats import CollectiveStats
@@ -71,13 +72,7 @@ class HostSums:
     """This rank's side of the sums over its host."""
 
     def __init__(
-        self,
-        plan: HostPlan,
-        rank: int,
-        memory: HostMemory,
-        connection: SwitchConnection | None,
-        *,
-        keep_words: bool = False,
+        self, plan: HostPlan, rank: int, memory: HostMemory, connection: SwitchPath | None, *, keep_words: bool = False
     ) -> None:
         """`connection`: over which this rank sends its shard, if it sends one. `keep_words`: collectives have sums."""
         self.plan, self._memory, self._connection = plan, memory, connection
@@ -124,17 +119,24 @@ class HostSums:
         copies.copy_in()
         return copies
 
-    def sum(
-        self, call: Call, blocks: Blocks, copies: Copies, timeout_s: float, lost: Lost, stats: CollectiveStats
+    def sum(  # noqa: PLR0917
+        self,
+        call: Call,
+        contribution: Contribution,
+        copies: Copies,
+        timeout_s: float,
+        lost: Lost,
+        stats: CollectiveStats,
     ) -> HostCollective:
-        """Return the collective once it is done, after the ranks have compared their calls. `copies`: of the blocks.
+        """Return the collective once it is done, after the ranks have compared their calls. `copies`: of its blocks.
 
         Raises CollectiveError, and what `lost` returns.
         """
 
         def work(shard: int) -> int:
-            return self._sum_shard(shard, call, copies, timeout_s, lost, stats)
+            return self._sum_shard(shard, call, contribution, copies, timeout_s, lost, stats)
 
+        blocks = contribution.blocks
         slots = self.share(work, timeout_s, lost, call, copies)
         copies.copy_out(self._number)
         layout, exponents = copies.layout, self._memory.exponents(self._places)[: blocks.n_blocks].copy()
@@ -205,73 +207,73 @@ class HostSums:
 
     def _collective(
         self, contribution: Contribution, timeout_s: float, lost: Lost, stats: CollectiveStats
-    ) -> Collective:
-        """Take part in a collective of this shard's ranks."""
+    ) -> FinishedCollective:
+        """Take part in a collective of this shard's ranks, which counts as one."""
         stats.collectives += 1
-        call = contribution.call(self._number)
-        return self._run(call, contribution.blocks, timeout_s, lost, stats, contribution.alike, few=contribution.few)
+        return self._run(replace(contribution, number=self._number), timeout_s, lost, stats).collective
 
     def _run(
-        self,
-        call: Call,
-        blocks: Blocks,
-        timeout_s: float,
-        lost: Lost,
-        stats: CollectiveStats,
-        alike: Hashable = None,
-        *,
-        few: bool = False,
-    ) -> Collective:
-        """Run a collective in the job of this shard, and add what it took to `stats`.
+        self, contribution: Contribution, timeout_s: float, lost: Lost, stats: CollectiveStats, limit_s: float = 0.0
+    ) -> Finished:
+        """Run a collective in the job of this shard, and add what it took to `stats`, but no collective.
 
-        Its errors name the ranks of the communicator's job.
+        Its errors name the ranks of the communicator's job. `limit_s`: what the caller gave; default: `timeout_s`.
         """
-        connection, own = self._connection, CollectiveStats()  # by which this connection alone is judged
-        assert connection is not None
-        slots = connection.slots_of(alike, few=few)
+        path, limit_s = self._connection, limit_s or timeout_s
+        assert path is not None
+        before = path.total.copy()
         try:
-            collective = connection.run(call, blocks, slots, timeout_s, own, lost, keep_words=False)
+            finished = path.run(contribution, Deadline(path.clock() + timeout_s, limit_s), lost)
         except CollectiveTimeoutError as error:
             if not error.missing_ranks:
                 raise
             ranks = [self._rank_of(host) for host in error.missing_ranks]  # those of the shard's job are hosts
             why = Obstacle(f"the switch still waits for {name_ranks(ranks)}", tuple(ranks))
-            raise too_late(call, timeout_s, why) from None
+            raise too_late(contribution.call(limit_s=limit_s), timeout_s, why) from None
         except CollectiveMismatchError as error:
             calls = {self._rank_of(host): text for host, text in error.calls.items()}
             raise CollectiveMismatchError(calls, error.layout) from None
         finally:
-            stats.add(own)
-        connection.finished(collective, blocks, slots, alike)
-        return collective
+            spent = path.total - before
+            spent.collectives = 0
+            stats.add(spent)
+        path.probe_gso()
+        return finished
 
     def _rank_of(self, host: int) -> int:
         """Return which rank of a host sends this rank's shard."""
         assert self.shard is not None
         return self.plan.hosts[host][self.shard]
 
-    def _sum_shard(
-        self, shard: int, call: Call, copies: Copies, timeout_s: float, lost: Lost, stats: CollectiveStats
+    def _sum_shard(  # noqa: PLR0917
+        self,
+        shard: int,
+        call: Call,
+        contribution: Contribution,
+        copies: Copies,
+        timeout_s: float,
+        lost: Lost,
+        stats: CollectiveStats,
     ) -> int:
         """Sum a shard into the memory; return how many slots that took."""
         memory, layout, deadline = self._memory, copies.layout, time.monotonic() + timeout_s
         first, last = span_of(shard, self.plan.shards, layout.n_blocks)
         data = _ShardBlocks(layout, memory, self._places, first, last)
-        slots = finished = 0
+        slots = summed = 0
 
         def meanwhile(collective: Collective) -> float:
             """Copy in, then out; return for how long not to call this again."""
-            nonlocal finished
+            nonlocal summed
             if copies.copy_in():
                 return _BRIEF_S
             if needed := collective.waits_for_blocks:
                 memory.wait(self.plan.shards, self._number, deadline, lost, call, blocks=needed)
                 return 0.0
-            before, finished = finished, collective.finished_blocks
-            if before < finished:
-                agreed = memory.exponents(self._places)[first : first + finished]
-                agreed[before:] = collective.agreed_exponents[before:finished]
-                memory.set_finished(shard, finished)
+            before, summed = summed, collective.finished_blocks
+            if before < summed:
+                agreed = memory.exponents(self._places)[first : first + summed]
+                agreed[before:] = collective.agreed_exponents[before:summed]
+                memory.set_finished(shard, summed)
             copies.copy_out(self._number)
             return copies.pause_s
 
@@ -280,8 +282,8 @@ class HostSums:
             data.sum_in_memory()
         else:
             data.copy = meanwhile
-            collective = self._run(call, data, timeout_s, lost, stats)
-            agreed, slots = collective.agreed_exponents, collective.slots
+            finished = self._run(replace(contribution, blocks=data), timeout_s, lost, stats, call.limit_s or 0.0)
+            agreed, slots = finished.collective.agreed_exponents, finished.slots
         memory.exponents(self._places)[first:last] = agreed
         return slots
 

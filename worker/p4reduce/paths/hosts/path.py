@@ -1,0 +1,91 @@
+"""The path over hosts: the ranks compare their calls over the switch, and each host sums in its memory.
+
+The first collective on this path finds the hosts. Without hosts of several ranks, or without room, it is as the path
+over the switch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from p4reduce import collectives
+from p4reduce.collectives import Contribution
+from p4reduce.errors import P4ReduceError
+from p4reduce.paths.hosts.find import Hosts
+from p4reduce.paths.hosts.sums import HostLayout, HostSums
+from p4reduce.paths.path import Finished, Lost
+from p4reduce.paths.switch import SwitchPath, union_of
+from p4reduce.protocol.blocks import Blocks
+from p4reduce.protocol.deadline import Deadline
+from p4reduce.stats import CollectiveStats
+
+
+class HostsPath:
+    """Runs the collectives of a communicator's epoch that are large enough to be summed over hosts."""
+
+    def __init__(self, hosts: Hosts, switch: SwitchPath) -> None:
+        """`hosts`: what is known of them. `switch`: the path over the switch, of the same epoch."""
+        self._hosts, self._switch = hosts, switch
+
+    def run(self, contribution: Contribution, deadline: Deadline, lost: Lost) -> Finished:
+        """Take part in a collective until it is done. Raises CollectiveError, and what `lost` returns."""
+        refused = self.find(contribution, deadline, lost)
+        if refused is not None:
+            return refused
+        sums = self._hosts.sums
+        layout = None if sums is None else sums.layout(contribution.blocks)
+        if sums is None or layout is None:
+            return self._switch.run(contribution, deadline, lost)
+        return self._sum(sums, layout, contribution, deadline, lost)
+
+    def find(self, contribution: Contribution, deadline: Deadline, lost: Lost) -> Finished | None:
+        """Find the hosts, once all ranks have called this collective, if that was not done before.
+
+        Return the collective where a rank refused it: it is over then, and the hosts are not looked for.
+        """
+        if self._hosts.searched:
+            return None
+        lease = self._switch.lease
+
+        def run(step: Contribution) -> Any:
+            step = replace(step, number=contribution.number)
+            return step.finish(self._switch.run(step, deadline, lost).collective.result())
+
+        def gather(row: bytes) -> list[bytes]:
+            lengths: list[int] = run(collectives.all_gather_length(lease, row))
+            rows: list[bytes] = run(collectives.all_gather_bytes(lease, row, lengths))
+            return rows
+
+        agreement = f"{contribution.agreement}|search for hosts"  # not the call itself, which has blocks
+        compared = self._switch.run(replace(contribution, blocks=Blocks(), agreement=agreement), deadline, lost)
+        if compared.collective.refusals:
+            return compared
+        self._hosts.find(lease, gather, deadline.left_s(self._switch.clock()))
+        return None
+
+    def _sum(
+        self, sums: HostSums, layout: HostLayout, contribution: Contribution, deadline: Deadline, lost: Lost
+    ) -> Finished:
+        copies, stats = sums.publish(contribution.blocks, layout), CollectiveStats()
+        blocks = Blocks()
+        blocks.copy = copies.in_meanwhile
+        agreement = contribution.agreement + layout.agreement
+        compared = self._switch.run(replace(contribution, blocks=blocks, agreement=agreement), deadline, lost)
+        if compared.collective.refusals:
+            return compared
+
+        def lost_over_hosts() -> P4ReduceError | None:
+            return lost() or self._hosts.failure()
+
+        try:
+            left_s = deadline.left_s(self._switch.clock())
+            call = compared.collective.call
+            summed = sums.sum(call, contribution, copies, left_s, lost_over_hosts, stats)
+        finally:
+            self._switch.total.add(stats)
+        failure = lost()
+        if failure is not None:  # another thread may have closed the communicator, and taken the arrays out of the sum
+            raise failure.with_traceback(None)
+        stats.add(compared.stats)
+        return Finished(summed, summed.slots, union_of(contribution.blocks, summed.agreed_exponents), stats)

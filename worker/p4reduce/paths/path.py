@@ -1,0 +1,66 @@
+"""What a path takes and returns; switch.py is the one over the switch, hosts/path.py the one over hosts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from p4reduce.collectives import Contribution
+from p4reduce.errors import P4ReduceError, Reason
+from p4reduce.protocol.blocks import Words
+from p4reduce.protocol.call import Call
+from p4reduce.protocol.deadline import Deadline
+from p4reduce.stats import CollectiveStats
+
+Lost = Callable[[], P4ReduceError | None]
+"""Returns why a running collective cannot be finished, if it cannot."""
+
+
+class FinishedCollective(Protocol):
+    """A collective that is done; the same on all ranks."""
+
+    @property
+    def call(self) -> Call: ...
+
+    @property
+    def refusals(self) -> Mapping[int, Reason]:
+        """The ranks that could not take part, and why; with any, there is no result."""
+        ...
+
+    @property
+    def agreed_exponents(self) -> NDArray[np.uint8]:
+        """[blocks]: the exponent agreed for each block."""
+        ...
+
+    @property
+    def sums(self) -> Words:
+        """[blocks, block_words]: the words as summed, of either byte order."""
+        ...
+
+    def result(self) -> list[Any]:
+        """Return the summed tensors."""
+        ...
+
+
+@dataclass(frozen=True)
+class Finished:
+    """What a path returns: the collective, and what it took."""
+
+    collective: FinishedCollective
+    slots: int
+    """Slots of the lease that were used at once."""
+    union_blocks: tuple[int, ...]
+    """Blocks that at least one rank held, of each part; empty for a refused collective."""
+    stats: CollectiveStats
+
+
+class Path(Protocol):
+    """How a contribution is summed."""
+
+    def run(self, contribution: Contribution, deadline: Deadline, lost: Lost) -> Finished:
+        """Take part in the collective until it is done. Raises CollectiveError, and what `lost` returns."""
+        ...
