@@ -123,7 +123,7 @@ def engine(rank: int, mine: Said, ranks: int) -> Collective:
 def test_the_frames_of_all_ranks_add_up_to_the_definition(ranks: int) -> None:
     rng = np.random.default_rng(ranks)
     said = [replace(Said(), window=int(rng.integers(1, 5))) for _ in range(ranks)]
-    for rank, reason in zip(rng.choice(ranks, 5, replace=False).tolist(), Reason, strict=True):
+    for rank, reason in zip(rng.choice(ranks, len(Reason), replace=False).tolist(), Reason, strict=True):
         said[rank] = refusal(reason)
     said[int(rng.integers(ranks))] = Said(replace(CALL, elements=99))
     total = np.zeros(DEFAULT.frame_words, np.uint32)
