@@ -1,9 +1,8 @@
-"""Ranks of hosts that join again: every place at which a reset can cut a run gives the sums of an undisturbed one."""
+"""Ranks of hosts that join again when a sum over their host was interrupted."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
 from typing import Any
 from unittest.mock import Mock
 
@@ -18,13 +17,10 @@ from p4reduce.membership.resync import ResyncedCollective
 from p4reduce.paths.hosts.sums import HostSums
 from p4reduce.testing.local_group import LocalGroup
 from p4reduce_contracts.wire import SMALL
-from rigs.cut_runs import run, run_and_close, same
+from rigs.cut_runs import same
 from rigs.host_group import CutHostGroup
 from rigs.limits import LIMIT_S
 
-PLACEMENTS = ([0, 0], [0, 1, 1], [0, 0, 1, 1])
-EVERY = {2: 5, 3: 11, 4: 17}
-"""By world size: of so many answers one is cut."""
 ONES = np.ones(70, np.int32)
 
 
@@ -33,46 +29,6 @@ def small_and_hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """All collectives with data are summed over hosts; a rank that alone missed the last exchange does not wait."""
     monkeypatch.setattr("p4reduce.communicator.FEWEST_HOST_BYTES", 1)
     monkeypatch.setattr(rejoin, "CLOSE_PATIENCE_S", 0.5)
-
-
-@pytest.fixture(scope="module")
-def alone() -> dict[int, list[list[Any]]]:
-    """The results of every rank when each sends for itself and nothing is reset, by world size."""
-    found = {}
-    for world_size in {len(placement) for placement in PLACEMENTS}:
-        with LocalGroup(world_size, geometry=SMALL, slots=4) as group:
-            found[world_size] = group.run(run)
-    return found
-
-
-@pytest.mark.fault(
-    "a reset of the job, of one shard's or of all jobs instead of an answer of the switch, ranks of hosts with "
-    "`rejoin=True`: the same bits on every rank"
-)
-@pytest.mark.parametrize("all_jobs", [False, True], ids=["one job", "all jobs"])
-@pytest.mark.parametrize("placement", PLACEMENTS, ids=str)
-def test_a_reset_changes_no_sum(
-    monkeypatch: pytest.MonkeyPatch, alone: dict[int, list[list[Any]]], placement: Sequence[int], all_jobs: bool
-) -> None:
-    with CutHostGroup(monkeypatch, placement, set()) as group:
-        assert all(same(*pair) for pair in zip(group.run(run), alone[len(placement)], strict=True))
-        answers = group.answers
-    for cut in range(all_jobs, answers, EVERY[len(placement)]):
-        with CutHostGroup(monkeypatch, placement, {cut}, all_jobs=all_jobs) as group:
-            found = group.run(run_and_close)
-            assert all(same(*pair) for pair in zip(found, alone[len(placement)], strict=True)), f"cut at answer {cut}"
-            assert group.epoch > 7 and not group.cuts
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_many_resets_also_during_recovery(
-    monkeypatch: pytest.MonkeyPatch, alone: dict[int, list[list[Any]]], seed: int
-) -> None:
-    random = np.random.default_rng(seed)
-    cuts = set(np.cumsum(random.integers(1, 40, 12)).tolist())
-    with CutHostGroup(monkeypatch, PLACEMENTS[seed % 3], cuts, all_jobs=seed % 2 == 0) as group:
-        found = group.run(run_and_close)
-        assert all(same(*pair) for pair in zip(found, alone[group.world_size], strict=True))
 
 
 def sums(comm: Communicator) -> list[Any]:

@@ -1,4 +1,4 @@
-"""Ranks that join again: every place at which a reset can cut a run gives the sums of an undisturbed one."""
+"""Ranks that join again after a reset, those that do not, and the end of one that others still wait for."""
 
 from __future__ import annotations
 
@@ -12,13 +12,8 @@ import pytest
 from p4reduce import Communicator
 from p4reduce.errors import CollectiveMismatchError, CommunicatorClosedError, JobResetError, P4ReduceError
 from p4reduce.membership import rejoin
-from p4reduce.membership.resync import CollectiveOutcome, ResyncedCollective
-from p4reduce.protocol.blocks import Blocks
-from p4reduce.protocol.call import Call
-from p4reduce.testing.local_group import LocalGroup
 from p4reduce.testing.resettable_group import ResettableGroup
-from p4reduce_contracts.wire import SMALL
-from rigs.cut_runs import CutGroup, run, run_and_close, same
+from rigs.cut_runs import CutGroup
 from rigs.tree_group import CutTree
 
 
@@ -26,56 +21,6 @@ from rigs.tree_group import CutTree
 def hurried_close(monkeypatch: pytest.MonkeyPatch) -> None:
     """A rank that alone missed the end of the last exchange does not wait."""
     monkeypatch.setattr(rejoin, "CLOSE_PATIENCE_S", 0.5)
-
-
-@pytest.fixture(scope="module")
-def undisturbed() -> list[list[Any]]:
-    with LocalGroup(2, geometry=SMALL, slots=4) as group:
-        return group.run(run)
-
-
-@pytest.mark.fault(
-    "a reset instead of any one answer of the switch, ranks with `rejoin=True`: every rank gets the sums of an "
-    "undisturbed run, whichever ranks had the last answer"
-)
-@pytest.mark.parametrize("cut_group", [CutGroup, CutTree])
-def test_a_reset_at_any_point_changes_no_sum(
-    undisturbed: list[list[Any]], monkeypatch: pytest.MonkeyPatch, cut_group: type[CutGroup]
-) -> None:
-    caught_up = []
-
-    def noted(call: Call, source: Blocks, outcome: CollectiveOutcome) -> ResyncedCollective:
-        caught_up.append("refused" if outcome.refusals else call.kind.name)
-        return ResyncedCollective(call, source, outcome)
-
-    monkeypatch.setattr(rejoin, "ResyncedCollective", noted)
-    with cut_group(2, set()) as group:
-        assert all(same(a, b) for a, b in zip(group.run(run), undisturbed, strict=True))
-        answers = group.answers
-    assert answers > 40
-    for cut in range(answers):
-        with cut_group(2, {cut}) as group:
-            found = group.run(run_and_close)
-            assert all(same(a, b) for a, b in zip(found, undisturbed, strict=True)), f"cut at answer {cut}"
-            assert group.epoch > 7 and not group.cuts
-    assert set(caught_up) == {"ALL_REDUCE", "BROADCAST", "BARRIER", "ALL_GATHER", "refused"}, "some fell between ranks"
-
-
-@pytest.mark.fault(
-    "12 resets a run, also while ranks with `rejoin=True` rejoin: every rank gets the sums of an undisturbed run"
-)
-@pytest.mark.parametrize(
-    ("cut_group", "seed"), [*((CutGroup, seed) for seed in range(15)), *((CutTree, seed) for seed in range(5))]
-)
-def test_many_resets_also_during_recovery(seed: int, cut_group: type[CutGroup]) -> None:
-    random = np.random.default_rng(seed)
-    cuts = set(np.cumsum(random.integers(1, 25, 12)).tolist())
-    with LocalGroup(3, geometry=SMALL, slots=4) as group:
-        wanted = group.run(run)
-    with cut_group(3, cuts) as group:
-        found = group.run(run_and_close)
-        assert all(same(a, b) for a, b in zip(found, wanted, strict=True))
-        assert group.epoch >= 10
 
 
 def test_a_rank_that_was_computing_rejoins_in_its_next_call() -> None:
