@@ -19,7 +19,6 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 import p4reduce
-from p4reduce_lab.papers.inceptionn import Inceptionn, RingState, ring_hook
 
 _TEST_IMAGES = 360
 _BATCH = 16
@@ -93,9 +92,6 @@ class Trainer:
         elif peer == "p4reduce 8":
             rounded = p4reduce.DDPState(comm, p4reduce.Quantize(8), module=self._model)
             self._model.register_comm_hook(rounded, p4reduce.ddp_hook)
-        elif peer.startswith("ring"):
-            ring = RingState(Inceptionn(2.0 ** int(peer.rpartition("^")[2])))
-            self._model.register_comm_hook(ring, ring_hook)
 
 
 Data = tuple[torch.Tensor, torch.Tensor]

@@ -1,24 +1,15 @@
-"""The ring: the mean in the same bits on all ranks, within the codec's bound, refused by all, and over gloo."""
+"""The ring: the mean in the same bits on all ranks, within the codec's bound, and refused by all."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
-import torch.distributed as dist
 
-from p4reduce.errors import CollectiveError, NotFiniteError, PeerRefusedError, Reason
-from p4reduce_lab.papers.inceptionn import RingState, ring_hook
+from p4reduce.errors import NotFiniteError, PeerRefusedError, Reason
 from p4reduce_lab.papers.inceptionn.codec import Inceptionn
 from p4reduce_lab.papers.inceptionn.ring import Hop, mean_over_ring
-from rigs.buckets import Bucket
-from rigs.limits import LIMIT_S
 
 
 def values_of(rank: int, elements: int) -> np.ndarray:
@@ -82,94 +73,3 @@ def test_one_ranks_nan_is_refused_by_all_in_the_same_collective(bad: float, worl
     for other in others:
         assert isinstance(other, PeerRefusedError)
         assert other.reasons == {world_size - 1: Reason.NOT_FINITE}
-
-
-def over_gloo(world_size: int, rank_main: Callable[[dist.ProcessGroup], Any], timeout_s: float = 60.0) -> list[Any]:
-    """Run a function on each rank of a process group, all in this process."""
-    store = dist.HashStore()
-
-    def run(rank: int) -> Any:
-        return rank_main(dist.ProcessGroupGloo(store, rank, world_size, timedelta(seconds=timeout_s)))
-
-    with ThreadPoolExecutor(world_size) as pool:
-        return list(pool.map(run, range(world_size)))
-
-
-def test_buckets_are_summed_in_a_ring_over_gloo() -> None:
-    elements, buckets = 1000, 3
-
-    def rank_main(group: dist.ProcessGroup) -> tuple[bytes, int]:
-        state = RingState(Inceptionn(2.0**-8), process_group=group)
-        futures = []
-        for index in range(buckets):
-            gradient = torch.from_numpy(values_of(10 * index + group.rank(), elements)).reshape(20, 50)
-            futures.append(ring_hook(state, Bucket(index, gradient, gradient, last=index == buckets - 1)))  # type: ignore[arg-type]
-        means = [future.wait().clone() for future in futures]
-        state.close()
-        return torch.stack(means).numpy().tobytes(), state.bytes_sent
-
-    (first, sent), *others = over_gloo(3, rank_main)
-    assert [bits for bits, _ in others] == [first, first]
-    for index, mean in enumerate(np.frombuffer(first, np.float32).reshape(buckets, elements)):
-        values = [values_of(10 * index + rank, elements) for rank in range(3)]
-        assert mean.tobytes() == ring_of(values, Inceptionn(2.0**-8))[0].tobytes()
-    assert sent < 4 * elements * buckets * 4 / 3 / 2  # dense: two thirds of a tensor, twice
-
-
-def test_a_nan_ends_the_state_of_every_rank() -> None:
-    def rank_main(group: dist.ProcessGroup) -> BaseException:
-        state = RingState(Inceptionn(), process_group=group)
-        gradient = torch.full((4, 5), float("nan") if group.rank() == 1 else 1.0)
-        with pytest.raises((NotFiniteError, PeerRefusedError)) as caught:
-            state.reduce(Bucket(0, gradient, gradient, last=True))  # type: ignore[arg-type]
-        assert "this RingState is finished" in caught.value.__notes__[0]
-        with pytest.raises(type(caught.value)):
-            state.reduce(Bucket(0, gradient, gradient, last=True))  # type: ignore[arg-type]
-        state.close()
-        return caught.value
-
-    assert [type(error) for error in over_gloo(3, rank_main)] == [PeerRefusedError, NotFiniteError, PeerRefusedError]
-
-
-def test_a_neighbour_that_does_not_answer_is_waited_for_until_the_deadline() -> None:
-    left = threading.Event()
-
-    def rank_main(group: dist.ProcessGroup) -> None:
-        state = RingState(Inceptionn(), process_group=group, timeout_s=0.5)
-        if group.rank() == 0:
-            gradient = torch.ones(100)
-            with pytest.raises(CollectiveError, match="the ring broke between rank 0 and rank 1"):
-                state.reduce(Bucket(0, gradient, gradient, last=True))  # type: ignore[arg-type]
-            left.set()
-        assert left.wait(LIMIT_S)
-        state.close()
-
-    over_gloo(2, rank_main)
-
-
-def test_ring_ranks_with_different_settings_get_an_error() -> None:
-    def rank_main(group: dist.ProcessGroup) -> None:
-        with pytest.raises(CollectiveError, match="do not: give them the same"):
-            RingState(Inceptionn(2.0 ** -(8 + group.rank())), process_group=group)
-
-    over_gloo(2, rank_main)
-
-
-def test_the_hook_trains_with_distributed_data_parallel() -> None:
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    try:
-        torch.manual_seed(1)
-        model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(10, 3))
-        state = RingState(Inceptionn(2.0**-15))
-        model.register_comm_hook(state, ring_hook)
-        plain = torch.nn.Linear(10, 3)
-        plain.load_state_dict(model.module.state_dict())
-        inputs = torch.randn(8, 10)
-        for net in (model, plain):
-            net(inputs).square().mean().backward()
-        for own, expected in zip(model.module.parameters(), plain.parameters(), strict=True):
-            assert own.grad is not None and expected.grad is not None
-            torch.testing.assert_close(own.grad, expected.grad, rtol=0, atol=2.0**-13)
-        state.close()
-    finally:
-        dist.destroy_process_group()

@@ -10,7 +10,7 @@ from p4reduce_lab.bench.cluster import Cluster, running_cluster
 from p4reduce_lab.bench.links import GBIT_1, LOOPBACK, MBIT_100
 from p4reduce_lab.bench.measuring import FLOAT_BYTES, STEPS, measure_steps
 
-PEERS = ("gloo dense", "gloo fp16", "gloo PowerSGD", "p4reduce dense", "p4reduce AdaComp", "ring 2^-6")
+PEERS = ("gloo dense", "gloo fp16", "gloo PowerSGD", "p4reduce dense", "p4reduce AdaComp")
 WORKERS = 4
 TARGET = 0.95
 QUICK_STEPS = 2
@@ -120,7 +120,7 @@ def steps(cluster: Cluster, needed: dict[str, int]) -> None:
 
 CASE = Case(
     "training",
-    "a DDP step, and time to accuracy: gloo dense, with fp16 and PowerSGD, p4reduce dense and AdaComp, a ring",
+    "a DDP step, and time to accuracy: gloo dense, with fp16 and PowerSGD, p4reduce dense and AdaComp",
     measure,
     needs=(TRAINING_PACKAGES,),
     thresholds=(*THRESHOLDS.values(), *SMALL_STEP),
