@@ -29,8 +29,8 @@ from p4reduce.compressors import (
 )
 from p4reduce.compressors.all_reduce import BucketReport, all_reduce_compressed
 from p4reduce.compressors.exchange import Outcome
-from p4reduce.group import Group
 from p4reduce.testing.local_group import LocalGroup
+from p4reduce_contracts.jobs.lease import Lease
 
 Shapes = Mapping[str, tuple[int, ...]]
 Source = Callable[[int, int], dict[str, torch.Tensor]]
@@ -92,8 +92,8 @@ def odd(rank: int, step: int) -> dict[str, torch.Tensor]:
     return found
 
 
-def group(rank: int = 0, world_size: int = 1, **options: Any) -> Group:
-    return Group("test", rank, world_size, 32, 8, 64, **options)
+def group(rank: int = 0, world_size: int = 1, **options: Any) -> Lease:
+    return Lease(1, "test", 1, rank, world_size, 64, 8, 32, **options)
 
 
 def gaussian(shape: tuple[int, ...], seed: int) -> torch.Tensor:

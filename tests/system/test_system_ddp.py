@@ -14,9 +14,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 import p4reduce
 from p4reduce.compressors import AdaComp
-from p4reduce.group import Group, group_of
 from p4reduce.pytorch.ddp import DDPState, ddp_hook
 from p4reduce.testing.in_process import exchange_all
+from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_lab.processes import Children
 from p4reduce_lab.system import running_system
 from rigs.fork_server import ForkServer
@@ -80,7 +80,7 @@ def same_everywhere(tensors: dict[str, torch.Tensor]) -> bool:
     return len(set(everyone)) == 1
 
 
-def expected_of_adacomp(compressors: list[AdaComp], group: Group, step: int) -> dict[str, torch.Tensor]:
+def expected_of_adacomp(compressors: list[AdaComp], group: Lease, step: int) -> dict[str, torch.Tensor]:
     """What AdaComp makes of all ranks' gradients, exchanged in this process."""
     given = []
     for rank in range(RANKS):
@@ -103,7 +103,7 @@ def check_steps(comm: p4reduce.Communicator, compressor: AdaComp | None) -> None
                 backward(model, rank, step)
             expected, found = gradients(usual.module), gradients(ours.module)
             if compressor is not None:
-                expected = expected_of_adacomp(alone, group_of(comm.lease), step)
+                expected = expected_of_adacomp(alone, comm.lease, step)
             assert expected.keys() == found.keys()
             for name, gradient in found.items():
                 torch.testing.assert_close(gradient, expected[name], rtol=1e-4, atol=1e-7, msg=name)

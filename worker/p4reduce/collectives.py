@@ -19,7 +19,6 @@ from p4reduce.codecs.floats import Floats
 from p4reduce.codecs.formats import FORMS
 from p4reduce.codecs.raw import bytes_of, first_bytes, raw_blocks
 from p4reduce.errors import InvalidTensorError
-from p4reduce.group import Group
 from p4reduce.protocol.blocks import Blocks
 from p4reduce.protocol.call import HIGH_ROOT, Call, CodecId, Kind
 from p4reduce_contracts.jobs.lease import Lease
@@ -100,7 +99,7 @@ def all_reduce(
 
 
 def all_reduce_segments(
-    lease: Lease | Group, segments: Sequence[Segment], *, dense: bool, name: str | None, agreement: str
+    lease: Lease, segments: Sequence[Segment], *, dense: bool, name: str | None, agreement: str
 ) -> Contribution:
     """Contribute several tensors, each in its own codec."""
     bound = [segment.bind(lease.world_size, lease.block_words, dense) for segment in segments]

@@ -18,7 +18,6 @@ import p4reduce
 from p4reduce.communicator import Communicator
 from p4reduce.compressors import AdaComp, Policy, Quantize
 from p4reduce.errors import CollectiveTimeoutError, CommunicatorClosedError, NotFiniteError
-from p4reduce.group import group_of
 from p4reduce.pytorch.ddp import DDPState, ddp_hook
 from p4reduce.testing.in_process import exchange_all
 from p4reduce.testing.local_group import LocalGroup
@@ -100,7 +99,7 @@ def test_the_state_of_a_parameter_survives_the_rebuilding_of_buckets(comm: Commu
             step(plain, seed)
             given = {name: gradient for name, gradient in gradients(plain).items() if gradient is not None}
             assert len(given) == 4
-            (outcome,) = exchange_all([alone], [given], [group_of(comm.lease)])
+            (outcome,) = exchange_all([alone], [given], [comm.lease])
             for name, expected in outcome.means.items():
                 torch.testing.assert_close(gradients(model.module)[name], expected, rtol=1e-4, atol=1e-7)
             assert [set(report.forms) for report in state.reports].count(set()) < len(state.reports) == counts[-1]

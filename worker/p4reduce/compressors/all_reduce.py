@@ -12,9 +12,9 @@ from p4reduce.compressors.exchange import Gradients, Outcome, Request, complete,
 from p4reduce.compressors.interface import Compressor
 from p4reduce.compressors.messages import Form
 from p4reduce.errors import InvalidTensorError
-from p4reduce.group import Group, group_of
 from p4reduce.paths.hosts.sums import HostSums
 from p4reduce.stats import CollectiveStats
+from p4reduce_contracts.jobs.lease import Lease
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def all_reduce_compressed(
     try:
         if (hosts := comm.find_hosts()) is not None:
             return finish_over_hosts(comm, hosts, compressor, gradients)
-        return finish(comm, begin(compressor, gradients, group_of(comm.lease)))
+        return finish(comm, begin(compressor, gradients, comm.lease))
     except (
         InvalidTensorError
     ) as error:  # found before any collective, in most cases: the others must not wait for this rank
@@ -57,7 +57,7 @@ def all_reduce_compressed(
         raise
 
 
-def begin(compressor: Compressor, gradients: Gradients, group: Group, *, checked: bool = False) -> Begun:
+def begin(compressor: Compressor, gradients: Gradients, group: Lease, *, checked: bool = False) -> Begun:
     """Compress a bucket's gradients, up to its first collective; changes nothing.
 
     May run while another bucket, of other parameters, is sent. `checked`: the caller has checked what `exchange` would

@@ -17,7 +17,7 @@ from p4reduce.compressors.messages import Form, Values
 from p4reduce.compressors.policy import Policy
 from p4reduce.compressors.settings import check_choice
 from p4reduce.compressors.step import Answer, Compressed, Decompressed, Step
-from p4reduce.group import Group
+from p4reduce_contracts.jobs.lease import Lease
 
 
 class BlockSparsifier(PerParameter):
@@ -39,7 +39,7 @@ class BlockSparsifier(PerParameter):
     def choose(self, step: Step, total: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
         """Choose the blocks to send, bool [blocks], from G = R + dW and dW, both [blocks, length]."""
 
-    def check(self, group: Group) -> None:
+    def check(self, group: Lease) -> None:
         if self.value_bits < 32:
             levels(self.value_bits, group.world_size)
 

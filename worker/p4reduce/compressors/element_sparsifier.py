@@ -17,7 +17,7 @@ from p4reduce.compressors.policy import Policy
 from p4reduce.compressors.selection import Selection, begins_of
 from p4reduce.compressors.settings import check_choice, check_whole
 from p4reduce.compressors.step import Answer, Compressed, Decompressed, ParameterState, Step
-from p4reduce.group import Group
+from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.wire.lanes import lanes_per_word, narrowest
 from p4reduce_runtime import kernels
 
@@ -86,14 +86,14 @@ class ElementSparsifier(Compressor):
         """Return the next residue in the form shared, from G, dW and what this rank sent of G; float32 [elements]."""
         return total - sent
 
-    def form_of(self, key: str, shape: torch.Size, group: Group) -> Form:
+    def form_of(self, key: str, shape: torch.Size, group: Lease) -> Form:
         if self.form != AUTO:
             return Form(self.form)
         lane_bits = narrowest(group.world_size, self.levels)
         coordinate_bytes = self.state_of(key).selected or 0  # an element takes a byte where so many are selected
         return Form.SUM if coordinate_bytes > 4 * shape.numel() / lanes_per_word(lane_bits) else Form.GATHER
 
-    def check(self, group: Group) -> None:
+    def check(self, group: Lease) -> None:
         if self.form in (AUTO, Form.SUM):
             narrowest(group.world_size, self.levels)
         if self.form == Form.SHARED and self.value_bits < 32:

@@ -25,7 +25,7 @@ from p4reduce.compressors.messages import Dense, Form, Message, Piece, RankMetad
 from p4reduce.compressors.momentum import forget_sent, next_velocities, with_velocity
 from p4reduce.compressors.step import Answer, Step, is_finite
 from p4reduce.errors import InvalidTensorError, NotFiniteError
-from p4reduce.group import Group
+from p4reduce_contracts.jobs.lease import Lease
 
 Gradients = Mapping[str, torch.Tensor]
 TYPES: Final = (torch.float32, torch.float16, torch.bfloat16)
@@ -55,7 +55,7 @@ class Outcome:
 def exchange(
     compressor: Compressor,
     gradients: Gradients,
-    group: Group,
+    group: Lease,
     *,
     checked: bool = False,
     begins: Mapping[str, int] = _NO_BEGINS,
@@ -138,7 +138,7 @@ def check_gradients(gradients: Gradients) -> None:
 
 
 def _agree_first(
-    compressor: Compressor, steps: Mapping[str, Step], group: Group
+    compressor: Compressor, steps: Mapping[str, Step], group: Lease
 ) -> Generator[Request, list[Any], dict[str, Step]]:
     """Return the steps that need a scale of all ranks before they can be made, with that scale in their states."""
     metadata = {key: values for key, step in steps.items() if (values := compressor.initial_metadata(step))}
@@ -151,7 +151,7 @@ def _agree_first(
 
 
 def _exchange_messages(
-    messages: Sequence[tuple[str, Message]], owner: str, group: Group, name: str, agreement: str
+    messages: Sequence[tuple[str, Message]], owner: str, group: Lease, name: str, agreement: str
 ) -> Generator[Request, list[Any], list[Any]]:
     """Send these parameters' messages together; return the answers, in the order of the messages.
 

@@ -26,7 +26,7 @@ from p4reduce.compressors.messages import Form
 from p4reduce.compressors.policy import KINDS, Policy
 from p4reduce.compressors.settings import check_whole, is_number
 from p4reduce.compressors.step import Answer, Compressed, Decompressed, ParameterState, Step
-from p4reduce.group import Group
+from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_runtime import kernels
 
 _UNSEEN = ParameterState()
@@ -169,14 +169,14 @@ class Compressor(ABC):
         """Read from the module which parameter belongs to which kind of layer."""
         self.policy.bind(module)
 
-    def check(self, group: Group) -> None:  # noqa: B027 (many fit every group)
+    def check(self, group: Lease) -> None:  # noqa: B027 (many fit every group)
         """Raise LaneOverflowError when this compressor's settings do not fit the group."""
 
     def is_dense(self, key: str, shape: torch.Size) -> bool:
         """Return whether this parameter's next gradient is sent dense: by the policy, or for the warm-up."""
         return self.policy.length(key, shape) is None or self.state_of(key).steps < self.warmup_steps
 
-    def form_of(self, key: str, shape: torch.Size, group: Group) -> Form:
+    def form_of(self, key: str, shape: torch.Size, group: Lease) -> Form:
         """Return the form of this parameter's next step, by what all ranks know."""
         return Form(self.form)
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from p4reduce.codecs import Floats, Int32, Lanes, Segment, Summed
 from p4reduce.codecs.coordinates import GatheredCoordinates, Part, RanksCoordinates
-from p4reduce.group import Group
+from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.wire.lanes import lanes_per_word, narrowest
 
 Bytes = NDArray[np.uint8]
@@ -45,7 +45,7 @@ MessageExchange = Generator["Piece", Any, Any]
 class Message(Protocol):
     """What a rank sends of one parameter."""
 
-    def exchange(self, owner: str, group: Group) -> MessageExchange:
+    def exchange(self, owner: str, group: Lease) -> MessageExchange:
         """Exchange this message in one collective or two. `owner` is the compressor's name, for error messages."""
         ...
 
@@ -56,7 +56,7 @@ class Piece(ABC):
     order: ClassVar[int]
     """A collective has its segments by rising order, and those of equal order as they were added."""
 
-    def exchange(self, owner: str, group: Group) -> MessageExchange:
+    def exchange(self, owner: str, group: Lease) -> MessageExchange:
         """Exchange this piece as a message."""
         return (yield self)
 
@@ -67,12 +67,12 @@ class Piece(ABC):
 
     @classmethod
     @abstractmethod
-    def segment(cls, pieces: Mapping[str, Self], owner: str, group: Group) -> Segment:
+    def segment(cls, pieces: Mapping[str, Self], owner: str, group: Lease) -> Segment:
         """Join these pieces, by parameter, to a segment. `owner` is the compressor's name, for error messages."""
 
     @classmethod
     @abstractmethod
-    def answers(cls, pieces: Sequence[Self], result: Any, group: Group) -> list[Any]:
+    def answers(cls, pieces: Sequence[Self], result: Any, group: Lease) -> list[Any]:
         """Cut the answer to each piece from the segment's result."""
 
 
@@ -84,13 +84,13 @@ class Dense(Piece):
     values: Mapping[str, torch.Tensor]  #: float32 [elements], by parameter
 
     @classmethod
-    def segment(cls, pieces: Mapping[str, Dense], owner: str, group: Group) -> Segment:
+    def segment(cls, pieces: Mapping[str, Dense], owner: str, group: Lease) -> Segment:
         values = {key: tensor for piece in pieces.values() for key, tensor in piece.values.items()}
         flat = torch.cat([*values.values()])
         return Floats(flat, mean=True, name=f"the dense gradients ({', '.join(values)})")
 
     @classmethod
-    def answers(cls, pieces: Sequence[Dense], result: torch.Tensor, group: Group) -> list[list[torch.Tensor]]:
+    def answers(cls, pieces: Sequence[Dense], result: torch.Tensor, group: Lease) -> list[list[torch.Tensor]]:
         means = iter(torch.split(result, [tensor.numel() for piece in pieces for tensor in piece.values.values()]))
         return [[next(means) for _ in piece.values] for piece in pieces]
 
@@ -107,7 +107,7 @@ class Numbers(Piece):
         return type(self), self.bits
 
     @staticmethod
-    def joined(pieces: Mapping[str, Numbers], group: Group) -> tuple[torch.Tensor, int]:
+    def joined(pieces: Mapping[str, Numbers], group: Lease) -> tuple[torch.Tensor, int]:
         """Return the values one after the other, each padded with zeros to whole blocks, and their bits."""
         bits = next(iter(pieces.values())).bits
         per_block, parts = _numbers_per_block(bits, group), list[torch.Tensor]()
@@ -118,7 +118,7 @@ class Numbers(Piece):
         return (torch.cat(parts) if len(parts) > 1 else parts[0]), bits
 
     @staticmethod
-    def cut(flat: torch.Tensor, pieces: Sequence[Numbers], group: Group) -> list[torch.Tensor]:
+    def cut(flat: torch.Tensor, pieces: Sequence[Numbers], group: Lease) -> list[torch.Tensor]:
         """Return from the answer to `joined` that to each piece."""
         sizes, per_block = [piece.values.numel() for piece in pieces], _numbers_per_block(pieces[0].bits, group)
         wholes = torch.split(flat, [-(-size // per_block) * per_block for size in sizes])
@@ -134,17 +134,17 @@ class Integers(Numbers):
     unit: float  #: what a value stands for; it is not sent
     bits: int = 0  #: of a lane, once the group is known
 
-    def exchange(self, owner: str, group: Group) -> MessageExchange:
+    def exchange(self, owner: str, group: Lease) -> MessageExchange:
         return (yield replace(self, bits=narrowest(group.world_size, self.bound)))
 
     @classmethod
-    def segment(cls, pieces: Mapping[str, Integers], owner: str, group: Group) -> Segment:
+    def segment(cls, pieces: Mapping[str, Integers], owner: str, group: Lease) -> Segment:
         flat, bits = cls.joined(pieces, group)
         bound = max(piece.bound for piece in pieces.values())
         return Lanes(flat, bits, bound=bound, name=f"{owner} of {', '.join(pieces)}")
 
     @classmethod
-    def answers(cls, pieces: Sequence[Integers], result: torch.Tensor, group: Group) -> list[torch.Tensor]:
+    def answers(cls, pieces: Sequence[Integers], result: torch.Tensor, group: Lease) -> list[torch.Tensor]:
         return cls.cut(result, pieces, group)
 
 
@@ -156,12 +156,12 @@ class Values(Numbers):
     bits: int = 32
 
     @classmethod
-    def segment(cls, pieces: Mapping[str, Values], owner: str, group: Group) -> Segment:
+    def segment(cls, pieces: Mapping[str, Values], owner: str, group: Lease) -> Segment:
         flat, bits = cls.joined(pieces, group)
         return Floats(flat, bits, mean=True, name=f"{owner} of {', '.join(pieces)}", keep_sent=bits < 32)
 
     @classmethod
-    def answers(cls, pieces: Sequence[Values], result: Any, group: Group) -> list[Summed]:
+    def answers(cls, pieces: Sequence[Values], result: Any, group: Lease) -> list[Summed]:
         """Cut both; as float32 nothing worth keeping was rounded away, so what was sent is what was given."""
         if isinstance(result, Summed):
             totals, sent = (cls.cut(flat, pieces, group) for flat in result)
@@ -182,12 +182,12 @@ class Stream(Piece):
     part: Part
 
     @classmethod
-    def segment(cls, pieces: Mapping[str, Stream], owner: str, group: Group) -> Segment:
+    def segment(cls, pieces: Mapping[str, Stream], owner: str, group: Lease) -> Segment:
         parts = [piece.part for piece in pieces.values()]
         return GatheredCoordinates(parts, [piece.data for piece in pieces.values()], group.rank)
 
     @classmethod
-    def answers(cls, pieces: Sequence[Stream], result: list[RanksCoordinates], group: Group) -> list[RanksCoordinates]:
+    def answers(cls, pieces: Sequence[Stream], result: list[RanksCoordinates], group: Lease) -> list[RanksCoordinates]:
         return result
 
 
@@ -200,7 +200,7 @@ class Support:
     values: torch.Tensor  #: float32 [elements]: those at the choice are sent
     bits: int  #: 8, 16 or 32, of a value
 
-    def exchange(self, owner: str, group: Group) -> MessageExchange:
+    def exchange(self, owner: str, group: Lease) -> MessageExchange:
         choice = yield Stream(self.data, self.part)
         indices = torch.from_numpy(choice.indices)
         summed = yield Values(self.values[indices], self.bits)
@@ -223,7 +223,7 @@ class RankMetadata(Piece):
     values: tuple[float, ...]
 
     @classmethod
-    def segment(cls, pieces: Mapping[str, RankMetadata], owner: str, group: Group) -> Segment:
+    def segment(cls, pieces: Mapping[str, RankMetadata], owner: str, group: Lease) -> Segment:
         own = np.array([value for piece in pieces.values() for value in piece.values], np.float32)
         rows = np.zeros((group.world_size, len(own)), np.float32)
         rows[group.rank] = own
@@ -232,12 +232,12 @@ class RankMetadata(Piece):
 
     @classmethod
     def answers(
-        cls, pieces: Sequence[RankMetadata], result: NDArray[np.int32], group: Group
+        cls, pieces: Sequence[RankMetadata], result: NDArray[np.int32], group: Lease
     ) -> list[NDArray[np.float32]]:
         ends = np.cumsum([len(piece.values) for piece in pieces])[:-1]
         return list(np.split(result.view(np.float32), ends, axis=1))
 
 
-def _numbers_per_block(bits: int, group: Group) -> int:
+def _numbers_per_block(bits: int, group: Lease) -> int:
     """Return how many lanes or values of `bits` bits a block holds."""
     return group.block_words * lanes_per_word(bits)

@@ -27,11 +27,11 @@ from p4reduce.compressors.interface import Compressor
 from p4reduce.compressors.messages import Form
 from p4reduce.compressors.step import ParameterState
 from p4reduce.errors import InvalidTensorError, P4ReduceError, PeerRefusedError
-from p4reduce.group import Group, group_of
 from p4reduce.paths.hosts.plan import elements_of
 from p4reduce.paths.hosts.sums import HostSums
 from p4reduce.paths.path import Lost
 from p4reduce.stats import CollectiveStats
+from p4reduce_contracts.jobs.lease import Lease
 
 Spans = Mapping[str, tuple[int, int]]
 """Of each parameter, its begin and end among the elements of all."""
@@ -169,6 +169,6 @@ class _Shard:
         return max(1e-3, self._deadline - time.monotonic())
 
 
-def learner_group(comm: Communicator, hosts: HostSums) -> Group:
-    """Return the hosts of a communicator, as codecs and compressors see ranks."""
-    return replace(group_of(comm.lease), rank=hosts.host, world_size=len(hosts.plan.hosts))
+def learner_group(comm: Communicator, hosts: HostSums) -> Lease:
+    """Return the hosts of a communicator as codecs and compressors see ranks, which use rank, size and frames alone."""
+    return replace(comm.lease, rank=hosts.host, world_size=len(hosts.plan.hosts), levels=())

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from p4reduce.compressors.messages import Form, Message
 from p4reduce.errors import InvalidTensorError
-from p4reduce.group import Group
+from p4reduce_contracts.jobs.lease import Lease
 
 FLOAT_BITS = 32
 
@@ -74,7 +74,7 @@ class Step:
     """Before the step."""
     form: Form
     """The form in which it is sent."""
-    group: Group
+    group: Lease
     """The ranks; where they share hosts, the hosts."""
     length: int = 0
     """Elements in a bin, chunk or block; 0 of a parameter that the policy sends dense."""

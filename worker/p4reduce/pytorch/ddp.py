@@ -51,7 +51,6 @@ from p4reduce.compressors import Compressor
 from p4reduce.compressors.all_reduce import Begun, BucketReport, begin, finish, finish_over_hosts
 from p4reduce.compressors.step import is_finite
 from p4reduce.errors import CommunicatorClosedError, InvalidTensorError, NotFiniteError, PeerRefusedError
-from p4reduce.group import group_of
 from p4reduce.pytorch.recommend import FirstMoment, recommend, warn_of_first_moment
 from p4reduce.pytorch.staging import OnHost, stage
 from p4reduce.stats import CollectiveStats
@@ -206,7 +205,7 @@ class DDPState:
         elif compressor is not None and compressor.policy.needs_module:
             raise ValueError("the compressor's policy names parameters or the first layer: give DDPState module=model")
         if compressor is not None:
-            compressor.check(group_of(comm.lease))
+            compressor.check(comm.lease)
         _compare(comm, on_nonfinite)
         self.hosts = None if compressor is None else comm.find_hosts()
         """What adds the gradients of a host before they are compressed; None: nothing does."""
@@ -409,7 +408,7 @@ class DDPState:
                 if self.hosts is not None:
                     return None  # it is compressed once all ranks of the host have it
                 with _RecordFunctionFast("p4reduce:compress"):
-                    return begin(self.compressor, bucket.parts, group_of(self.comm.lease), checked=True)
+                    return begin(self.compressor, bucket.parts, self.comm.lease, checked=True)
         except BaseException as error:
             return error
 

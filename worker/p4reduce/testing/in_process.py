@@ -13,23 +13,23 @@ from typing import Any, Final
 from p4reduce.codecs import Segment, Summed
 from p4reduce.compressors.exchange import Gradients, Outcome, Request, exchange
 from p4reduce.compressors.interface import Compressor
-from p4reduce.group import Group
 from p4reduce.protocol.blocks import Blocks, sum_blocks
+from p4reduce_contracts.jobs.lease import Lease
 
 Within = Sequence[AbstractContextManager[object]]
 """By rank: what its work is done within."""
 _NOTHING: Final = nullcontext()
 
 
-def groups(world_size: int, *, columns: int = 8, block_words: int = 32, slots: int = 64) -> list[Group]:
+def groups(world_size: int, *, columns: int = 8, block_words: int = 32, slots: int = 64) -> list[Lease]:
     """Return the places of a job's ranks, as the controller would grant them."""
-    return [Group("local", rank, world_size, block_words, columns, slots) for rank in range(world_size)]
+    return [Lease(1, "local", 1, rank, world_size, slots, columns, block_words) for rank in range(world_size)]
 
 
 def exchange_all(
     compressors: Sequence[Compressor],
     gradients: Sequence[Gradients],
-    places: Sequence[Group],
+    places: Sequence[Lease],
     *,
     in_rank_0: AbstractContextManager[object] = _NOTHING,
 ) -> list[Outcome]:
@@ -58,7 +58,7 @@ def exchange_all(
         requests = following
 
 
-def _sum(requests: Sequence[Request], group: Group, within: Within) -> list[list[Any]]:
+def _sum(requests: Sequence[Request], group: Lease, within: Within) -> list[list[Any]]:
     """The results of one collective, by rank and segment."""
     layouts = {
         (request.name, request.agreement, *(segment.layout for segment in request.segments)) for request in requests
@@ -70,7 +70,7 @@ def _sum(requests: Sequence[Request], group: Group, within: Within) -> list[list
     return [list(results) for results in zip(*by_segment, strict=True)]
 
 
-def sum_segment(parts: Sequence[Segment], group: Group, within: Within | None = None) -> list[Any]:
+def sum_segment(parts: Sequence[Segment], group: Lease, within: Within | None = None) -> list[Any]:
     """Sum one segment of all ranks; the results by rank."""
     within = within or [_NOTHING] * len(parts)
     sources: list[Blocks] = []

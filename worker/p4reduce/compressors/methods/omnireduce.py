@@ -24,7 +24,7 @@ from p4reduce.compressors.interface import register
 from p4reduce.compressors.policy import Policy
 from p4reduce.compressors.settings import check_whole, is_number
 from p4reduce.compressors.step import Step
-from p4reduce.group import Group
+from p4reduce_contracts.jobs.lease import Lease
 
 Selection = Literal["top-k", "top-k-ratio", "random-k", "threshold"]
 TINY: Final = 1e-12
@@ -67,7 +67,7 @@ class OmniReduce(BlockSparsifier):
         if self.select == "top-k-ratio":
             self._weights = dict(module.named_parameters())
 
-    def check(self, group: Group) -> None:
+    def check(self, group: Lease) -> None:
         super().check(group)
         if self.select == "top-k-ratio" and not self._weights:
             raise ValueError("top-k-ratio compares gradients with weights: give DDPState module=model")

@@ -16,7 +16,7 @@ from p4reduce.compressors.messages import Form, Values
 from p4reduce.compressors.policy import Policy
 from p4reduce.compressors.settings import check_choice
 from p4reduce.compressors.step import Answer, Compressed, Decompressed, Step
-from p4reduce.group import Group
+from p4reduce_contracts.jobs.lease import Lease
 
 
 @register("quantize")
@@ -34,7 +34,7 @@ class Quantize(PerParameter):
     def is_dense(self, key: str, shape: torch.Size) -> bool:
         return self.state_of(key).steps < self.warmup_steps  # biases and norm layers are rounded too
 
-    def check(self, group: Group) -> None:
+    def check(self, group: Lease) -> None:
         levels(self.bits, group.world_size)
 
     def compress_one(self, step: Step) -> Compressed:

@@ -24,7 +24,6 @@ from p4reduce import collectives
 from p4reduce.codecs import Segment
 from p4reduce.collectives import Contribution
 from p4reduce.errors import CollectiveMismatchError, CollectiveTimeoutError, PeerRefusedError, Reason
-from p4reduce.group import Group
 from p4reduce.paths.hosts.memory import ALL_BLOCKS, HostMemory, Words
 from p4reduce.paths.hosts.plan import HostPlan, span_of
 from p4reduce.paths.path import Finished, FinishedCollective, Lost
@@ -36,6 +35,7 @@ from p4reduce.protocol.deadline import Deadline, Obstacle, too_late
 from p4reduce.protocol.refusal import reason_of
 from p4reduce.protocol.state import FORMATS, MOST_LANES
 from p4reduce.stats import CollectiveStats
+from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.ranks import name_ranks
 from p4reduce_runtime import kernels
 
@@ -177,7 +177,7 @@ class HostSums:
     def sum_segments(
         self,
         segments: Sequence[Segment],
-        group: Group,
+        group: Lease,
         name: str,
         agreement: str,
         timeout_s: float,

@@ -23,7 +23,6 @@ from p4reduce.communicator import FEWEST_HOST_BYTES
 from p4reduce.compressors import Compressor
 from p4reduce.compressors.all_reduce import begin, finish, finish_over_hosts
 from p4reduce.compressors.exchange import TYPES
-from p4reduce.group import group_of
 from p4reduce.pytorch.recommend import warn_of_first_moment
 
 if TYPE_CHECKING:
@@ -92,7 +91,7 @@ class CompressedSums:
         hosts = comm.find_hosts(timeout_s) if large else None
         with torch.no_grad():
             if hosts is None:
-                outcome, _ = finish(comm, begin(self.compressor, rows, group_of(comm.lease)), timeout_s=timeout_s)
+                outcome, _ = finish(comm, begin(self.compressor, rows, comm.lease), timeout_s=timeout_s)
             else:
                 outcome, _ = finish_over_hosts(comm, hosts, self.compressor, rows, timeout_s=timeout_s)
         return [outcome.means[name].reshape(tensor.shape) for name, tensor in zip(names, tensors, strict=True)]

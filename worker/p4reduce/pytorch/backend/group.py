@@ -42,7 +42,6 @@ from p4reduce.errors import (
     P4ReduceError,
     PeerRefusedError,
 )
-from p4reduce.group import group_of
 from p4reduce.pytorch.backend import sums
 from p4reduce.pytorch.backend.calls import Calls, GlooWork
 from p4reduce.pytorch.backend.contiguous import check_written, contiguously
@@ -617,7 +616,7 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
             self._job.comm.queue = self._queue
             self._job.comm.at_wait = self._calls.running_waits
             if self._compressed is not None:
-                self._compressed.compressor.check(group_of(self._job.comm.lease))
+                self._compressed.compressor.check(self._job.comm.lease)
         return self._job.comm
 
     def _connect(self, timeout: timedelta) -> None:
