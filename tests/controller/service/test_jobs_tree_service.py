@@ -47,27 +47,11 @@ def table(client: FakeSwitchClient, name: str) -> list[TableEntry]:
     return sorted(client.read_table(name), key=lambda entry: entry.params.get("rank_bit", 1 << 40))
 
 
-def test_two_racks_get_leases_with_levels(running: Running, client: JobClient) -> None:
-    job = client.create_job("train", 4, 5)
-    _, leases = form_at(running, client, "train", AT)
-    root = Level("root", ((0, 1), (2, 3)))
-    assert [lease.levels for lease in leases] == [
-        *2 * [(Level("leaf1", ((0,), (1,)), "root"), root)],
-        *2 * [(Level("leaf2", ((2,), (3,)), "root"), root)],
-    ]
-    assert [(lease.depth, lease.full) for lease in leases] == 4 * [(1, 0b11)]
-    assert len({lease.secret for lease in leases}) == 4
-    of_leaf = {"admit": 3, "job_member": 4, f"group {256 + job.id}": 1, f"group {512 + job.id}": 1}
-    tables = {name: switch.tables() for name, switch in running.clients.items()}
-    assert tables["leaf1"] == tables["leaf2"] == OWN | of_leaf
-    assert tables["root"] == OWN | {"admit": 2, "job_member": 3, f"group {256 + job.id}": 1}
-    client.remove_job("train")
-    assert {name: switch.tables() for name, switch in running.clients.items()} == dict.fromkeys(RACKS, OWN)
-
-
 def test_the_entries_of_a_leaf_and_its_parent_fit_each_other(running: Running, client: JobClient) -> None:
     job = client.create_job("train", 2)
     _, leases = form_at(running, client, "train", ["leaf2", "root"])
+    top = Level("root", ((0,), (1,)))
+    assert [lease.levels for lease in leases] == [(Level("leaf2", ((0,),), "root"), top), (top,)]
     leaf, root = running.clients["leaf2"], running.clients["root"]
     rank, parent = table(leaf, V1MODEL.admit)
     assert (rank.action, parent.action) == (V1MODEL.admit_rank, V1MODEL.admit_parent)
@@ -96,6 +80,8 @@ def test_the_entries_of_a_leaf_and_its_parent_fit_each_other(running: Running, c
     groups = {group.group_id: group.replicas for group in leaf.read_groups()}
     assert groups == {256 + job.id: ((1, 0),), 512 + job.id: ((UPLINK, 32),)}
     assert root.read_groups() == [MulticastGroup(256 + job.id, ((102, 0), (2, 1)))]
+    client.remove_job("train")
+    assert {name: switch.tables() for name, switch in running.clients.items()} == dict.fromkeys(RACKS, OWN)
 
 
 def client_problem(running: Running) -> str | None:
