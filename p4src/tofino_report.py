@@ -26,7 +26,7 @@ UNITS = {
     "gateways": ("gateways", "gateways"),
     "logical_tables": ("logical_tables", "ids"),
 }
-"""What a stage has, and where resources.json lists what is in use. Registers run on meter ALUs."""
+"""The units of a stage, and where resources.json lists those in use. Registers run on meter ALUs."""
 
 
 def sections(assembly: str) -> Iterator[tuple[str, str, list[str]]]:

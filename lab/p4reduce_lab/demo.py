@@ -16,7 +16,7 @@ from p4reduce_runtime import kernels
 
 _WIDTH_OF_A_FILE = 130
 _LINES = 20
-"""Of progress, where there is no terminal."""
+"""Lines of progress that are printed where there is no terminal."""
 
 
 def run_demo(

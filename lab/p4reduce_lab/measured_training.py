@@ -38,7 +38,7 @@ ETHERNET_IP_TCP = 14 + 20 + 32
 """Header bytes of a TCP segment with timestamps."""
 
 TcpCounts = dict[int, tuple[int, int, int]]
-"""By inode of a socket: bytes up and bytes down, both with headers, and segments sent again."""
+"""Inode of a socket -> bytes up and bytes down, both with headers, and segments sent again."""
 
 
 def measure(script: ModuleType, args: argparse.Namespace) -> None:

@@ -87,7 +87,7 @@ class Interface:
     address: str | None = None
     """IPv4 address and prefix length."""
     bridge: str | None = None
-    """The bridge in the same namespace that it is a port of."""
+    """The bridge, in the same namespace, of which it is a port."""
     isolated: bool = False
     """Whether it reaches only ports of the bridge that are not isolated."""
     offloads: bool = True

@@ -24,7 +24,7 @@ from p4reduce_lab.reaper import reaped
 
 POLL_S = 0.05
 GRACE_S = 10.0
-"""How long a child may take to end after SIGTERM before it is killed."""
+"""Seconds that a child may take to end after SIGTERM before it is killed."""
 _TAIL_LINES = 15
 P4REDUCE = (sys.executable, "-m", "p4reduce_contracts")
 """The `p4reduce` command, by this interpreter."""

@@ -28,9 +28,9 @@ class Shape:
     rate_mbit: float | None = None
     loss_percent: float = 0.0
     burst_bytes: int | None = None
-    """Of the token bucket; None: what passes in a tick of the kernel's timer, at least ten full frames."""
+    """Bytes of the token bucket; None: what passes in a tick of the kernel's timer, at least ten full frames."""
     queue_ms: float = 50.0
-    """How long a frame may wait for tokens."""
+    """Milliseconds that a frame may wait for tokens."""
 
 
 def shape_link(host: str, shape: Shape, namespace: Namespace, interface: str, switch_interface: str) -> None:

@@ -80,7 +80,7 @@ class EmbeddedSwitch:
     pipeline: str = "default"
     parent: EmbeddedSwitch | None = None
     within: Sequence[str] = ()
-    """What goes before its command, to run it in a network namespace."""
+    """The words before its command, to run it in a network namespace."""
 
     def start(self, children: Children) -> tuple[EmbeddedSwitch, Child]:
         """Start the process and wait for it; return this switch with the ports that it has, and its process."""

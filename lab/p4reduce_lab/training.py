@@ -17,7 +17,7 @@ WORLD_SIZE = 4
 _STEP = re.compile(r"step (\d+)/(\d+) loss")
 """A line of progress that rank 0 prints."""
 _TRAINING = re.compile(r"training (\d+)/(\d+): ")
-"""What rank 0 prints when it begins a training."""
+"""The line that rank 0 prints when it begins a training."""
 STALL_S = 180.0
 """A run that prints nothing for this long has failed."""
 MODULE = "p4reduce_lab.measured_training"
@@ -26,7 +26,7 @@ NEEDED = ("torch", "sklearn", "matplotlib")
 INSTALL = "in the checkout: pip install '.[demo]'"  # an index may have another project of this name
 
 Result = dict[str, Any]
-"""What a training measured (measured_training.py), and the "name" of its variant."""
+"""The measurements of a training (measured_training.py), and the "name" of its variant."""
 
 
 @dataclass(frozen=True)

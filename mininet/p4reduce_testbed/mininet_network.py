@@ -16,7 +16,7 @@ from p4reduce_testbed.networks import DATA, Trunks, add_data_link
 from p4reduce_testbed.topology import Host, Topology
 
 SYSTEM_PACKAGES = "/usr/lib/python3/dist-packages"
-"""Where distributions put Mininet's Python package, which is in no virtual environment."""
+"""The folders of distributions with Mininet's Python package, which is in no virtual environment."""
 _INSTALL = "apt install mininet, or choose --network netns"
 
 

@@ -86,9 +86,9 @@ class Switch:
     mac: str
     trunk_ip: str = ""
     trunk_mac: str = ""
-    """Both "" where there is no other switch."""
+    """The MAC address for other switches; like `trunk_ip` "" where there is no other switch."""
     uplink: Uplink | None = None
-    """None: the root."""
+    """The link to the parent; None: the switch is the root."""
 
 
 @dataclass(frozen=True)

@@ -28,9 +28,9 @@ from typing import Final
 _log = logging.getLogger(__name__)
 
 MOST_BYTES: Final = 512 << 20
-"""What `prune` leaves in the folder at most."""
+"""Bytes that `prune` leaves in the folder at most."""
 UNUSED_S: Final = 14 * 86400.0
-"""After so long without use `prune` removes a file or folder."""
+"""Seconds without use after which `prune` removes a file or folder."""
 _LEFT_OVER_S: Final = 3600.0
 """A temporary file of this age is left over from a process that ended while it wrote."""
 _DIGEST_BYTES: Final = 32
@@ -39,7 +39,7 @@ _MOST_LINKS: Final = 40
 """Symbolic links on the way to the folder, as many as Linux follows."""
 
 _said: dict[str, str] = {}
-"""What this process has logged, by kind."""
+"""The text that this process has logged, by kind."""
 
 
 class UnusableCacheError(Exception):

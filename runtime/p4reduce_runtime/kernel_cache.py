@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from numba.core.cpu import CPUContext
 
 STALLED_S: Final = 60.0
-"""How long a lock is waited for without any kernel compiled. Then its holder, such as a stopped process, is passed."""
+"""Seconds to wait for a lock while no kernel is compiled. Then its holder, such as a stopped process, is passed."""
 _LOOK_EVERY_S: Final = 0.05
 
 
@@ -40,7 +40,7 @@ class KernelCache:
         self._path, self._lock_path, self._allocates = path, lock, allocates
         self._lock: int | None = None
         self.cache_path = str(path.parent)
-        """For the dispatcher's `stats`."""
+        """The path that the dispatcher's `stats` shows."""
 
     def __enter__(self) -> KernelCache:
         return self

@@ -42,7 +42,7 @@ _log = logging.getLogger(__name__)
 MODULES: Final = "p4reduce.kernels"
 """The entry points that name each package's kernel modules."""
 CONSTANTS: Final = "p4reduce.kernel-constants"
-"""Those that name the modules whose constants are compiled into kernels."""
+"""The entry points that name the modules whose constants are compiled into kernels."""
 _WARM_S: Final = 300.0
 _NOT_KEPT: Final = 75
 """Exit status of a process that compiled, and could not keep what it compiled (EX_TEMPFAIL of sysexits.h)."""

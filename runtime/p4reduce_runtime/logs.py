@@ -20,7 +20,7 @@ SECRET_FIELDS: Final = frozenset(
     {"secret", "secrets", "nonce", "token", "tokens", "owner_token", "member_token", "owner_lock", "member_lock", "key"}
 )
 LOG_EVERY_S: Final = 10.0
-"""How often `RateLimitedLog` logs one kind of event."""
+"""Seconds between two log lines of `RateLimitedLog` about one kind of event."""
 _MOST_KINDS = 1024
 
 Field = str | int | float | bool | None

@@ -19,7 +19,7 @@ from p4reduce_runtime.settings import ConfigError
 _log = logging.getLogger(__name__)
 
 REQUEST_LIMIT_S: Final = 5.0
-"""How long the server waits for a request, and for the client to take the answer."""
+"""Seconds that the server waits for a request, and for the client to take the answer."""
 
 
 class MetricsServer:

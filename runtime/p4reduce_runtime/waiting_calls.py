@@ -20,7 +20,7 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
 PATIENCE_S: Final = 30.0
-"""How long a caller may take for a handshake, a request, or to receive the replies."""
+"""Seconds that a caller may take for a handshake, a request, or to receive the replies."""
 _IDLE_S: Final = 60.0
 """A connection without calls is closed after it; gRPC's clients connect again for their next call."""
 

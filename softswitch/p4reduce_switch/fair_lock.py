@@ -16,11 +16,11 @@ class LockState(Record):
     """The state of a lock that a native loop shares."""
 
     waiters: int
-    """Not 0 while a thread other than the native loop's waits for the lock or holds it."""
+    """A number that is not 0 while a thread other than the native loop's waits for the lock or holds it."""
     idle: int
     """1 while the native loop does not need the lock."""
     requests: int
-    """How often the lock was requested of the native loop."""
+    """Number of requests to the native loop for the lock."""
     closed: int
     """1 while helpers are not to run frames."""
 

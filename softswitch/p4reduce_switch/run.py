@@ -42,9 +42,9 @@ _log = logging.getLogger(__name__)
 
 DEFAULT_LISTEN = f"127.0.0.1:{AGGREGATION_PORT}"
 SWITCH_INTERVAL_S = 0.0005
-"""How long the P4Runtime server's threads may keep the data plane from the interpreter, when it comes back to it."""
+"""Seconds that the P4Runtime server's threads may keep the interpreter when the data plane comes back to it."""
 MOST_THREADS = 64
-"""As many as the option takes."""
+"""The largest number of threads that the option takes."""
 DEFAULT_P4RUNTIME = "127.0.0.1:9559"
 P4INFO_ENDINGS = (".p4info.txtpb", ".p4info.txt")
 
@@ -58,17 +58,17 @@ class SwitchOptions:
     """What `p4reduce switch run` and `p4reduce-simple-switch` take. With interfaces there is no UDP underlay."""
 
     pipeline: str | None = None
-    """Name or folder of a compiled pipeline, or a BMv2 JSON beside its P4Info; None: wait for a controller's."""
+    """The name or folder of a compiled pipeline, or a BMv2 JSON beside its P4Info; None: wait for a controller's."""
     listen: str | None = DEFAULT_LISTEN
-    """None: without interfaces the switch has no ports."""
+    """HOST:PORT of the UDP underlay; None: without interfaces the switch has no ports."""
     interfaces: tuple[str, ...] = ()
-    """As BMv2 takes them: "1@veth1"."""
+    """The interfaces, in BMv2's form: "1@veth1"."""
     p4runtime: str = DEFAULT_P4RUNTIME
     device_id: int = 1
     cpu_port: int | None = DEFAULT_CPU_PORT
-    """None: no packet-in and no packet-out."""
+    """The number of the CPU port; None: no packet-in and no packet-out."""
     tls_ca: str | None = None
-    """With `tls_certificate` and `tls_key`: P4Runtime over TLS, for controllers certified by this authority."""
+    """The authority that certifies controllers for P4Runtime over TLS, with `tls_certificate` and `tls_key`."""
     tls_certificate: str | None = None
     tls_key: str | None = None
     insecure: bool = False
@@ -78,16 +78,16 @@ class SwitchOptions:
     metrics: str | None = None
     """HOST:PORT at which Prometheus gets metrics; None: nowhere."""
     program: Path | None = None
-    """A BMv2 JSON to run without P4Info until a controller sets a pipeline."""
+    """The path of a BMv2 JSON to run without P4Info until a controller sets a pipeline."""
     target: TargetOptions = DEFAULT_TARGET
     queues: QueueSettings = DEFAULT_QUEUES
     """The egress queues of programs whose packets pass queues."""
     queue_service: bool = False
     """Let clients set their rates and depths."""
     credentials: grpc.ServerCredentials | None = None
-    """P4Runtime over TLS with these, for every client that they admit; instead of `tls_ca` and the two after it."""
+    """The credentials for P4Runtime over TLS, for each client that they admit; instead of `tls_ca` and the next two."""
     capture: Capture | None = None
-    """What is recorded of the frames on interfaces."""
+    """The frames on interfaces that are recorded."""
     on_log: Callable[[str], None] | None = None
     """Receives the program's messages (log_msg)."""
     trace: str | None = None
@@ -95,7 +95,7 @@ class SwitchOptions:
     on_trace: TraceHandler | None = None
     """Receives the trace of every frame."""
     threads: int = 1
-    """How many share the frames of the UDP underlay; 0: one less than there are cores."""
+    """Number of threads that share the frames of the UDP underlay; 0: one less than there are cores."""
     uplink: str | None = None
     """HOST:PORT at which the parent switch listens: the peer at port UPLINK_PORT; None: there is no parent."""
 

@@ -51,11 +51,11 @@ class Watch:
     where: tuple[tuple[int, bytes, bytes], ...] = ()
     """(offset, value, mask) of bytes of the frame."""
     left: int | None = None
-    """How many more frames; None: no limit."""
+    """Number of further frames to trace; None: no limit."""
     unfinished: set[int] = field(default_factory=set)
     """Numbers of frames with copies in egress queues."""
     at_end: Callable[[], None] | None = None
-    """Called, with the lock held, when there will be no more because the program cannot be traced."""
+    """A function that is called, with the lock held, when there will be no more: the program cannot be traced."""
 
     def wants(self, port: int, frame: bytes) -> bool:
         """Return whether to trace a frame, and count it."""
@@ -111,7 +111,7 @@ class Switch:
         self._wake_reader, self._wake_writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             self._stop_reader, self._stop_writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-            """Of the helpers, which nothing but `stop` wakes."""
+            """Ends of the pipe that wakes the helpers; only `stop` writes to it."""
         except OSError:
             os.close(self._wake_reader)
             os.close(self._wake_writer)

@@ -38,7 +38,7 @@ class Contribution:
     elements: int = 0
     layout: str = ""
     agreement: str = ""
-    """What must be equal on all ranks too, and may differ from call to call."""
+    """Text that must be equal on all ranks too, and may differ from call to call."""
     few: bool = False
     """Whether the first call alike opens one slot, since few blocks are likely."""
     single: bool = True

@@ -97,6 +97,6 @@ class CollectiveReport:
     seconds: float
     stats: CollectiveStats
     union_blocks: tuple[int, ...]
-    """Per segment, how many blocks at least one rank held."""
+    """Number of blocks that at least one rank held, by segment."""
     slots: int
     """Slots of the lease that were used at once."""

@@ -7,9 +7,9 @@ from datetime import timedelta
 from typing import Final, SupportsFloat
 
 DEFAULT_TIMEOUT_S: Final = 1800.0
-"""What torch.distributed gives a process group of gloo (`default_pg_timeout`): a rank that saves a checkpoint for some
-minutes must not end the job. Long before that the log names the missing ranks (paths/waits.py), and the end of a rank,
-of the switch or of the controller is a JobResetError within seconds."""
+"""Seconds that torch.distributed gives a process group of gloo (`default_pg_timeout`): a rank that saves a checkpoint
+for some minutes must not end the job. Long before that the log names the missing ranks (paths/waits.py), and the end of
+a rank, of the switch or of the controller is a JobResetError within seconds."""
 
 Timeout = float | timedelta
 """Seconds, or a timedelta as in torch.distributed."""

@@ -13,10 +13,10 @@ from typing import Final, Protocol
 from p4reduce_runtime import datagrams
 
 BUFFER_BYTES: Final = 8 << 20
-"""Of each direction of the socket, where the system grants it."""
+"""Bytes of the buffer of each direction of the socket, where the system grants it."""
 _BURST: Final = 128
 _DATAGRAM_BYTES: Final = 65535
-"""Whatever UDP can carry: a frame that is cut off would look like a malformed one."""
+"""Bytes of the longest datagram that UDP can carry: a frame that is cut off would look like a malformed one."""
 _SEND_WAIT_MS: Final = 50
 _SO_RCVBUFFORCE: Final = 33
 _SO_SNDBUFFORCE: Final = 32

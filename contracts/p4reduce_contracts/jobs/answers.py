@@ -167,7 +167,7 @@ class JobStats:
     part_of: str = ""
     """The job whose shard this one sums."""
     hosts: int = 0
-    """How many hosts its ranks are on; 0: not known."""
+    """Number of hosts that its ranks are on; 0: not known."""
 
 
 @dataclass(frozen=True)

@@ -61,7 +61,7 @@ class Lease:
     switch_host: str = "127.0.0.1"
     switch_port: int = AGGREGATION_PORT
     secret: int = field(default=0, repr=False)
-    """In every frame of this rank, both ways; 64 bits that only the rank, the controller and the switch know."""
+    """64 bits in every frame of this rank, both ways, which only the rank, the controller and the switch know."""
     private: bool = False
     """Whether joining the job takes a token."""
     levels: tuple[Level, ...] = field(default=(), hash=False)

@@ -30,7 +30,7 @@ class Frame(NamedTuple):
     keys: tuple[int, ...]
     blocks: bytes
     level: int = 0
-    """Of a RESULT or PENDING: how many levels above the receiver's own switch the switch is that answered."""
+    """Number of levels, in a RESULT or PENDING, from the receiver's own switch up to the switch that answered."""
 
     def __repr__(self) -> str:
         """All but the secret, which no message may show."""

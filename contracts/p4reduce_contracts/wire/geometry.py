@@ -63,5 +63,5 @@ class Geometry:
 
 DEFAULT: Final = Geometry(8, 32)
 JUMBO: Final = Geometry(8, 256)
-"""For networks with an MTU of 9,000 bytes."""
+"""The geometry for networks with an MTU of 9,000 bytes."""
 SMALL: Final = Geometry(4, 8)

@@ -47,12 +47,12 @@ GUARD_BYTES: Final = 16
 NONCE_BYTES: Final = 8
 
 MAX_GROWTH_BYTES: Final = 512
-"""How much longer than a contribution the RESULT that answers it may be: BMv2's limit (docs/protocol.md)."""
+"""Bytes by which a RESULT may be longer than the contribution that it answers: BMv2's limit (docs/protocol.md)."""
 
 MAX_CHILDREN: Final = 32
 """Bits of `seen`: ranks and switches that contribute to one switch."""
 MAX_RANKS: Final = 1024
-"""Of one job: two levels of switches with 32 children each."""
+"""Ranks of one job: two levels of switches with 32 children each."""
 MAX_COLUMNS: Final = 8
 """Bits of `present`."""
 MAX_BLOCK_WORDS: Final = 256

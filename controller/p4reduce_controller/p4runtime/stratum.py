@@ -16,9 +16,9 @@ from p4reduce_runtime.pipeline_folders import TOFINO_BINARY, TOFINO_CONTEXT, TOF
 
 _NAME = "p4reduce"
 _PROFILE = "pipe"
-"""As the compiler calls the one pipeline of our program, in bfrt.json too."""
+"""The compiler's name of the one pipeline of our program, in bfrt.json too."""
 _PIPES = (0, 1, 2, 3)
-"""All there are: chips with two take the program for these four as well."""
+"""The numbers of all pipes: a chip with two takes a program for four as well."""
 
 _Field = descriptor_pb2.FieldDescriptorProto
 

@@ -22,7 +22,7 @@ ACTIVE = "ACTIVE"
 
 LAST_EPOCH = 0xFFFF
 MOST_COUNTED = 2**64 - 1
-"""What a count of usage ends at: the service's messages have 64 bits."""
+"""The largest count of usage: the service's messages have 64 bits."""
 JobId = Annotated[int, Meta(ge=1, le=MAX_JOBS)]
 
 _LONGEST_RUN_ID = 256
@@ -71,7 +71,7 @@ class Grant:
     parent: Parent | None = None
     switch: str = ONLY_SWITCH
     first_round: Annotated[int, Meta(ge=0, lt=1 << 32)] = 0
-    """Random, and the same in all grants of a job; 0: of a controller that had none."""
+    """A random number, the same in all grants of a job; 0: a controller without one made the grant."""
 
     @property
     def full(self) -> int:

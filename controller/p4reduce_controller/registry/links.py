@@ -20,7 +20,7 @@ from p4reduce_controller.registry.tree import Tree
 LINK_JOB = 0
 """The job id of such a HELLO; jobs have 1 to 255."""
 SILENT_AFTER = 5
-"""So many HELLOs in a row that did not arrive make a link silent."""
+"""Number of HELLOs in a row that do not arrive, after which a link counts as silent."""
 
 
 @dataclass(frozen=True)
@@ -28,9 +28,9 @@ class Link:
     """A link between a switch and its parent, both ends of which are known."""
 
     child: Address
-    """Of the child, as its parent sees it."""
+    """The child's address, as its parent sees it."""
     parent: Address
-    """Of the parent, as its child sees it."""
+    """The parent's address, as its child sees it."""
 
 
 @dataclass
@@ -40,11 +40,11 @@ class _End:
     nonce: int
     address: Address | None = None
     fault: str | None = None
-    """Where one arrived that should not have, None if none did since one arrived where it should."""
+    """The wrong place at which a HELLO arrived, None if none did since one arrived at the right place."""
     missing: int = 0
-    """How many were sent since one arrived, once the address is known."""
+    """Number of HELLOs sent since one arrived, once the address is known."""
     first: bool = True
-    """Whether the next one is the first, which does not wait for the period."""
+    """Whether the next HELLO is the first, which does not wait for the period."""
 
 
 def _random_nonce() -> int:
@@ -58,7 +58,7 @@ class Links:
         self._tree = tree
         self._draw_nonce = draw_nonce
         self._ends: dict[tuple[str, str], _End] = {}
-        """By sender and receiver."""
+        """The directions of the links, by sender and receiver."""
         self._not_primary: set[str] = set()
         for child in tree.switches:
             if (parent := tree.parent(child)) is not None:

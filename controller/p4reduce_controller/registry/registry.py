@@ -57,9 +57,9 @@ from p4reduce_runtime.logs import event
 _log = logging.getLogger(__name__)
 
 RECONNECT_S = 1.0
-"""How long after its connection ended a member is dropped: it may reconnect in that time."""
+"""Seconds after the end of its connection at which a member is dropped: it may reconnect in that time."""
 NEVER_JOINED_S = 30.0
-"""How long an ephemeral job is kept before its first rank joins, as its maker does at once."""
+"""Seconds that an ephemeral job is kept before its first rank joins, as its maker does at once."""
 _MOST_WAITS = 4  # of one member at a time: every change wakes each of them
 _MOST_FORMER = 4096
 _UNKNOWN_MEMBER = "the controller has no such member: it restarted after the job's reset, or the reset was long ago"
@@ -135,7 +135,7 @@ class Registry:
         self.joins = 0
         self.grants_given = 0
         self.resets: Counter[Cause] = Counter()
-        """Of jobs that were ACTIVE."""
+        """Number of resets of jobs that were ACTIVE."""
         self._store = store
         self._quotas = quotas or QuotaConfig()
         self._unsaved: set[str] = set()

@@ -15,7 +15,7 @@ from p4reduce_runtime import metrics
 from p4reduce_runtime.metrics import Sample
 
 KEPT_S: Final = 1.0
-"""How long what was read from a switch, or that nothing could be, is good for the next scrape."""
+"""Seconds for which what was read from a switch, or that reading failed, is good for further scrapes."""
 
 _JOB_COUNTERS: Final = (
     ("results", metrics.JOB_ROUNDS, None),

@@ -39,7 +39,7 @@ _log = logging.getLogger(__name__)
 FILE = "controller.sqlite"
 _SCHEMA_VERSION = 3
 KEPT_S = 30 * 86400.0
-"""How long a job that was removed is kept."""
+"""Seconds that a removed job is kept."""
 KEPT_JOBS = 1000
 _WITHOUT_ENDED = 2
 """The schema of earlier versions, which lacked the table `ended` alone."""

@@ -13,11 +13,11 @@ from typing import Final
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 5.0
 STABLE_MASTERSHIP_S = 300.0
-"""Primary for so long, and after a demotion the controller bids again at once."""
+"""Seconds as primary after which the controller bids again at once when it is demoted."""
 LONGEST_ELECTION_BACKOFF_S = 60.0
 PROBE_INTERVAL_S = 3.0
 PROBE_FAILURES = 3
-"""In a row, and the connection counts as lost."""
+"""Probes that fail in a row before the connection counts as lost."""
 
 
 class State(Enum):
@@ -93,14 +93,14 @@ class SwitchConnection:
     def __init__(self) -> None:
         self.state = State.DISCONNECTED
         self.number = 0
-        """Of the present try: events of earlier ones must not be reported."""
+        """The number of the present try to connect: events of earlier ones must not be reported."""
         self.reason: str | None = None
         """Why this controller is not primary, None if it is or is not connected."""
         self.next_try = 0.0
-        """When DISCONNECTED to connect, when BACKUP to bid."""
+        """The time at which to connect when DISCONNECTED, or to bid when BACKUP."""
         self.next_probe = 0.0
         self.election_backoff_s = 0.0
-        """How long after the last demotion this controller bids: longer when two take over from each other."""
+        """Seconds from a demotion to this controller's next bid: longer when two controllers demote each other."""
         self._begun_at = 0.0
         self._lost_early = False
         self._probes_failed = 0

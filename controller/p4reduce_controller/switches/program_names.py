@@ -94,7 +94,7 @@ TOFINO: Final = replace(
         "parent_answers": "MainIngress.pass_down.parent_answers",
     },
 )
-"""Of the P4Info with P4Runtime's own counters, meters, registers and digests, which `make p4-tofino` writes."""
+"""The names in the P4Info with P4Runtime's own counters, meters, registers and digests, of `make p4-tofino`."""
 
 FLOOD_GROUP: Final = 1
 """Multicast group of unknown destinations, as headers.p4 of each target has it."""

@@ -39,7 +39,7 @@ RESTARTED = "the switch restarted"
 UNKNOWN = "the switch has a program or epochs that the controller's state does not know"
 CHANGED = "another controller changed the job's entries on the switch"
 LOST = "the controller lost the switch for more than 1 s"
-"""Why jobs are reset."""
+"""The reasons for which jobs are reset."""
 _LOST_AFTER_S = 1.0  # a connection made again by then, to a switch that kept its entries, resets no job
 _ANSWER_LIMIT_S = 2.0  # of the answers to a call of the job service: well below JobClient's 5 s
 _ENOUGH_EPOCHS = LAST_EPOCH // 2

@@ -58,15 +58,15 @@ class Series:
     """One thing measured again and again."""
 
     what: str
-    """Like "4 MB, 4 workers"."""
+    """The conditions, as "4 MB, 4 workers"."""
     peer: str
-    """What was measured: "gloo", "p4reduce", "llvm"."""
+    """The name of the program that was measured: "gloo", "p4reduce", "llvm"."""
     link: str
     """The link with its shaper, or "in one process"."""
     unit: str
     values: list[float]
     at: dict[str, float | str] = field(default_factory=dict)
-    """Its place in a plot: {"density": 0.1, "pattern": "random"}."""
+    """The coordinates in a plot: {"density": 0.1, "pattern": "random"}."""
     counted: dict[str, float] = field(default_factory=dict)
     """Medians of what was counted during the measurements, by name with unit."""
     size: int = 0
@@ -104,9 +104,9 @@ class Findings:
 
     series: list[Series] = field(default_factory=list)
     ratios: dict[str, float] = field(default_factory=dict)
-    """By the name of the threshold."""
+    """The measured ratios, by the name of the threshold."""
     skipped: dict[str, str] = field(default_factory=dict)
-    """What was not measured, with the reason."""
+    """The measurements that were left out, with the reason."""
     notes: list[str] = field(default_factory=list)
 
 

@@ -43,7 +43,7 @@ MBIT_100 = Link("100 Mbit/s", 100, 65536)
 GBIT_1 = Link("1 Gbit/s", 1000, 65536)
 GBIT_1_SMALL_BURST = Link("1 Gbit/s", 1000, 16384)
 GBIT_1_LARGE_BURST = Link("1 Gbit/s", 1000, 131072)
-"""Of the three bursts only this one lets a TCP super-frame of 64 KB pass whole, headers included."""
+"""The link with the only one of the three bursts that lets a TCP super-frame of 64 KB pass whole, with headers."""
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from p4reduce_lab.bench.cluster import Cluster, summed_up
 MEGABYTE = 1 << 20
 FLOAT_BYTES = 4
 STEPS = 4
-"""In one turn of a peer."""
+"""Steps in one turn of a peer."""
 _WARM_UP_STEPS = 4
 _CHECKED_ELEMENTS = MEGABYTE
 _LIMIT_S = 60.0

@@ -30,7 +30,7 @@ from p4reduce.pytorch.backend.options import BACKEND, Options
 from p4reduce_contracts.jobs.client import TOKEN_VARIABLE
 
 _TYPES: Final = {"float": torch.float32, "half": torch.float16, "bfloat16": torch.bfloat16, "int32": torch.int32}
-"""By nccl-tests' names."""
+"""The types, by nccl-tests' names."""
 _ALIGNED_BYTES: Final = 16
 """A rank's part of a reduce_scatter or an all_gather is a multiple of this."""
 _PATTERN: Final = np.random.default_rng(1).integers(1, 5, 8191)
@@ -72,7 +72,7 @@ class Shape:
     total: int
     """Elements of the longer tensor of a rank."""
     part: int
-    """Of a reduce_scatter or an all_gather: elements of the shorter one. Of the others: all."""
+    """Elements of the shorter tensor of a rank in a reduce_scatter or an all_gather; in other collectives all."""
     dtype: torch.dtype
 
     @classmethod
@@ -120,9 +120,9 @@ class Figures:
     """One half of a row: out of place, or in place. Its fields have the names of the JSON."""
 
     time: float
-    """In microseconds."""
+    """Microseconds."""
     alg_bw: float
-    """In GB/s, as `bus_bw`."""
+    """GB/s, as `bus_bw`."""
     bus_bw: float
     nwrong: float
 

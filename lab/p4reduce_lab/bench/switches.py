@@ -31,7 +31,7 @@ from p4reduce_runtime import pipeline_folders
 
 GEOMETRY = "default"
 EMBEDDED = "embedded switch"
-"""Its name in the results."""
+"""The embedded switch's name in the results."""
 RANKS = 4
 _SECONDS, _QUICK_SECONDS = 2.0, 0.5
 _READY_S = 60.0
@@ -80,7 +80,7 @@ class Loaded:
     child: Child
     peers: Peers
     frames_per_s: list[float] = field(default_factory=list)
-    """By the clock."""
+    """Frames in a second of the clock, in each measurement."""
     a_core: list[float] = field(default_factory=list)
     """Frames in a second of the process's own processor time."""
 

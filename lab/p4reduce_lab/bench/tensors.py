@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 BLOCK_ELEMENTS: Final = 32
 RANDOM, ALL_OVERLAP, NONE_OVERLAP = "random", "all-overlap", "none-overlap"
 PATTERNS: Final = (RANDOM, ALL_OVERLAP, NONE_OVERLAP)
-"""Which blocks are not zero: random ones on each rank; the same on all; on no two ranks the same."""
+"""The blocks that are not zero: random ones on each rank; the same on all; on no two ranks the same."""
 _SEED: Final = 7
 
 

@@ -31,13 +31,13 @@ Reply = dict[str, Any]
 _JOIN_S = 60.0
 _COLLECTIVE_S = 120.0
 _READY_S = 0.05
-"""From the moment that all ranks are ready until they begin: each must have received the moment before it comes."""
+"""Seconds from the end of the barrier to the start: each rank must have received the start time before it comes."""
 _KEPT_BYTES = 256 << 20
-"""Of the tensors that are used in turn, so that each lies in the same memory every time, as gradients do."""
+"""Bytes of the tensors that are used in turn, so that each keeps its place in memory, as gradients do."""
 
 
 _LOST_BITS: Final = {"fp16": 10, "16": 11, "8": 3}
-"""By format: a sum of up to 8 ranks is off by at most a rank's largest number times 2^-this, times the ranks."""
+"""Format -> bits n: a sum of up to 8 ranks is off by at most ranks times a rank's largest number times 2^-n."""
 
 
 class Worker:

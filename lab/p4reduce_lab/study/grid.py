@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 
 SEEDS: Final = (0, 1, 2)
 WARMUP_STEPS: Final = 50
-"""With which ScaleCom, the baselines and PowerSGD begin; bytes are those of the steps after them."""
+"""Steps with which ScaleCom, the baselines and PowerSGD begin; bytes are those of the steps after them."""
 TRANSFORMER: Final = "shakespeare-transformer"
 
 
@@ -26,7 +26,7 @@ class Task:
     measure: str
     block_threshold: float
     context: int = 0
-    """Of a transformer, like all that follow."""
+    """Characters of context. This and all that follow are settings of a transformer; 0: the model is none."""
     layers: int = 0
     width: int = 0
     heads: int = 0
@@ -53,18 +53,18 @@ class Variant:
     compressor: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
     lengths: Mapping[str, Any] = field(default_factory=dict)
-    """Of a Policy."""
+    """The arguments of a Policy."""
     ring: Mapping[str, Any] | None = None
-    """Options of Inceptionn; empty: plain numbers."""
+    """The options of Inceptionn; empty: plain numbers."""
     cut: Literal["", "gradients", "weights"] = ""
     hook: str = ""
     second_moment: Literal["element", "frozen", "tensor"] = "element"
     clip: Literal["mean", "ranks"] = "mean"
-    """Limit the norm of the mean gradient, as users do, or of each rank's before it is compressed."""
+    """The gradient whose norm is limited: the mean, as users do, or each rank's before it is compressed."""
     beta1: float | None = None
     beta2: float | None = None
     rate: float = 1.0
-    """Times the task's learning rate."""
+    """Factor of the task's learning rate."""
 
 
 @dataclass(frozen=True)

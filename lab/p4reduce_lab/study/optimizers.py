@@ -15,7 +15,7 @@ from p4reduce_lab.study.grid import Run, Task, Variant
 _MOMENTUM: Final = 0.9
 _FIRST_BETA: Final = 0.9
 _FREEZE_AFTER: Final = 80
-"""Steps: a fifth of the transformer's training."""
+"""Steps until the second moment is frozen: a fifth of the transformer's training."""
 
 
 def make_optimizer(run: Run, task: Task, variant: Variant, model: nn.Module) -> torch.optim.Optimizer:

@@ -108,7 +108,7 @@ _COLUMNS: Final[dict[str, Callable[[Group, Group], str]]] = {
     "feedback": lambda group, dense: _residues(group, "{:.4f}") if group.variant.compressor == "quantize" else "",
     "state": lambda group, dense: _show(group.records[0].get("state_per_parameter"), "{:.2f}"),
 }
-"""What is shown of a group, and its dense counterpart."""
+"""The functions that show a value of a group, beside its dense counterpart."""
 
 
 def _cells(columns: str, group: Group, dense: Group) -> list[str]:

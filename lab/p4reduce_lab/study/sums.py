@@ -33,7 +33,7 @@ Result = TypeVar("Result")
 FLOAT_BYTES: Final = 4
 _DEADLINE_S: Final = 120.0
 _UPPER_HALF: Final = np.uint32(0xFFFF0000)
-"""Of a float32: sign, exponent and 7 bits of the mantissa."""
+"""The upper half of a float32: sign, exponent and 7 bits of the mantissa."""
 
 
 class OnSwitch:

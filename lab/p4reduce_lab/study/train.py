@@ -22,16 +22,16 @@ from p4reduce_lab.study.sums import Ring, make_sums, on_switch
 
 OTHER_SWITCH_STEPS: Final = 40
 SWITCH_STEPS: Final = dict.fromkeys(("dense", *GROUPS["rounded"]), 6)
-"""How many steps, spread evenly over the training, go through the switch; its sums are bit for bit the same."""
+"""Steps, spread evenly over the training, that go through the switch; its sums are bit for bit the same."""
 TRANSFORMER_SWITCH_STEPS: Final = 10
 LOSS_POINTS: Final = 40
 RESIDUE_POINTS: Final = 20
 TEST_POINTS: Final = 5
-"""Of the transformer's test loss; all but the last of fewer characters."""
+"""Points at which the transformer's test loss is measured; all but the last of fewer characters."""
 TEST_CHARACTERS, EARLIER_TEST_CHARACTERS = 100_000, 12_800
 TRANSFORMER_TEST_CHARACTERS = 64_000
 _CHARACTERS, _TEST_CHARACTERS = 32, 100
-"""Of the LSTM's pieces of text in training and in the test, from a state of zeros."""
+"""Characters in the LSTM's pieces of text, in training and in the test; each piece begins with a state of zeros."""
 
 Batch = tuple[torch.Tensor, torch.Tensor]
 

@@ -58,12 +58,12 @@ class SocketState(MsgHdr):
     """Datagrams that `send` could not send, for another reason than a full buffer; the caller may set it to 0."""
     lost_bytes: int
     sin_family: Annotated[int, np.uint16]
-    """This and the next three are struct sockaddr_in."""
+    """The first of the four fields of a struct sockaddr_in."""
     sin_port: Annotated[int, np.uint16]
     sin_addr: Annotated[int, np.uint32]
     sin_zero: int
     cmsg_len: int
-    """This and the next two are struct cmsghdr; its data follow."""
+    """The first of the three fields of a struct cmsghdr; its data follow."""
     cmsg_level: Annotated[int, np.int32]
     cmsg_type: Annotated[int, np.int32]
     cmsg_data: Annotated[NDArray[np.int32], 12]

@@ -41,7 +41,7 @@ _EAGAIN, _EIO, _EINVAL = errno.EAGAIN, errno.EIO, errno.EINVAL
 _EMSGSIZE, _EOPNOTSUPP = errno.EMSGSIZE, errno.EOPNOTSUPP
 _CLOCK_MONOTONIC = 1
 _POLLS = 20
-"""How often `wait` polls before it sleeps; each takes about a microsecond."""
+"""Polls of `wait` before it sleeps; each takes about a microsecond."""
 
 types: Any = numba.types
 signed: Any = np.int64

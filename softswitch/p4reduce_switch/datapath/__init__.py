@@ -80,7 +80,7 @@ class LoopState(Record):
     sent: int
     """Results that are sent."""
     due_us: int
-    """When Python is needed at the latest, on the monotonic clock; -1: no such time."""
+    """The time on the monotonic clock at which Python is needed at the latest; -1: no such time."""
     event_due: bool
     """Whether the last frame run left digests or a failure."""
     pending_at: int
@@ -125,7 +125,7 @@ class PeerState(Record):
 
     present: bool
     last_seen_us: int
-    """When its last datagram arrived, on the monotonic clock."""
+    """The time on the monotonic clock at which its last datagram arrived."""
     ip_sum: int
     """One's complement sum of its IPv4 header with total length and checksum 0."""
 
@@ -154,9 +154,9 @@ class Memory(NamedTuple):
     results: Octets
     result_table: Table[batch.Frame]
     queued: Table[QueuedResult]
-    """For each result."""
+    """The queue entry of each result."""
     queues: Table[PortQueue]
-    """For each port."""
+    """The queue of each port."""
     active: Numbers
     """The ports whose queues are not empty."""
     addresses: Numbers

@@ -16,7 +16,7 @@ Octets: TypeAlias = NDArray[np.uint8]
 _types: Any = numba.types
 _WORD = ir.IntType(64)
 _VOID_VALUE = ir.Constant(ir.IntType(8).as_pointer(), None)
-"""What numba expects as the result of a function without one."""
+"""The value that numba expects as the result of a function without one."""
 
 
 _Typed: TypeAlias = tuple[object, Callable[..., object]]

@@ -12,7 +12,7 @@ from p4reduce_switch.program import batch
 EVENT, BUFFER_FULL, FRAMES = int(Reason.EVENT), int(Reason.BUFFER_FULL), int(Reason.FRAMES)
 SEND_RESULTS, BATCH_DONE = -1, -2
 MAX_RUN_US = 20_000
-"""How long a loop runs before it returns to Python, which handles signals."""
+"""Microseconds that a loop runs before it returns to Python, which handles signals."""
 _IDLE_US = 1_000_000
 
 

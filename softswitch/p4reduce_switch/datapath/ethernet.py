@@ -27,7 +27,7 @@ class Interface(Record):
     waits: int
     """Whether a frame for which the socket has no room is to be sent again, not lost."""
     full: int
-    """Whether that has happened since Python cleared it."""
+    """Whether a frame found no room in the socket since Python cleared this."""
     frames_in: int
     bytes_in: int
     frames_out: int
@@ -39,7 +39,7 @@ class PacketIo(MsgHdr):
     """Memory for the structures of recvmsg and sendmsg on AF_PACKET sockets."""
 
     sll_family: Annotated[int, np.uint16]
-    """This and the next six are struct sockaddr_ll."""
+    """The first of the seven fields of a struct sockaddr_ll."""
     sll_protocol: Annotated[int, np.uint16]
     sll_ifindex: Annotated[int, np.int32]
     sll_hatype: Annotated[int, np.uint16]
@@ -47,7 +47,7 @@ class PacketIo(MsgHdr):
     sll_halen: Annotated[int, np.uint8]
     sll_addr: Annotated[NDArray[np.uint8], 8]
     virtio_flags: Annotated[int, np.uint8]
-    """This and the next five are struct virtio_net_hdr."""
+    """The first of the six fields of a struct virtio_net_hdr."""
     virtio_gso_type: Annotated[int, np.uint8]
     virtio_hdr_len: Annotated[int, np.uint16]
     virtio_gso_size: Annotated[int, np.uint16]

@@ -49,7 +49,7 @@ _YIELD, _WOKEN, _UNKNOWN_PEER, _OTHER_PORT = (
 )
 _IP_BYTES = 20
 _CLOSED_US = 50
-"""How long a helper sleeps before it looks again whether it may run frames."""
+"""Microseconds that a helper sleeps before it looks again whether it may run frames."""
 _hashed: Callable[[int], int] = register_jitable(hashed)
 
 

@@ -58,7 +58,7 @@ class IdleTimeouts:
         self._changed = changed
         self._clock_us = clock_us
         self._timers: dict[tuple[int, EntryKey], _Timer] = {}
-        """By table id and entry."""
+        """The running timers, by table id and entry."""
         self._heap: list[tuple[int, int, _Timer]] = []
         """(expiry, sequence number, timer); removed timers are skipped."""
         self._pushed = 0

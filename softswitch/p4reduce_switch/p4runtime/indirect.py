@@ -127,7 +127,7 @@ class BoundRegister:
 
 
 _CELL_FIELDS: Final = {"bool": "bool", "enum": "enum_value", "bit": "bitstring", "int": "bitstring"}
-"""By the type of a register's cells: the field of P4Data that has their value."""
+"""Type of a register's cells -> the field of P4Data that has their value."""
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ MAX_REQUEST_BYTES: Final[Mapping[str, int]] = {
     "StreamChannel": 1 << 20,
 }
 MAX_QUERY_BYTES: Final = 256 << 10
-"""Of every other request."""
+"""Bytes of every other request."""
 MAX_WAITING: Final = 32
 """Calls whose request has not arrived, and streams that have not arbitrated."""
 MAX_OTHERS: Final = 16

@@ -52,7 +52,7 @@ MAX_CALLS = MAX_WAITING + MAX_CONTROLLERS + MAX_OTHERS + MAX_CALLS_OF_CONNECTION
 KEEPALIVE_TIME_MS, KEEPALIVE_TIMEOUT_MS = 10_000, 5_000
 """The stream of a controller whose host has failed ends after both, and with it its mastership."""
 PIPELINE_WAIT_S = 60.0
-"""How long a SetForwardingPipelineConfig waits at most while the program of another one is compiled."""
+"""Seconds that a SetForwardingPipelineConfig waits at most while the program of another one is compiled."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class ServerCounters:
 
     packet_in_dropped: int
     digests_dropped: int
-    """Since the pipeline was set."""
+    """Digest messages dropped since the pipeline was set."""
     slow_controller: int
     """Messages dropped of the controllers that are connected."""
     controllers: int

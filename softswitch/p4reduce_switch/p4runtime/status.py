@@ -24,7 +24,7 @@ _CODES: dict[type[Exception], Code] = {
     errors.MixedUseError: Code.INVALID_ARGUMENT,
     ValueError: Code.INVALID_ARGUMENT,
 }
-"""Of the errors with which the program's state refuses a change."""
+"""The codes of the errors with which the program's state refuses a change."""
 
 
 class RequestError(Exception):

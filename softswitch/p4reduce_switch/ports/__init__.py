@@ -14,7 +14,7 @@ from p4reduce_runtime import datagrams, kernels
 from p4reduce_switch.datapath import BatchProgram, Buffers, Reason
 
 Receiver = Callable[[int, bytes], None]
-"""Called with (port, frame)."""
+"""A function that is called with (port, frame)."""
 
 
 class PortError(Exception):
@@ -26,7 +26,7 @@ class Gso(enum.IntEnum):
 
     OFF = 0
     AUTO = 1
-    """On an interface once it has received a super-frame, so that its peer can segment them; on UDP always."""
+    """GSO on an interface once it has received a super-frame, so that its peer can segment them; on UDP always."""
     ON = 2
 
 

@@ -31,7 +31,7 @@ class Capture:
     """What is recorded of each frame."""
 
     folder: Path | None = None
-    """Where the files INTERFACE_in.pcap and INTERFACE_out.pcap are written; None: nowhere."""
+    """The folder for the files INTERFACE_in.pcap and INTERFACE_out.pcap; None: none are written."""
     dump_bytes: int = 0
     """The first bytes of a frame that are logged; 0: nothing is logged."""
 

@@ -18,7 +18,7 @@ class Frame(Record):
     """A frame in a buffer."""
 
     offset: int
-    """Where it begins in the buffer."""
+    """Bytes in the buffer before the frame."""
     length: int
     """Bytes."""
     port: int
@@ -31,7 +31,7 @@ class Batch(Record):
     program: int
     """Address of the program's state; `NativeBatch.new` sets it, the caller all others."""
     frames: int
-    """How many frames arrived."""
+    """Number of frames that arrived."""
     in_bytes: int
     """Address of their bytes."""
     in_frames: int
@@ -41,7 +41,7 @@ class Batch(Record):
     out_bytes: int
     """Address of the buffer for results."""
     out_size: int
-    """Its bytes."""
+    """Bytes of that buffer."""
     out_frames: int
     """Address of Frame[out_capacity]."""
     out_capacity: int

@@ -59,10 +59,10 @@ class Word(IntEnum):
     DIGEST = 8
     """Id of the digest that the last frame sent, or 0."""
     FAILURE = 9
-    """Why the last frame failed, or 0."""
+    """The number of the reason why the last frame failed, or 0."""
     FAILURE_LOW = 10
     FAILURE_HIGH = 11
-    """The 128-bit number that goes with it."""
+    """The 128-bit number that the error of this failure shows, in two words."""
     FAILURE_LIMIT = 12
     LOGGING = 13
     """1 while log messages have a receiver."""
@@ -74,9 +74,9 @@ class Word(IntEnum):
 
 
 LOCKS = 256
-"""How many locks a program's registers have. A thread holds that of the index that its frame accesses."""
+"""Number of locks of a program's registers. A thread holds that of the index that its frame accesses."""
 LOCK_SPAN = 32
-"""So many indices in a row have one lock; the lock after the last one is the first again."""
+"""Indices in a row that share one lock; the lock after the last one is the first again."""
 
 
 class TableWord(IntEnum):
@@ -87,7 +87,7 @@ class TableWord(IntEnum):
     INDEX = 1
     """Address of 32-bit row numbers: a hash table of them + 1 (0: empty), or in the order of preference."""
     COUNT = 2
-    """Size of the hash table - 1, or how many entries there are."""
+    """Size of the hash table - 1, or the number of entries."""
     DEFAULT = 3
     """Number of the default action, or -1."""
     DEFAULT_ARGUMENTS = 4
@@ -100,14 +100,14 @@ class ValueSetWord(IntEnum):
     MEMBERS = 0
     """Address of its members: for each key mask, value, low and high, each in the words of the key."""
     COUNT = 1
-    """How many there are."""
+    """Number of members."""
 
 
 class ChoicesWord(IntEnum):
     """Words of what the entries of a table with an action profile refer to."""
 
     COUNT = 0
-    """How many calls there are to choose among."""
+    """Number of calls to choose among."""
     CALLS = 1
     """Address of the calls: for each the number of its action, and the arguments."""
 

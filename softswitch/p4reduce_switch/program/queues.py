@@ -33,9 +33,9 @@ class QueueSettings:
     priorities: int = 1
     """Queues of a port, 1 to MAX_PRIORITIES. The largest priority is served first."""
     rates: tuple[QueueSetting, ...] = ()
-    """In packets a second; 0: no limit, the default."""
+    """Packets a second; 0: no limit, the default."""
     depths: tuple[QueueSetting, ...] = ()
-    """In packets; by default DEFAULT_DEPTH."""
+    """Packets that a queue holds; by default DEFAULT_DEPTH."""
 
 
 DEFAULT_QUEUES: Final = QueueSettings()
@@ -47,11 +47,11 @@ class _Queue(Generic[Packet]):
     priority: int
     depth: int
     interval_ns: int
-    """Between two packets."""
+    """Nanoseconds between two packets."""
     last_ns: int
-    """When the last packet that came is due."""
+    """The time at which the last packet that came is due."""
     packets: deque[tuple[int, int, Packet]] = field(default_factory=deque)
-    """When each is due, its number in order of arrival, and the packet."""
+    """The packets, each after the time at which it is due and its number in order of arrival."""
     dropped: int = 0
     """Packets that found it full."""
 

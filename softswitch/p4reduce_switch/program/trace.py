@@ -27,15 +27,15 @@ class Event(msgspec.Struct, omit_defaults=True):
     copy: int = 0
     """0: the packet that arrived; copies are numbered as they are made."""
     name: str = ""
-    """Of the state, header, table, action, primitive, extern or control."""
+    """The name of the state, header, table, action, primitive, extern or control."""
     at: str = ""
     """File and line of the P4 program, where the JSON has them."""
     code: str = ""
-    """The text there."""
+    """The text of the P4 program there."""
     values: dict[str, Any] = {}
-    """Of the step; values of fields are hexadecimal, in whole bytes."""
+    """The values of the step; those of fields are hexadecimal, in whole bytes."""
     frame: str = ""
-    """What arrived or left, hexadecimal."""
+    """The bytes that arrived or left, hexadecimal."""
 
 
 class PacketTrace(msgspec.Struct, omit_defaults=True):
@@ -46,11 +46,11 @@ class PacketTrace(msgspec.Struct, omit_defaults=True):
     port: int
     events: list[Event]
     waiting: int = 0
-    """Its copies in egress queues, which later traces are about."""
+    """Number of its copies in egress queues, which later traces are about."""
 
 
 TraceHandler = Callable[[PacketTrace], None]
-"""Receives what a frame did, once that has run."""
+"""A function that receives what a frame did, once that has run."""
 
 
 class Log:
@@ -64,7 +64,7 @@ class Log:
         self.trace = trace
         self._copies = 0
         self._drops: dict[int, str] = {}
-        """For each copy what dropped it last."""
+        """The step that dropped each copy last, by copy."""
         self._action = ""
         self.add(0, Step.RECEIVED, None, (len(frame),), frame)
 

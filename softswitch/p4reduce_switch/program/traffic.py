@@ -92,7 +92,7 @@ MAX_PASSES = 1000  # ingress and egress passes that one frame may cause
 
 Frames = list[tuple[int, bytes]]
 DigestHandler = Callable[[str, list[tuple[int, ...]]], None]
-"""Called with the name of a digest and its rows."""
+"""A function that is called with the name of a digest and its rows."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ class TrafficManager:
         self._queues = queues
         self.replication = replication
         self._stages = self.traced = stages
-        """`traced`: for packets that have a log."""
+        """The program's stages, by `traced`: whether they are for packets that have a log."""
         self._on_digest = on_digest
         self._meta = meta = program.standard
         self._drop_port, self._not_dropped = program.target.drop_port, program.target.not_dropped

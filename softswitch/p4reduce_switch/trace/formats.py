@@ -23,4 +23,4 @@ def _bmv2(trace: PacketTrace) -> Iterator[str]:
 
 
 FORMATS: Final[dict[str, Callable[[PacketTrace], Iterator[str]]]] = {"text": text.lines, "json": _json, "bmv2": _bmv2}
-"""By name: a line for each step, a line for each packet, or BMv2's message in protobuf's text format."""
+"""Name -> the format: a line for each step, a line for each packet, or BMv2's message in protobuf's text format."""

@@ -9,7 +9,7 @@ from p4reduce_switch.program.steps import Step
 from p4reduce_switch.program.trace import Event
 
 Templates = Mapping[Step, tuple[str, ...]]
-"""For each step its lines. One that begins with "key? " or "key! " is for steps with, or without, that value."""
+"""Each step's lines. One that begins with "key? " or "key! " is for steps with, or without, that value."""
 
 
 def filled(templates: Templates, event: Event, **more: Any) -> Iterator[str]:

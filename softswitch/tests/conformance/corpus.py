@@ -17,7 +17,7 @@ OTHER_PROGRAM = {
 }
 """Cases of a small program that has not their name."""
 OWN = "p4reduce_"
-"""How the cases of p4reduce's program begin; then comes its geometry. `tests/rigs/recorded` makes their steps."""
+"""The first word of the cases of p4reduce's program, before its geometry. `tests/rigs/recorded` makes their steps."""
 GROUPS = (
     *("arithmetic", "checksums", "copies", "hashes", "l2", "loops", "signed_register_cell", "stack", "state"),
     *("tables", "unions", "varbit", "wide"),

@@ -56,11 +56,11 @@ KINDS = (
     *("Executing meter", "Egress port", "Dropping", "Multicast", "Replicating", "Cloning", "Resubmitting"),
     *("Recirculating", "Deparser", "Deparsing", "Updating checksum", "Transmitting"),
 )
-"""How the lines begin that `p4reduce-simple-switch` writes as BMv2 does."""
+"""The first words of the lines that `p4reduce-simple-switch` writes as BMv2 does."""
 SAMPLES_OTHERWISE = {"table-entries-lpm-bmv2": "BMv2 shows a const entry's bits beyond its prefix, here they are 0"}
 """Samples of p4c's whose logs differ, and why."""
 Log = dict[str, list[list[str]]]
-"""For each packet the lines of its copies."""
+"""The lines of each packet's copies, by packet."""
 
 _RECORD = re.compile(r"\n(?=\[\d\d:\d\d:\d\d\.\d+\] \[bmv2\])")
 _LINE = re.compile(r"(?:.*\[thread \d+\] )?\[(\d+\.\d+)\] \[cxt 0\] (.*)", re.DOTALL)

@@ -31,7 +31,7 @@ from p4runtime_sh.shell import *
 setup(1, {address!r}, (0, 99), verbose=False)
 from p4runtime_sh.shell import client, context
 """
-"""At the shell's prompt they are there."""
+"""The lines that define the names which the shell's prompt has."""
 MININET_PYTHON = "/usr/bin/python3"
 
 needs_shell = pytest.mark.skipif(not SHELL.exists(), reason="p4runtime-shell is not installed: run `make test`")

@@ -28,7 +28,7 @@ class Verdict(StrEnum):
     """How a test ended on a switch."""
 
     PASS = "pass"
-    """What the test expects, and nothing else, left."""
+    """The frames that the test expects left, and no others."""
     FAIL = "fail"
     """Something else left, or nothing."""
     REFUSED = "refused"

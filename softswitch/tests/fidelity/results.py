@@ -31,7 +31,7 @@ class Record:
     unreadable: int = 0
     outcomes: dict[str, dict[str, Outcome]] = field(default_factory=dict)
     keys: dict[str, str] = field(default_factory=dict)
-    """What each switch's outcomes for each seed were made with: another key, and they are made anew."""
+    """The key of all that each switch's outcomes for a seed depend on: if it changes, they are made anew."""
 
     @property
     def tests(self) -> int:

@@ -25,11 +25,11 @@ from fidelity.tools import ROOT, Done, Source  # noqa: E402
 from p4reduce_runtime.p4runtime.schema import parse_p4info  # noqa: E402
 
 EMBEDDED_SOURCES = ("softswitch", "runtime/p4reduce_runtime/p4runtime")
-"""What the embedded switch's answers depend on."""
+"""The sources on which the embedded switch's answers depend."""
 SWITCHES = (EMBEDDED,)
-"""What is compared with BMv2."""
+"""The switches that are compared with BMv2."""
 PLAYED_BY = tuple(Path(__file__).with_name(name) for name in ("generated.py", "playing.py"))
-"""What else a test's outcome depends on."""
+"""The other sources on which a test's outcome depends."""
 SAMPLES = "P4C_SAMPLES"
 Tests = list[tuple[Path, GeneratedTest]]
 Generate = Callable[[Source, Path, int, int, float], Done]

@@ -24,7 +24,7 @@ PORTS = "0:509"
 """510 is the CPU port and 511 means drop."""
 COMPILE_S = 300.0
 PATIENCE = 10
-"""How much longer than its processor time a command may take."""
+"""Ratio of the time that a command may take to its limit of processor time."""
 NICE = 10
 MEMORY = 6 << 30
 """Bytes of addresses that a command may use: p4testgen's search can grow without end."""

@@ -59,7 +59,7 @@ SEEN: dict[str, dict[str, Any]] = {
         "idle_told": [[7, 50_000_000]],
     },
 }
-"""For each kind what is read after it was added, after it was modified, and after it was removed."""
+"""Kind of entity -> what is read after it was added, after it was modified, and after it was removed."""
 OTHERWISE_ON_BMV2: dict[str, dict[str, Any]] = {
     "finsy": {
         # a member of weight 2 is shown twice, and of watch ports only that of the last member

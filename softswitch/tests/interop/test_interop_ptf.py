@@ -37,7 +37,7 @@ sleep 0.5
 "$PYTHON" "$PTF" -i 1@host1 -i 2@host2 --test-dir "$SUITE" --log-dir "$FOLDER/log" --log-file "$FOLDER/ptf.log" \
     --test-params="grpcaddr='127.0.0.1:9559';example='$EXAMPLE'" 2>&1
 """
-"""In a network namespace of its own."""
+"""The script that runs in a network namespace of its own."""
 
 
 @pytest.mark.root

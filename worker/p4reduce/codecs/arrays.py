@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from typing_extensions import TypeIs
 
 Tensor: TypeAlias = "Array | torch.Tensor"
-"""What collectives take and return."""
+"""A tensor that collectives take and return."""
 Scalar = TypeVar("Scalar", bound=np.generic)
 BFLOAT16: Final = np.dtype([("bfloat16", np.uint16)])
 """torch's bfloat16 as numpy arrays have it: its bits."""

@@ -13,9 +13,9 @@ Signs = NDArray[np.int8]
 
 HEADER_BYTES = 8
 SHORT_GAPS = 120
-"""Gaps below it take a byte."""
+"""Gaps below this limit take a byte."""
 LONG_GAPS = SHORT_GAPS + 7 * 256
-"""Gaps below it take two bytes; an entry of one byte passes as many elements."""
+"""Gaps below this limit take two bytes; an entry of one byte passes as many elements."""
 _PASS = 127
 NO_ELEMENT = -2
 """An entry that is not in use, or the second byte of which is missing."""

@@ -27,7 +27,7 @@ from p4reduce.protocol.state import FORMATS
 from p4reduce_contracts.wire.lanes import lanes_per_word
 
 UNDERFLOW_SHARE: Final = 1_000
-"""How many numbers that are not 0 a tensor has for each that may underflow."""
+"""Numbers other than 0 that a tensor has at least for each one that may underflow."""
 
 
 class Summed(NamedTuple):

@@ -31,7 +31,7 @@ from p4reduce.protocol import state
 from p4reduce_contracts.wire.lanes import largest_word
 
 Bits = Literal[32, 16, 8]
-"""Of a number on the way."""
+"""Bits of a number on the way."""
 FORMS: Final = {np.dtype(np.float32): state.FLOAT32, np.dtype(np.float16): state.FLOAT16, BFLOAT16: state.BFLOAT16}
 """The formats of numbers in memory that are summed."""
 _LARGEST_SCALE: Final = 2.0**127

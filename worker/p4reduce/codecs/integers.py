@@ -21,7 +21,7 @@ from p4reduce.protocol.call import CodecId
 from p4reduce_contracts.wire.lanes import check_lanes, check_width, lane_limit, lanes_per_word, largest_word
 
 _CHUNK_WORDS = 1 << 16
-"""Unpacked at once, so that they stay in a cache while each lane is."""
+"""Words that are unpacked at once, so that they stay in a cache while each lane is."""
 
 
 class Int32:

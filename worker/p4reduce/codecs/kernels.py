@@ -11,7 +11,7 @@ from p4reduce.protocol.state import FLOAT16
 from p4reduce_runtime.kernels import direct, kernel
 
 NEGATIVE_ZEROS, NOT_FINITE, ZERO_BLOCKS = 1, 2, 4
-"""What scans find: a block of nothing but zeros that has a negative one, NaN or infinity, a block of zeros."""
+"""Flags of a scan: a block of nothing but zeros that has a negative one, NaN or infinity, a block of zeros."""
 COUNT_SHIFT = 3
 """Bits below the count in what `scan` returns."""
 

@@ -30,7 +30,7 @@ class Output:
         self._array = array
         direct = array.flags.c_contiguous and array.flags.aligned and not self._is_elsewhere
         self.flat: Array | None = array.reshape(-1) if direct else None
-        """The memory of `out`; None where a sum can only be copied there."""
+        """The memory of `out`, flat; None where a sum can only be copied there."""
 
     def write(self, result: Array) -> Tensor:
         """Write a sum, unless it is there already, rounded to the type of `out`; return `out`."""

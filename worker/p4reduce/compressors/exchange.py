@@ -39,7 +39,7 @@ class Request:
     segments: list[Segment]
     name: str
     agreement: str
-    """What else must be equal on all ranks."""
+    """Text that must be equal on all ranks too."""
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ from p4reduce_runtime import kernels
 
 _UNSEEN = ParameterState()
 AUTO = "auto"
-"""Instead of a form: a method of several chooses for each parameter and step."""
+"""The value of `form` with which a method of several forms chooses one for each parameter and step."""
 
 
 class Compressor(ABC):

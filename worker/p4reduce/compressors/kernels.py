@@ -20,9 +20,9 @@ class Parts(NamedTuple):
 
     elements: _Each
     length: _Each
-    """Of a bin."""
+    """Elements of a bin."""
     residue: _Each
-    """Where its residue begins; -1: it has none."""
+    """The index at which its residue begins; -1: it has none."""
     gradient: _Each
     total: _Each
 

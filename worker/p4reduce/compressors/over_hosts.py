@@ -34,7 +34,7 @@ from p4reduce.stats import CollectiveStats
 from p4reduce_contracts.jobs.lease import Lease
 
 Spans = Mapping[str, tuple[int, int]]
-"""Of each parameter, its begin and end among the elements of all."""
+"""Parameter -> its begin and end among the elements of all."""
 
 
 def exchange(

@@ -34,7 +34,7 @@ class ParameterState:
     steps: int = 0
     """Gradients exchanged so far, dense ones included."""
     residue: torch.Tensor | None = None
-    """What was not sent yet, float32 [elements]; None before the first compressed step."""
+    """The part of earlier gradients that was not sent, float32 [elements]; None before the first compressed step."""
     scale: float | None = None
     """The scale that all ranks agreed on for the next step, where the compressor has one."""
     selected: int | None = None
@@ -42,7 +42,7 @@ class ParameterState:
     bits: tuple[int, int] | None = None
     """32 D and the bits sent, of all compressed steps so far."""
     velocity: torch.Tensor | None = None
-    """With momentum, float32 [elements]; None before the first gradient that is not all zero."""
+    """The velocity of momentum, float32 [elements]; None before the first gradient that is not all zero."""
 
     def after(self, done: Decompressed) -> ParameterState:
         """Return the state that a compressed step leaves."""
@@ -68,10 +68,10 @@ class Step:
     key: str
     """The parameter's name."""
     gradient: torch.Tensor
-    """Of this rank, float32 in the parameter's shape, finite, of any layout; with momentum the velocity. Where ranks
-    share hosts a part of the parameter, for the whole host: [elements, 1, ...], with as many dimensions."""
+    """This rank's gradient, float32 in the parameter's shape, finite, of any layout; with momentum the velocity. Where
+    ranks share hosts a part of the parameter, for the whole host: [elements, 1, ...], with as many dimensions."""
     state: ParameterState
-    """Before the step."""
+    """The state before the step."""
     form: Form
     """The form in which it is sent."""
     group: Lease
@@ -79,7 +79,7 @@ class Step:
     length: int = 0
     """Elements in a bin, chunk or block; 0 of a parameter that the policy sends dense."""
     begin: int = 0
-    """Which element of the parameter is the first of the gradient."""
+    """The index in the parameter of the gradient's first element."""
 
     @cached_property
     def flat(self) -> torch.Tensor:
@@ -121,9 +121,9 @@ class Compressed:
     message: Message
     """Stream, Integers, Values or Support, by the form."""
     kept: torch.Tensor
-    """What `decompress` makes the residue of, float32 [elements]: often that residue itself."""
+    """The tensor from which `decompress` makes the residue, float32 [elements]: often that residue itself."""
     sent_bits: int = 0
-    """Of this rank's choice, as the method's paper counts them, where it is known after `compress`."""
+    """Bits of this rank's choice, as the method's paper counts them, where they are known after `compress`."""
     metadata: tuple[float, ...] = ()
     """A few numbers of this rank that all ranks get with the answer; as many on every rank."""
     sent: torch.Tensor | None = None
@@ -135,10 +135,10 @@ class Answer:
     """The result of all ranks' messages."""
 
     result: Any
-    """To a Stream all ranks' coordinates (RanksCoordinates), to Integers their int32 sums [elements], to Values a
-    Summed (mean, and what this rank sent), to a Support an AtSupport (indices, mean, and what this rank sent)."""
+    """All ranks' coordinates (RanksCoordinates) for a Stream, their int32 sums [elements] for Integers, a Summed (mean,
+    and what this rank sent) for Values, an AtSupport (indices, mean, and what this rank sent) for a Support."""
     metadata: NDArray[np.float32]
-    """Every rank's, [world_size, metadata]."""
+    """[world_size, metadata]: the metadata of every rank."""
 
 
 @dataclass(frozen=True)
@@ -146,13 +146,13 @@ class Decompressed:
     """The result of a step."""
 
     mean: torch.Tensor
-    """Over all ranks, float32 [elements], the same bits on each."""
+    """The mean over all ranks, float32 [elements], the same bits on each."""
     residue: torch.Tensor
-    """What is left for later steps, float32 [elements]."""
+    """The part of the gradient that is left for later steps, float32 [elements]."""
     sent_bits: int
-    """For the effective compression rate: of this rank's choice, as the method's paper counts them."""
+    """Bits of this rank's choice, as the method's paper counts them, for the effective compression rate."""
     scale: float | None = None
-    """What all ranks agreed on for the next step; None: as before."""
+    """The scale that all ranks agreed on for the next step; None: as before."""
     selected: int | None = None
     """Elements that all ranks together sent, for the choice of the next form; None: not counted."""
 

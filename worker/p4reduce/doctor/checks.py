@@ -70,7 +70,7 @@ FULL_BLOCKS: Final = 64
 BATCH_SUMS: Final = 16
 """Sums of which each fills all slots several times."""
 DAMAGES: Final = ("CHECKSUM", "HEADER_CHECKSUM", "TRUNCATED")
-"""Why a switch drops frames that were damaged on the way; for other reasons also those of other programs."""
+"""The reasons for which a switch drops frames damaged on the way; others are met by other programs' frames too."""
 _DAMAGE_ADVICE: Final = "look for a faulty host, cable or switch"
 _GSO_ADVICE: Final = (
     f"update kernels 7.0.0 to 7.1.4 and the network card's firmware, or set {VARIABLE}=off on the workers, and start "
@@ -97,7 +97,7 @@ class Check:
     status: Status
     found: str
     advice: str = ""
-    """What to change; "" when nothing is wrong, or `found` says it already."""
+    """The change to make; "" when nothing is wrong, or `found` says it already."""
 
 
 @dataclass(frozen=True)

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 LEAVE_TIMEOUT_S: Final = 1.0
-"""How long leaving waits for the controller: it notices anyway, when the heartbeats stop."""
+"""Seconds that leaving waits for the controller: it notices anyway, when the heartbeats stop."""
 _AGAIN_S: Final = 0.5
-"""How soon a failed heartbeat is tried again: the controller may be there for a few seconds only."""
+"""Seconds until a failed heartbeat is tried again: the controller may be there for a few seconds only."""
 
 
 class Heartbeat:
@@ -38,7 +38,7 @@ class Heartbeat:
         """`watch`: of this membership. `reported`: what the controller knows of earlier epochs."""
         self._client = client
         self.nonce = nonce
-        """With which this rank joined."""
+        """The nonce with which this rank joined."""
         self._lease = lease
         self._before = self.reported = reported or CollectiveStats()
         """`reported`: what the controller has been told of the communicator's counts."""

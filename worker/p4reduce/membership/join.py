@@ -44,7 +44,7 @@ _log = logging.getLogger(__name__)
 SUMMARY_VARIABLE: Final = "P4REDUCE_SUMMARY"
 _RETRY_S: Final = 0.5
 _SAY_EVERY_S: Final = 5.0
-"""How often join() says what it waits for."""
+"""Seconds between two log lines of join() about what it waits for."""
 
 
 def join(
@@ -189,7 +189,7 @@ class _Joiner:
         self._lock = threading.Lock()
         self._cancelled = False
         self._client: JobClient | None = None
-        """That of the `join` in progress."""
+        """The client of the `join` in progress."""
 
     def join(self, timeout_s: float) -> EpochMembership:
         """Join the job's next epoch. Raises JoinError."""

@@ -36,7 +36,7 @@ from p4reduce_runtime.logs import event
 _log = logging.getLogger(__name__)
 
 CLOSE_PATIENCE_S: Final = 10.0
-"""How long a rank that closes tries to meet the others again: one of them may be behind."""
+"""Seconds that a rank which closes tries to join the others again: one of them may be a collective behind."""
 _PROGRESS, _SYNC = 0, 1
 """Operation numbers of an epoch's first collectives."""
 
@@ -62,7 +62,7 @@ class Rejoin:
         self._settled = False
         self._given_up = False
         self.kept: CollectiveOutcome | None = None
-        """Of the last collective that this rank ended."""
+        """The outcome of the last collective that this rank ended."""
 
     def can_recover_from(self, error: P4ReduceError) -> bool:
         """Return whether the job was reset without a request to, and can be joined again as far as is known."""

@@ -33,10 +33,10 @@ class CollectiveOutcome:
     """The sums of a collective, or its refusals; copied, since callers may write to what they are given."""
 
     number: int
-    """How many collectives came before it."""
+    """Number of collectives before it."""
     refusals: Mapping[int, Reason]
     exponents: NDArray[np.uint8]
-    """[blocks], as agreed; UNTOUCHED where no rank held the block."""
+    """[blocks]: the agreed exponents; UNTOUCHED where no rank held the block."""
     sums: Words
     """[blocks, block_words], big-endian words."""
 
@@ -58,9 +58,9 @@ class RankProgress(NamedTuple):
     """How far a rank is."""
 
     ended: int
-    """Collectives."""
+    """Number of collectives that the rank has ended."""
     refusals: Mapping[int, Reason]
-    """Of the last one that it ended."""
+    """The refusals of the last of these collectives."""
 
 
 def pack_progress(ended: int, kept: CollectiveOutcome | None, world_size: int) -> bytes:

@@ -10,7 +10,7 @@ from types import FrameType
 from typing import Final
 
 LEAVE_S: Final = 1.0
-"""How long the end of the process may be put off."""
+"""Seconds by which the end of the process may be put off."""
 _leave: Callable[[], None] | None = None
 _forking = threading.local()
 

@@ -24,10 +24,10 @@ Words = Array
 """32-bit words, shape [blocks, block_words]; big-endian when they are to be sent."""
 
 ANY_SUM = 1 << 31
-"""As the largest sum of a word: it may have any value."""
+"""The value of `largest_sum` where a word of the sum may have any value."""
 
 UNTOUCHED = 255
-"""In the agreed exponents: no rank held this block, its sum is zero."""
+"""The agreed exponent of a block that no rank held: its sum is zero."""
 
 _ONES: Final = np.ones(256)
 _NO_HOLDERS: Final = np.zeros(0, np.uint64)
@@ -56,21 +56,21 @@ class Part:
     form: int = FLOAT32
     """The format of the numbers in memory (state.py)."""
     count: int = 0
-    """How many numbers there are."""
+    """Number of numbers in `values`."""
     levels: int = 0
-    """Where a word holds several: the largest absolute value of what one becomes."""
+    """The largest absolute value of a number in its lane, where a word has several lanes."""
     scales: NDArray[np.float64] | None = None
-    """[256], by agreed exponent."""
+    """[256]: the scale for each agreed exponent."""
     units: NDArray[np.float64] | None = None
-    """[256], by agreed exponent: what a sum of integers is multiplied by to become a number of the result."""
+    """[256]: the factor, by agreed exponent, that makes a number of the result of a sum of integers."""
     make_room: Callable[[], Array] | None = None
-    """Where there are units: returns the memory that the result belongs in, flat and as long as `values`, with zeros in
-    all blocks that this rank does not hold. It may be that of `values`: a block is encoded before its sum comes back.
-    None: any new memory."""
+    """Returns, where there are units, the memory of the result, flat and as long as `values`, with zeros in all blocks
+    that this rank does not hold. It may be that of `values`: a block is encoded before its sum comes back. None: new
+    memory."""
     in_place: bool = False
     """Whether the result belongs in the memory of `values`."""
     span: tuple[int, int] | None = None
-    """Where there are units: the begin and end of the numbers whose sums are kept; None: all."""
+    """The begin and end of the numbers whose sums are kept, where there are units; None: all."""
     largest_sum: int = ANY_SUM
     """No summed word has a larger absolute value, read as a signed number: one that has was damaged."""
 
@@ -113,7 +113,7 @@ class Blocks:
         self.holders: NDArray[np.uint64] = _NO_HOLDERS
         """[blocks]: which ranks of this host hold each, as a bitmap, where the data is that of several (hosts/)."""
         self.published: NDArray[np.uint64] = _NO_HOLDERS
-        """Of each of these ranks, which may change it meanwhile: how many blocks of its data are there."""
+        """[ranks of this host]: how many blocks of its data each has published; other processes change it."""
         self.copy: Callable[[Any], float] | None = None
         """Called with the collective now and then, to copy data; returns for how many seconds not to call it again."""
 
@@ -149,11 +149,11 @@ class Layout:
         self._starts = blocks.starts
         self.scales = _by_exponent([part.scales for part in parts])
         self.units = _by_exponent([part.units for part in parts])
-        """[parts, 256], by exponent: what a number is multiplied by to become a word, and back."""
+        """[parts, 256], by exponent: the factors that make a word of a number, and back."""
         self.table = zeros(PartLayout, len(parts))
         self.sums_ends: list[int] = []
         self.words_per_block: list[int] = []
-        """Of each part: the words of `sums` up to the end of its own, and of one of its blocks."""
+        """Words of `sums` up to the end of each part's own, and words of one block of each part."""
         word_end = sums_begin = 0
         for row, part in enumerate(parts):
             begin, word_end = word_end, word_end + len(part.values)

@@ -19,7 +19,7 @@ from p4reduce.protocol.refusal import code_of, reason_in
 
 _WORD = 0xFFFFFFFF
 HIGH_ROOT = 255
-"""As a broadcast's root: this rank or one above, and the layout says which."""
+"""The root of a broadcast in the descriptor of a rank from 255 on; the layout has its number."""
 
 
 class Kind(IntEnum):
@@ -31,7 +31,7 @@ class Kind(IntEnum):
     BARRIER = 4
     CLOSE = 5
     REFUSED = state.REFUSED
-    """This rank cannot take part in the collective (protocol/refusal.py)."""
+    """The kind of a call of a rank that cannot take part in the collective (protocol/refusal.py)."""
 
 
 class CodecId(IntEnum):
@@ -55,9 +55,9 @@ class Call:
     detail: int = 0
     elements: int = 0
     layout: str = ""
-    """Whatever else the ranks have to agree on; only its CRC travels."""
+    """Text of all else that the ranks have to agree on; only its CRC travels."""
     limit_s: float | None = None
-    """The time limit that the caller gave, of which a part may be over; errors name it."""
+    """Seconds that the caller gave as time limit, of which a part may be over; errors name it."""
 
     def words(self, window: int) -> tuple[int, int, int, int]:
         """The descriptor as four unsigned words; `window` is the proposal for the next collective."""

@@ -27,7 +27,7 @@ class Socket(NamedTuple):
     to: Table[Destination]
     readable: Table[PollFd]
     writable: Table[PollFd]
-    """To wait until the socket is readable, or writable."""
+    """The descriptors with which to wait until the socket is readable, or writable."""
     vector: Annotated[NDArray[np.int64], "int64[:, ::1]"]
     """[2, frames]: the address and the length of each frame that is sent."""
     ring: Words

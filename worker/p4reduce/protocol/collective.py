@@ -36,7 +36,7 @@ from p4reduce_runtime import kernels
 from p4reduce_runtime.records import dtype_of, zeros
 
 SAME_CORRUPT_ANSWERS: Final = 3
-"""So often the same wrong sum, each time in answer to another send: it is the switch's, not the path's."""
+"""Number of equal wrong sums, in answers to as many sends, after which the switch is at fault and not the path."""
 _COUNTS: Final = dtype_of(Stats).names or ()
 
 
@@ -79,11 +79,11 @@ class Collective:
         self._window = min(window or lease.slot_count, lease.slot_count)
         most = max(1, min(self._window, -(-blocks.n_blocks // lease.columns)))
         self.refusals: dict[int, Reason] = {}
-        """Known after slot 0's opening round: the ranks that cannot take part. With any, no block is sent."""
+        """The ranks that cannot take part, known after slot 0's opening round. If there are any, no block is sent."""
         self._early: dict[int, bytes] = {}
-        """By slot: opening RESULTs that came before slot 0's, which shows whether all ranks take part."""
+        """Slot -> its opening RESULT that came before slot 0's, which shows whether all ranks take part."""
         self._corrupt: dict[int, bytes] = {}
-        """By slot: the last RESULT that cannot be right."""
+        """Slot -> its last RESULT that cannot be right."""
         self._unsent: list[bytes] = []
         proposed = self._window if proposal is None else min(proposal, lease.slot_count)
         self._call_words = call.words(proposed)

@@ -40,7 +40,7 @@ from p4reduce_runtime.kernels import kernel
 from p4reduce_runtime.records import Table
 
 AHEAD = 4
-"""How many frames before it is encoded a block of a sparse tensor is fetched from memory."""
+"""Number of frames before its own at which a block of a sparse tensor is fetched from memory."""
 
 
 @kernel("void(Config, Slot[::1], PartLayout[::1], Array(uint32, 1, 'C', True), NextFrame)")

@@ -12,7 +12,7 @@ from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.ranks import name_children
 
 IP_UDP_BYTES: Final = 20 + 8
-"""What IPv4 and UDP add to a frame."""
+"""Bytes that IPv4 and UDP add to a frame."""
 Refused = tuple[int, int, int]
 """Foreign, malformed and stale frames."""
 

@@ -22,7 +22,7 @@ from p4reduce_contracts.wire import MAX_GROWTH_BYTES, WORDS_PER_CALL
 from p4reduce_contracts.wire.opening import CLASSES, SharedOpening, by_place, opening_words
 
 _WORDS: Final = 8
-"""A rank puts so many words into the frame at most (state.Config.opening_words)."""
+"""Words that a rank puts into the frame at most (state.Config.opening_words)."""
 _NO_WINDOW: Final = 0xFFFF0000
 """The part of a descriptor's second word that is compared."""
 Numbers = NDArray[np.uint32]
@@ -32,14 +32,14 @@ class Places(NamedTuple):
     """What a rank's opening frame of slot 0 has in which columns."""
 
     columns: int
-    """Of the RESULT, as a bitmap."""
+    """The columns of the RESULT, as a bitmap."""
     own: int
     zeros: int
-    """Of this rank's frame: those with words, and those of zeros, so that the RESULT is not too much longer."""
+    """The columns of this rank's frame with words, and those of zeros, so that the RESULT is not too much longer."""
     row_length: int
-    """Of shared places; 0: each rank has its own."""
+    """Length of a row of shared places; 0: each rank has its own places."""
     own_places: tuple[int, ...]
-    """Of a rank that has its own: its four words, then -1."""
+    """The places of the four words of a rank that has its own, then -1."""
 
 
 @functools.lru_cache(64)

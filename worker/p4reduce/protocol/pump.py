@@ -23,10 +23,10 @@ from p4reduce_runtime.kernels import direct, kernel
 # why `run` stopped, beside what `receive` stops for
 PAUSE, RELEASE = 10, 11
 LONG_WAIT = 0.0001
-"""After a wait of so many seconds the next one sleeps without polling first: four ranks and a switch on two cores spent
-a third of a worker's time on polls that found nothing."""
+"""Seconds of a wait after which the next one sleeps without polling first: four ranks and a switch on two cores spent a
+third of a worker's time on polls that found nothing."""
 LONGEST_LATENESS = 0.1
-"""After so many seconds a timer is seen to although frames keep coming."""
+"""Seconds after which a timer is handled although frames keep coming."""
 
 
 @kernel("int64(Socket, Engine)", separate=True)

@@ -60,7 +60,7 @@ from p4reduce_runtime.kernels import kernel
 from p4reduce_runtime.records import Table
 
 MOST_WAYS = 4
-"""Into so many slots one splits at most: it may have few blocks left."""
+"""Slots into which one splits at most: it may have few blocks left."""
 
 
 @kernel("void(Config, State, Stats, Array(uint32, 1, 'C', True), Received[::1])", separate=True)

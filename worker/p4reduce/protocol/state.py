@@ -14,7 +14,7 @@ from p4reduce_contracts.wire.numbers import MAX_BLOCKS
 from p4reduce_runtime.records import Record, Table
 
 COLUMN_DONE: Final = MAX_BLOCKS + 1
-"""As the last block of a column: no further one may come."""
+"""The last block of a column in which no further block may come."""
 
 FLOAT32, FLOAT16, BFLOAT16 = range(3)
 
@@ -36,7 +36,7 @@ FORMATS: Final = (
 )
 """The formats by FLOAT32, FLOAT16 and BFLOAT16."""
 ROUNDS_A_SLOT: Final = 4
-"""What a slot should carry: its opening frame then is a small part, and a few round trips suffice."""
+"""Rounds that a slot should carry: its opening frame then is a small part, and a few round trips suffice."""
 MOST_LANES: Final = 4
 """Most numbers in a word."""
 
@@ -52,7 +52,7 @@ class Config(Record):
     block_words: int
     header_words: int
     growth_blocks: int
-    """By how many blocks a RESULT may be longer than the frame that it answers."""
+    """Number of blocks by which a RESULT may be longer than the frame that it answers."""
     encap_bytes: int
     job: int
     epoch: int
@@ -60,7 +60,7 @@ class Config(Record):
     secret_low: int
     ranks: int
     depth: int
-    """How many switches are above this rank's own, up to the root."""
+    """Number of switches above this rank's own, up to the root."""
     full: int
     """The children of the root, as a bitmap."""
     stride: int
@@ -68,14 +68,14 @@ class Config(Record):
     sparse: bool
     """Whether blocks are missing between those held, so that the processor does not fetch the next by itself."""
     row_length: int
-    """Of the places that calls share in slot 0's opening frame (wire/opening.py); 0: each rank has its own."""
+    """Length of a row of places that calls share in slot 0's opening frame (wire/opening.py); 0: each has its own."""
     opening_own: int
     opening_zeros: int
     """The columns of that frame with words of this rank, and those with nothing but zeros, as bitmaps."""
     opening_places: Annotated[NDArray[np.int64], 8]
     opening_words: Annotated[NDArray[np.int64], 8]
-    """What this rank puts into that frame, and where, counted in words; -1: nowhere. The first four are its call's
-    descriptor, the fifth is their digest."""
+    """The words that this rank puts into that frame, and the places of them, counted in words; -1: none. The first four
+    are its call's descriptor, the fifth is their digest."""
 
 
 class State(Record):
@@ -84,7 +84,7 @@ class State(Record):
     slots: int
     """Slots that were opened."""
     open_slots: int
-    """Those of them that do not have their last RESULT."""
+    """Number of these slots that do not have their last RESULT."""
     refused: bool
     """Whether a rank refused: opening rounds end, and no block is sent."""
     calls_compared: bool
@@ -102,13 +102,13 @@ class State(Record):
     needed: int
     """The end of the blocks of the slots in `contributions`, as far as this host holds them."""
     published: int
-    """How many blocks all ranks of this host had published when that was looked at."""
+    """Number of blocks that all ranks of this host had published at the last look."""
     longest_result: int
     """Bytes of the longest RESULT that came."""
     foreign_at_progress: int
     malformed_at_progress: int
     stale_at_progress: int
-    """The frames refused when the last answer came that was of use."""
+    """The counts of refused frames at the last RESULT or PENDING that was of use."""
 
 
 class Stats(Record):
@@ -134,13 +134,13 @@ class Path(Record):
     """What is known of the path to the switch, in seconds; collectives of one lease share it (rtt.py)."""
 
     smoothed_rtt: float
-    """NaN before the first sample."""
+    """The smoothed round-trip time; NaN before the first sample."""
     rttvar: float
     min_rtt: float
     result_interval: float
-    """How long after one RESULT the next one comes, smoothed."""
+    """The smoothed interval between two RESULTs."""
     last_wait: float
-    """How long the last wait for a datagram took."""
+    """The duration of the last wait for a datagram."""
 
 
 class Loss(Record):
@@ -153,7 +153,7 @@ class Loss(Record):
     largest_acked_any: int
     """The largest of all that have their RESULT, retransmitted frames included."""
     latest_rtt: float
-    """How long frame `largest_acked` waited for its RESULT."""
+    """The time from sending frame `largest_acked` to its RESULT."""
     last_result_at: float
     in_flight: int
     """Slots whose frame has no RESULT, a list in the order of packet numbers: `oldest` to `newest`, or -1."""
@@ -166,10 +166,10 @@ class Loss(Record):
     pto_at: float
     max_pto: float
     ambiguous_wait: float
-    """How long the last probe for an ambiguous loss is waited for; 0 when a RESULT came since."""
+    """The duration of the last probe for an ambiguous loss; 0 when a RESULT came since."""
     ambiguous_until: float
     timer_at: float
-    """When something may have to be sent again; infinity when nothing is in flight."""
+    """The time at which something may have to be sent again; infinity when nothing is in flight."""
 
 
 class Slot(Record):
@@ -180,7 +180,7 @@ class Slot(Record):
     done: bool
     """Whether it has its last RESULT; a slot that is not opened has no frame and is done too."""
     stride: int
-    """From one block of a column to the next; those of slot i begin at block i · columns."""
+    """Number of blocks from one of a column to the next; those of slot i begin at block i · columns."""
     agreed: int
     """Blocks that the ranks have agreed on; after so many as a slot should carry it splits (receive.py)."""
     expected: int
@@ -196,15 +196,15 @@ class Slot(Record):
     in_flight: bool
     previous: int
     next: int
-    """Its neighbours in the list of frames in flight."""
+    """The neighbouring slots in the list of frames in flight."""
     retransmits: int
-    """How often this round's frame was sent again."""
+    """Number of retransmissions of this round's frame."""
     renumbered: bool
-    """Whether it has a new packet number since."""
+    """Whether the frame has a new packet number since."""
     corrupt_results: int
-    """How many sends of this round's frame were answered with the same RESULT that cannot be right."""
+    """Number of sends of this round's frame that were answered with the same RESULT, which cannot be right."""
     corrupt_retransmits: int
-    """`retransmits` when that came last."""
+    """The value of `retransmits` when that RESULT came last."""
     keys: Columns
     """The look-ahead keys that this rank sent in this round."""
     last_blocks: Columns
@@ -220,7 +220,7 @@ class PartLayout(Record):
     first_block: int
     begin: int
     end: int
-    """The span of its numbers in `elements`, counted in numbers of its form."""
+    """The first number of the part in `elements` and the end, counted in numbers of its form."""
     step: int
     """Blocks of other senders between two of it, plus one."""
     lanes: int
@@ -228,7 +228,7 @@ class PartLayout(Record):
     form: int
     """The format of its numbers in memory (FORMATS)."""
     word_shift: int
-    """The format's."""
+    """`word_shift` of the format."""
     levels: int
     """The largest absolute value of a lane that a rank sends, where a word has several."""
     decodes: bool
@@ -236,10 +236,10 @@ class PartLayout(Record):
     largest_sum: int
     """No summed word has a larger absolute value."""
     sums_begin: int
-    """The first word in `sums` that is its; where that of its first block would be, of blocks that are not kept too."""
+    """The word of `sums` with the sum of block 0; before the part's own words if the first blocks are not kept."""
     kept_begin: int
     kept_end: int
-    """The span of its blocks, counted from its first one, whose sums are stored."""
+    """The first block and the end of those whose sums are stored, counted from the part's first block."""
     input_words: int
     """Words in `elements` from a number of one rank of this host to the same number of the next; 0: the data is of one
     rank."""
@@ -259,7 +259,7 @@ class Received(Record):
     """A datagram of the burst at hand."""
 
     start: int
-    """Its first word in the data."""
+    """The index of its first word in the receive buffer."""
     length: int
     """Bytes."""
     type: int
@@ -278,34 +278,34 @@ class Engine(NamedTuple):
     """All that may be opened."""
     parts: Table[PartLayout]
     contributions: Table[NextFrame]
-    """[slots]: those in `state.contributions`; also where those to be sent again are put."""
+    """[slots]: the slots in `state.contributions`; also the slots whose frames are to be sent again."""
     scales: Annotated[NDArray[np.float64], "float64[:, ::1]"]
     units: Annotated[NDArray[np.float64], "float64[:, ::1]"]
-    """[parts, 256], by exponent: what a number is multiplied by to become a word, and back."""
+    """[parts, 256], by exponent: the factors that make a word of a number, and back."""
     weights: Words
     """The check word's weights of a block's words, and then its columns'."""
     frame_weights: Annotated[NDArray[np.uint32], "Array(uint32, 1, 'C', True)"]
-    """Those of the words of a frame that has all columns: products of the two."""
+    """The weights of the words of a frame that has all columns: products of the two."""
     keys: Words
     """[blocks + stride at least]: the key of the first held block at or after each, a multiple of `stride` from it."""
     elements: Annotated[NDArray[np.uint32], "Array(uint32, 1, 'C', True)"]
     holders: Annotated[NDArray[np.uint64], "uint64[::1]"]
-    """[blocks]: which ranks of this host hold each block, as a bitmap, where the data is that of several."""
+    """[blocks]: a bitmap of the ranks of this host that hold the block, where the data is that of several."""
     published: Annotated[NDArray[np.uint64], "uint64[::1]"]
-    """Of these ranks: how many blocks of each rank's data are there, which other processes change."""
+    """[ranks of this host]: how many blocks of its data each has published; other processes change it."""
     sums: Words
     agreed: Annotated[NDArray[np.uint8], "uint8[::1]"]
     """[blocks]: the exponent agreed for each, UNTOUCHED where no rank held it."""
     frames: Annotated[NDArray[np.uint32], "uint32[:, ::1]"]
-    """[slots, words]: what each slot sent last, as it is on the wire."""
+    """[slots, words]: each slot's last frame, as it is on the wire."""
     spare: Annotated[NDArray[np.float32], "float32[::1]"]
-    """Memory for the numbers of a block, and its words; what is in it means nothing."""
+    """Memory for the numbers of a block, and for its words; nothing in it is kept from block to block."""
 
 
 REFUSED: Final = 6
 """The kind of the call of a rank that cannot take part (protocol/call.py)."""
 IGNORED: Final = 0
-"""As the type of what was received: no frame for this rank."""
+"""The type of a received datagram that is no frame for this rank."""
 
 # why `receive` stopped: all frames are taken in, or Python has to see to frame `next_received`, or the one before it
 END, COMPARE_CALLS, HOLD_BACK, CORRUPT_RESULT = range(4)

@@ -10,8 +10,8 @@ GRANULARITY_S: Final = 0.001
 MIN_PTO_S: Final = 0.005
 MAX_PTO_S: Final = 1.0
 MAX_LOSS_DELAY_S: Final = 1.0
-"""However often a frame was sent again, one that later frames passed is sent again after so long."""
+"""Seconds after which a frame that later frames passed is sent again, however often it was sent before."""
 FAST_RETRANSMITS: Final = 2
-"""So often a frame is sent again before the time between two retransmissions doubles."""
+"""Retransmissions of a frame before the time between two of them doubles."""
 MAX_DEVIATION: Final = 2
-"""A sample counts as at most so many variations above the smoothed time."""
+"""Number of variations above the smoothed time that a sample counts at most."""

@@ -24,7 +24,7 @@ class Recommendation(NamedTuple):
 
     compressor: Compressor
     why: str
-    """In one line."""
+    """The reason, in one line."""
 
 
 def _for_adam(beta1: float) -> Compressor:
@@ -36,7 +36,7 @@ SETTINGS: Final[dict[str, tuple[Callable[[float], Compressor], str]]] = {
     "momentum": (lambda _beta1: AdaComp(), "AdaComp in bins of 50 for convolutions and 500 for others suits SGD"),
     "": (lambda _beta1: Quantize(8), "8 bits with feedback: AdaComp was not trained with this optimizer"),
 }
-"""By the setting that an optimizer's groups have, the first that fits: a compressor for its beta1, and why."""
+"""Setting of an optimizer's groups, the first that fits -> the compressor for its beta1, and the reason."""
 
 
 def recommend(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Recommendation:

@@ -65,7 +65,7 @@ class Accelerator:
 
 
 ACCELERATORS: Final[dict[str, Callable[[], Accelerator]]] = {"cuda": Accelerator}
-"""By device type: where tensors may be, apart from the CPU."""
+"""Device type, other than the CPU -> how to copy tensors from there."""
 
 
 class OnHost:
@@ -73,7 +73,7 @@ class OnHost:
 
     def __init__(self, reads: list[torch.Tensor], writes: list[torch.Tensor]) -> None:
         self.reads, self.writes = reads, writes
-        """In the host's memory, in the order in which they were given."""
+        """The tensors in the host's memory, in the order in which they were given."""
 
     def arrive(self, timeout_s: float) -> None:
         """Return when `reads` has what the caller's tensors had; for the thread of the collective.

@@ -17,7 +17,7 @@ from p4reduce.protocol.blocks import Blocks, sum_blocks
 from p4reduce_contracts.jobs.lease import Lease
 
 Within = Sequence[AbstractContextManager[object]]
-"""By rank: what its work is done within."""
+"""A context for each rank's work, by rank."""
 _NOTHING: Final = nullcontext()
 
 

@@ -16,7 +16,7 @@ from p4reduce_contracts.wire import DEFAULT, SECRET_BITS, Geometry
 
 JOB: Final = 1
 EPOCH: Final = 7
-"""Of the leases and of the job in the reference switch; another `switch` has a job like it, with the secrets 0."""
+"""The epoch of the leases and of the reference switch's job; another `switch` has such a job, with the secrets 0."""
 
 T = TypeVar("T")
 

@@ -34,7 +34,7 @@ class Place(NamedTuple):
 
 
 Link = tuple[int, int]
-"""From a switch to a switch; -1: all ranks."""
+"""A pair of switches, from the first to the second; -1: all ranks."""
 
 
 class Switches(Protocol):
@@ -87,18 +87,18 @@ class NetworkConditions:
     frame_s: float = 0.0
     """Processing time of a frame at the sending rank, and at a switch for each in and out; frames queue."""
     bits_per_s: float = 0.0
-    """Of each direction of each link, which keeps the order of frames; 0: no limit."""
+    """Bits a second in each direction of each link, which keeps the order of frames; 0: no limit."""
     trunk_bits_per_s: float = 0.0
-    """The same of links between switches; 0: as all others."""
+    """Bits a second in each direction of each link between switches; 0: `bits_per_s`."""
     overhead_bytes: int = ENCAP_BYTES
-    """Of each frame on a link with a rate, beside its UDP payload."""
+    """Bytes of each frame on a link with a rate, beside its UDP payload."""
     burst_bytes: int = 65536
-    """What a direction that was idle sends at once."""
+    """Bytes that a direction which was idle sends at once."""
     stall_after: int = 0
-    """After every so many frames a switch takes none in for `stall_s`; 0: never."""
+    """Number of frames after which a switch takes none in for `stall_s`; 0: it always takes them in."""
     stall_s: float = 0.0
     start_s: float = 0.05
-    """The ranks begin at random within this time."""
+    """Seconds within which the ranks begin, at random."""
 
 
 @dataclass
@@ -131,7 +131,7 @@ class Member:
     rounds: list[int]
     timeout_s: float = 300.0
     slots: int | None = None
-    """How many it opens at first; None: all of the lease."""
+    """Number of slots that it opens at first; None: all of the lease."""
     round_trip: RoundTrip = field(default_factory=RoundTrip)
     stats: CollectiveStats = field(default_factory=CollectiveStats)
     make: Callable[..., Collective] = Collective
@@ -164,7 +164,7 @@ class World:
         self.frames: Counter[Link] = Counter()
         self.bytes: Counter[Link] = Counter()
         self.first_end = 0.0
-        """When the last member had finished its first collective."""
+        """The time at which the last member had finished its first collective."""
         self._order = 0
         self._busy: dict[int, _Busy] = {}
         self._buckets: dict[tuple[int, int, Place], TokenBucket] = {}

@@ -14,9 +14,9 @@ WORKERS = 4
 BACKENDS = ("gloo", "p4reduce")
 BYTES, QUICK_BYTES = (4_000, 64_000, 400_000), (4_000, 64_000)
 CALLS = 20
-"""In a row, as nccl-tests has them by default; a call after a pause is measured beside them."""
+"""Calls in a row, nccl-tests' default; a call after a pause is measured beside them."""
 STEPS = 10
-"""In one turn of a backend."""
+"""Steps in one turn of a backend."""
 _LIMIT_S = 30.0
 
 _LINKS = {VETH: "unshaped veth", GBIT_1: "1 Gbit/s"}

@@ -17,12 +17,12 @@ LINKS = {
     (2, GBIT_1, 26): (2.2, 4),
     (4, GBIT_1, 8): (2.2, 3.5),
 }
-"""By ranks a host, link and megabytes: by how much two hosts are to be faster than gloo, in 32 and in 16 bits."""
+"""(ranks a host, link, megabytes) -> the least ratio of gloo's time to that of two hosts, in 32 and in 16 bits."""
 RANKS_A_HOST = (1, 2, 4, 8)
 LEAST_SHARE = 1 / 1.12
-"""Of the tensor's bytes in those that a host's link carries each way."""
+"""The least share that the tensor's bytes may have in those that a host's link carries each way."""
 MEMORY = {4: 3.0, 26: 3.0}
-"""By megabytes: the same of one host of 4 ranks, in 32 bits."""
+"""Megabytes -> the least ratio of gloo's time to that of one host of 4 ranks, in 32 bits."""
 
 ADACOMP = "p4reduce AdaComp"
 BYTES = Threshold(

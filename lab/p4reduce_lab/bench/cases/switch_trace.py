@@ -11,7 +11,7 @@ from p4reduce_lab.processes import P4REDUCE
 SLOTS = 16
 _READY_S = 60.0
 TRACES = {"no trace": None, "a trace of another port": ["--port", "511"], "a trace of every frame": []}
-"""What is asked for by `p4reduce switch trace`."""
+"""The formats that `p4reduce switch trace` is asked for."""
 
 
 def measure(run: Run) -> None:

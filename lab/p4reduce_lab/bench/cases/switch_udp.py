@@ -9,9 +9,9 @@ from p4reduce_lab.bench.case import Case, Run
 from p4reduce_lab.bench.switches import Loaded, load_over_udp, over_udp
 
 SLOTS = DEFAULT_SLOTS
-"""In flight at once, of every rank: what a job gets."""
+"""Frames of every rank that are in flight at once: the slots that a job gets."""
 _FEWER_SLOTS = 32
-"""As many as fit the socket buffers that a system grants without root."""
+"""The slots whose frames fit the socket buffers that a system grants without root."""
 VARIANTS = {"GSO peers": True, "plain peers": False}
 
 

@@ -42,7 +42,7 @@ MOST_BITS: Final = 15
 """The smallest bound is 2^-15: a number below the scale has 15 bits and a sign."""
 _SCALE_BYTES: Final = 2
 _EXPONENTS: Final = range(-148, 129)
-"""Of scales: the smallest power of two above any float32 that is not 0."""
+"""Exponents that a scale can have: a scale is the smallest power of two above a float32 that is not 0."""
 
 
 class _Classes(NamedTuple):

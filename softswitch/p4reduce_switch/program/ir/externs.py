@@ -70,7 +70,7 @@ class Piece(Node, frozen=True):
 
     value: Data
     bits: int | None
-    """None for a varbit field, whose length in bits is the slot `length`."""
+    """Width in bits; None for a varbit field, whose length in bits is the slot `length`."""
     header: Header | None
     length: int = 0
     """A slot."""

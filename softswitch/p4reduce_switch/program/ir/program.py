@@ -269,7 +269,7 @@ class ParserErrors(Struct, frozen=True):
     header_too_short: int
     parser_invalid_argument: int
     names: Mapping[int, str] = {}
-    """Of all errors, those of the program included."""
+    """The names of all errors, those of the program included."""
 
 
 # ---- the rest
@@ -324,7 +324,7 @@ class TargetOptions(Struct, frozen=True):
     queues: bool = False
     """Whether packets pass egress queues, even if the program does not use them."""
     threads: int = 1
-    """How many run its frames at the same time, where the program allows it."""
+    """Number of threads that run its frames at the same time, where the program allows it."""
 
     @property
     def not_dropped(self) -> int:

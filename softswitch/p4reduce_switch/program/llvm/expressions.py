@@ -49,7 +49,7 @@ class Scope:
     result: Cell | Value | None = None
     """The value of a Result: a cell, or 64 bits."""
     frame: Callable[[], Value] | None = None
-    """In a parser: pointer to the next byte to parse."""
+    """The function that gives, in a parser, a pointer to the next byte to parse."""
 
 
 class Expressions:

@@ -241,4 +241,4 @@ _FUNCTIONS: dict[str, tuple[Value, list[Value], Callable[..., None]]] = {
     "xor_words": (I64, [POINTER, I64, I64], _xor_words),
     "first_bytes": (I64, [POINTER, I64], _first_bytes),
 }
-"""By name: the type of the result, those of the arguments, and what emits the body."""
+"""Name -> the type of the result, those of the arguments, and what emits the body."""

@@ -16,7 +16,7 @@ class Cell:
     pointer: Value
     kind: Kind
     place: Value | None = None
-    """Where the address of its value is; None: the value is at `pointer`."""
+    """The address of its value's address; None: the value is at `pointer`."""
 
 
 class PacketState:

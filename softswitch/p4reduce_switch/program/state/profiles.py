@@ -62,7 +62,7 @@ class ActionSet:
 
 
 Target = MemberRef | GroupRef | ActionSet
-"""What an entry of a table with an action profile refers to."""
+"""The target of an entry of a table with an action profile."""
 
 
 @dataclass(frozen=True)

@@ -112,5 +112,5 @@ class Replication:
     def __init__(self, state: Words | None = None) -> None:
         words = np.zeros(Word.FIRST_FREE, np.int64) if state is None else state
         self.multicast_groups: MutableMapping[int, Sequence[Replica]] = Groups(words, MULTICAST_GROUPS)
-        """By group id."""
+        """The multicast groups, by group id."""
         self.clone_sessions: dict[int, CloneSession] = {}

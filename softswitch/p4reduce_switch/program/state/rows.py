@@ -139,7 +139,7 @@ class TableRows:
         self._free: list[int] = []
         self._used = 0
         self._choices: dict[Choices, tuple[Words, Words]] = {}
-        """For each the words of `ChoicesWord`, and the calls that these point to."""
+        """Words of `ChoicesWord`, and the calls that these point to, for the choices of each entry."""
         most = max((arguments_words(action) for action in declared.actions), default=0)
         self._default_arguments: Words = np.zeros(most + 1, np.int64)
         words[TableWord.DEFAULT_ARGUMENTS] = address(self._default_arguments)

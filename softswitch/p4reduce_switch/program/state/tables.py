@@ -50,7 +50,7 @@ class Stored:
     meter: Bucket = field(default_factory=Bucket)
     choices: Choices | None = None
     row: int | None = None
-    """Its number in TableRows."""
+    """The entry's row number in TableRows."""
 
 
 class Table:

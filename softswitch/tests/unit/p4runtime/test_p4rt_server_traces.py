@@ -22,7 +22,7 @@ from rigs.limits import LIMIT_S, wait_until
 from rigs.p4rt import Served, served
 
 UDP = bytes(12) + b"\x08\0\x45" + bytes(11) + bytes((10, 0, 0, 1, 10, 0, 0, 2)) + b"\x13\x88\x13\x89" + bytes(8)
-"""From 10.0.0.1:5000 to 10.0.0.2:5001."""
+"""A frame from 10.0.0.1:5000 to 10.0.0.2:5001."""
 
 
 @pytest.fixture

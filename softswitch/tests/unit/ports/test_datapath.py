@@ -29,7 +29,7 @@ from rigs.limits import LIMIT_S
 
 LOOPBACK = 0x7F000001
 FAILS, REPORTS, PUNTS, NOWHERE, FLOODS, SPOILT, LONG, SILENT, TELLS_ALL = range(9)
-"""What a payload's first byte asks of the program; others are sent back."""
+"""The values of a payload's first byte to which the program reacts; other frames are sent back."""
 
 
 def reply(frame: bytes, payload: bytes) -> bytes:

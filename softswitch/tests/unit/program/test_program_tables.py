@@ -16,7 +16,7 @@ from p4reduce_switch.program.state.tables import Table
 from rigs.entries import insert, match_of
 
 MISS = 0
-"""What the frame has after a miss."""
+"""The value that the frame has after a miss."""
 
 
 class TableProgram:

@@ -26,7 +26,7 @@ EXAMPLE = Path(__file__).parents[4] / "examples" / "l3_switch" / "l3_switch.json
 P4SRC = Path(__file__).parents[4] / "p4src"
 EVERY_KIND = Path(__file__).parents[2] / "rigs" / "every_kind.json"
 IPV4 = bytes.fromhex("00000000010100000000000108004500001400000000401166cd0a0001010a000207")
-"""From 10.0.1.1 to 10.0.2.7, with a wrong checksum."""
+"""A frame from 10.0.1.1 to 10.0.2.7, with a wrong checksum."""
 RIGHT = IPV4[:24] + b"\x63\xd2" + IPV4[26:]
 
 

@@ -28,7 +28,7 @@ from p4reduce_contracts.jobs.lease import Lease
 
 Selection = Literal["top-k", "top-k-ratio", "random-k", "threshold"]
 TINY: Final = 1e-12
-"""Added to a block's weights' norm, so that blocks of zeros have a ratio."""
+"""A small number that is added to the norm of a block's weights, so that blocks of zeros have a ratio."""
 
 
 @register("omnireduce")

@@ -66,9 +66,9 @@ class Calls:
         self._store, self._rank, self._size = store, rank, size
         self._numbers = itertools.count(1)
         self.running: Call | None = None
-        """The one that the queue of the group runs."""
+        """The call that the queue of the group runs."""
         self._written: Call | None = None
-        """What the store says that this rank is in."""
+        """The call that the store names for this rank."""
         self._compares = size > 1 and get_debug_level() == DebugLevel.DETAIL
 
     def begin(self, name: str, tensors: Sequence[torch.Tensor], way: str, timeout_s: float) -> Call:

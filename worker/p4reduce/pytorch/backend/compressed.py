@@ -45,7 +45,7 @@ class CompressedSums:
         self._before: list[str] = []
         """The calls of the last step."""
         self._calls: list[str] = []
-        """Of this step."""
+        """The calls of this step."""
         self._known = False
         """Whether this step's calls so far are those of the last one."""
         self._warned = False

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from p4reduce.pytorch.backend.compressed import CompressedSums
 
 CLOSE_S = 5.0
-"""How long `shutdown` waits for a collective that is running."""
+"""Seconds that `shutdown` waits for a collective that is running."""
 
 _log = logging.getLogger(__name__)
 _c10d: Any = dist  # whose stubs know one signature of the several that torch calls
@@ -151,10 +151,10 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
         self._closed = False
         self._closing = threading.Lock()
         self._queue = CollectiveQueue(f"p4reduce-group-{group.group_id}")
-        """Of the collectives over the switch, and of those over gloo in their place; the communicator's too."""
+        """The queue of collectives over the switch, and of those over gloo in their place; the communicator's too."""
         self._gloo: Any = None
         self._second_gloo: Any = None
-        """Of what the queue runs: the first one is called by other threads, in another order."""
+        """The gloo group for what the queue runs: other threads call the first one, in another order."""
         self._connect(group.timeout)
         self._companion = _c10d.ProcessGroup(group.group_rank, group.group_size)
         """Calls `_gloo`, without the interpreter's lock, by methods that `_gloo` has not."""

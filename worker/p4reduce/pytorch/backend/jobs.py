@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from p4reduce_contracts.jobs.answers import JobInfo
 
 _KEY: Final = "job"
-"""Where the store has the name of the job."""
+"""The key in the store of the job's name."""
 _GRACE_S: Final = 10.0
-"""How much longer than rank 0 for the controller the other ranks wait for rank 0, which then says what was missing."""
+"""Seconds that the other ranks wait longer for rank 0 than it for the controller: it then says what was missing."""
 
 
 class NoRoomError(JoinError):

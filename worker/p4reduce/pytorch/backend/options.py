@@ -35,20 +35,20 @@ class Options:
     slots: int | None = None
     """Slots of the job that rank 0 makes; default: what is free, at most 128, and 32 for a `new_group`."""
     gather_bytes: int | None = None
-    """From how many bytes on `broadcast` and `all_gather` take the switch; default: P4REDUCE_GATHER_BYTES, else from
-    1 MiB on where that was faster than gloo in the group's first calls of about that size."""
+    """Bytes from which on `broadcast` and `all_gather` take the switch; default: P4REDUCE_GATHER_BYTES, else 1 MiB
+    where that was faster than gloo in the group's first calls of about that size."""
     bits: Bits | None = None
-    """Of a number on the way, in sums of floats: 32, 16 or 8. Default: 32 for float32 and complex64, 16 for float16 and
-    bfloat16."""
+    """Bits of a number on the way, in sums of floats: 32, 16 or 8. Default: 32 for float32 and complex64, 16 for
+    float16 and bfloat16."""
     float_sums: Literal["auto", "switch", "gloo"] = "auto"
     """Over the switch a sum's error follows from the largest of 32 to 128 neighbouring numbers (docs/torch-backend.md).
     "auto": over gloo where that would make too many numbers of float32 in 32 bits 0. "gloo": always, for tensors that
     need floating-point additions. Sums of int32 always take the switch."""
     compressor: Compressor | str | None = None
-    """Of the gradients that `all_reduce` and `reduce_scatter` sum (docs/torch-backend.md#compression), or its text, as
-    "quantize" or "adacomp:linear=50". Default of the group of all ranks: P4REDUCE_COMPRESSOR; else none."""
+    """The compressor of the gradients that `all_reduce` and `reduce_scatter` sum (docs/torch-backend.md#compression),
+    or its text, as "adacomp:linear=50". Default of the group of all ranks: P4REDUCE_COMPRESSOR; else none."""
     compress_bytes: int = 1 << 14
-    """From how many bytes on a sum is compressed."""
+    """Bytes from which on a sum is compressed."""
 
     def __post_init__(self) -> None:
         from p4reduce.codecs.formats import check_bits  # not when torch is imported, which imports this module

@@ -24,7 +24,7 @@ class Routes:
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock = clock
         self._seconds: dict[tuple[str, int], list[float]] = {}
-        """Of the first calls, by collective and size up to a power of two: gloo, the switch, gloo, the switch."""
+        """Seconds of the first calls, by collective and size up to a power of two: gloo, switch, gloo, switch."""
         self._switch_is_faster: dict[tuple[str, int], bool] = {}
 
     def run(

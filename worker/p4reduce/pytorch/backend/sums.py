@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from p4reduce.communicator import Communicator
 
 DTYPES: Final = frozenset({torch.float32, torch.int32, torch.float16, torch.bfloat16, torch.complex64})
-"""What the switch can sum."""
+"""The types that the switch can sum."""
 
 
 def all_reduce(

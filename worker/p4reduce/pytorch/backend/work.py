@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 _END_S = 2.0
-"""How long the end of the interpreter waits for callbacks."""
+"""Seconds that the end of the interpreter waits for callbacks."""
 
 
 class _Callbacks:
