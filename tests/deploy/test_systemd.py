@@ -25,7 +25,7 @@ from rigs.limits import LIMIT_S
 
 UNITS = sorted((Path(__file__).parents[2] / "examples/deploy/systemd").glob("*.service"))
 WORST_EXPOSURE = 20
-"""In tenths, of `systemd-analyze security`, whose 10 is a service that may do anything."""
+"""Tenths of the exposure in `systemd-analyze security`, whose 10 is a service that may do anything."""
 NEEDS_SYSTEMD = pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
 
 

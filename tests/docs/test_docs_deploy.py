@@ -25,16 +25,16 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "deploy.md").read_text(encoding="utf-8")
 NAMES = dict(re.findall(r"`(\w+)` \((10\.0\.0\.\d+)\)", PAGE))
 FILES = dict(re.findall(r"`(\w+\.toml)`:\n\n```toml\n(.*?)```", PAGE, re.DOTALL))
-"""Of the server, by name."""
+"""The files of the server, by name."""
 READY = r"\bready\b|Adding interface eth2"
-"""What switch and controller print, and BMv2."""
+"""The text that switch and controller print when they are ready, and BMv2's."""
 LEFT_OUT = (".git", ".venv", "out", "tests")
 SCP = """#!/bin/sh
 for last; do :; done
 while [ $# -gt 1 ]; do cp "$1" "$MACHINES/${last%%:*}/${last#*:}"; shift; done
 """
 BYTES = 4 * 660 * 20_000
-"""What the switch receives at least: of 4 ranks and 660 steps half of 9,802 float32. Blocks of zeros are not sent."""
+"""Bytes that the switch receives at least: 4 ranks, 660 steps, half of 9,802 float32. Blocks of zeros are not sent."""
 needs_bmv2 = pytest.mark.skipif(shutil.which("simple_switch_grpc") is None, reason="simple_switch_grpc is not on PATH")
 
 

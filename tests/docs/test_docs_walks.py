@@ -31,7 +31,7 @@ WALKS = {
 STEP = re.compile(r"^\d+\. (?:(\w+): )?`([^`]+)`", re.MULTILINE)
 
 Entered = dict[str, list[tuple[int, str]]]
-"""By program: when it entered which file."""
+"""Program -> the files that it entered, each after the time."""
 
 
 def walk(heading: str) -> list[tuple[str, str]]:

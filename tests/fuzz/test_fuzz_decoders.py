@@ -15,9 +15,9 @@ from fuzz.targets import TARGETS, Target
 from rigs.limits import LIMIT_S
 
 DEADLINE = timedelta(seconds=LIMIT_S)
-"""Against what never ends; far above what the slowest input takes on a busy machine."""
+"""The limit for an input that never ends; far above what the slowest input takes on a busy machine."""
 EXAMPLES = {"pipeline-json": 40, "p4info-text": 40}
-"""Fewer where an input takes milliseconds."""
+"""Target -> number of examples, where an input takes milliseconds: fewer than elsewhere."""
 
 
 @st.composite

@@ -28,11 +28,11 @@ class Sum:
 
     blocks: int
     held: tuple[tuple[int, ...], ...]
-    """By rank."""
+    """The blocks that each rank holds, by rank."""
     slots: int
-    """How many are opened at first."""
+    """Slots that are opened at first."""
     digit: int = 1
-    """What rank r adds is 16^r times this: the sum shows how often each rank is in it."""
+    """A factor: rank r adds 16^r times this, and the sum shows how often each rank is in it."""
 
     def tensor(self, rank: int) -> NDArray[np.int32]:
         """What a rank contributes."""
@@ -60,7 +60,7 @@ class Refusal:
 
     rank: int
     asked: Sum
-    """What the others call."""
+    """The call of the other ranks."""
 
     def begin(self, lease: Lease, rounds: list[int], number: int, round_trip: RoundTrip) -> RestorableCollective:
         """Make a rank's side of it."""

@@ -69,13 +69,13 @@ class Plan:
 
     jobs: dict[str, int]
     slots: int
-    """Of each switch; each job takes two."""
+    """Slots of each switch; each job takes two."""
     begun: tuple[Event, ...]
-    """What has happened before the search begins."""
+    """The events before the search begins."""
     longest: int
     """Events in a sequence after that."""
     most: dict[str, int]
-    """By name of event; what is not named may happen at any time."""
+    """Name of event -> how often it may happen; an event that is not here may happen at any time."""
     tree: dict[str, str] = field(default_factory=lambda: {ONLY_SWITCH: ""})
     """The switches, and the parent of each."""
     ranks_at: tuple[str, ...] = ()
@@ -116,7 +116,7 @@ class Situation:
         self._writes_left = 0
         self._drawn = 0
         self._seen: dict[tuple[str, int, int], Any] = {}
-        """By switch, slot and epoch, since the pipeline was set: the secrets of the children that were admitted."""
+        """Switch, slot and epoch -> the secrets of the children that were admitted since the pipeline was set."""
         self._events: list[Event] = []
         self._start()
 

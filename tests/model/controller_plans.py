@@ -163,4 +163,4 @@ MUTANTS: Final = {
     one_switch_is_enough: "a tree whose entries are being written",
     the_root_alone_counts: "an ACTIVE job of a tree",
 }
-"""With the plan whose search catches each."""
+"""The mutants, each with the plan whose search catches it."""

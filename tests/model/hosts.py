@@ -55,8 +55,8 @@ _NO_SHARD_JOBS: Final = mock.Mock()
 
 _running: Final = threading.local()  # its `rank` is the RankThread that calls
 Choice = tuple[str, int]
-"""What happens, and to which rank: it goes on, perhaps what it then sends is lost, or what it waits for is, or it dies.
-Or time passes."""
+"""An event and its rank: the rank goes on, perhaps its next frame is lost, or the frame that it waits for is, or it
+dies; or time passes."""
 
 
 class Abandoned(BaseException):
@@ -71,7 +71,7 @@ class RankThread:
         self.now, self.at, self.seen = 0.0, "begin", 0
         self.inboxes: dict[int, list[bytes]] = {1: [], 2: []}
         self.flags = b""
-        """What it saw when it last looked."""
+        """The flags that it saw when it last looked."""
         self.outcome: object = None
         self._go, self._back = threading.Semaphore(0), threading.Semaphore(0)
         self._abandoned = False

@@ -76,7 +76,7 @@ class Parts:
         self._rank_steps: dict[tuple[int, int, int], Reached] = {}
         self._switch_steps: dict[tuple[int, int], Reached] = {}
         self.overwritten: dict[tuple[int, int], list[tuple[int, int]]] = {}
-        """By step of the switch: the slots, and their rounds, that it overwrote."""
+        """Step of the switch -> the slots, and their rounds, that it overwrote."""
         self._entries: dict[tuple[int, int], Reached] = {}
         self._renewals: dict[int, int] = {}
         self._over: dict[tuple[int, int], bool] = {}
@@ -90,7 +90,7 @@ class Parts:
         self.group = Group([order for order, image in places.items() if image is not None])
         """The permutations of the ranks that leave the job as it is."""
         self._places = [places[permutation] or {} for permutation in self.group.permutations]
-        """By permutation: which rank or link comes in the place of each."""
+        """Permutation -> the rank or link that comes in the place of each."""
         self.rank_images = Images(self.group, self._moved, self._read_of_rank)
         self.switch_images = Images(self.group, lambda _: (0,) * len(self.group), self._read_of_switch)
         self.frame_images = Images(self.group, lambda _: (0,) * len(self.group), self._read_of_frame)

@@ -40,9 +40,9 @@ class RankState:
     generation: int
     index: int
     snapshot: Snapshot | None
-    """None: the rank has all results of the lease, or its job failed."""
+    """The collective's state; None: the rank has all results of the lease, or its job failed."""
     rounds: tuple[int, ...]
-    """By slot of the lease: the round that it is in, or goes into next."""
+    """The round that each slot of the lease is in, or goes into next, by slot."""
 
 
 class Rank:
@@ -59,7 +59,7 @@ class Rank:
         self._may_fail = may_fail
         self._collectives: dict[tuple[int, int], RestorableCollective] = {}
         self._equal: dict[int, RankState] = {}
-        """By number: another state that has it."""
+        """Number -> another state that has it."""
 
     @property
     def count(self) -> int:

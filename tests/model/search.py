@@ -37,7 +37,7 @@ class Faults(NamedTuple):
     """Timers that fire while frames are on their way."""
     flips: int = 0
     leases: int = 0
-    """How often the ranks get new leases."""
+    """Number of times that the ranks get new leases."""
 
 
 class Node(NamedTuple):
@@ -47,7 +47,7 @@ class Node(NamedTuple):
     switch: int
     left: Faults
     frames: Numbers
-    """On their way, in rising order."""
+    """The frames on their way, by rising number."""
 
 
 class Step(NamedTuple):
@@ -72,9 +72,9 @@ class Report:
 
     nodes: int = 0
     permuted: int = 0
-    """How many nodes these are with all permutations of the ranks that leave the job as it is."""
+    """Number of nodes with all permutations of the ranks that leave the job as it is."""
     complete: bool = False
-    """Whether that is all."""
+    """Whether these are all nodes."""
     rank_states: int = 0
     switch_states: int = 0
     frames: int = 0
@@ -104,7 +104,7 @@ class Job:
         self._ending: set[Node] = set()
         """Nodes without faults left from which the job ends."""
         self._least: dict[Numbers, tuple[Numbers, Numbers]] = {}
-        """By the ranks' states: the least of their images, and the permutations that lead to it."""
+        """The ranks' states -> the least of their images, and the permutations that lead to it."""
 
     def first(self) -> Node:
         """Return the node in which all opening frames are on their way."""

@@ -16,7 +16,7 @@ from rigs.pipeline import ARTIFACTS, SLOT_BASE, payload_of, with_secret
 from rigs.tree import Shape, TreeRig
 
 Rounds = Mapping[tuple[int, int], int | None]
-"""By switch and version, 2 * slot + the round's lowest bit: the round that it holds of the present epoch."""
+"""(switch, 2 * slot + the round's lowest bit) -> the round of the present epoch that this version of the slot holds."""
 Sent = list[tuple[int, bytes]]
 """Payloads that leave a switch, with where each goes: to a rank, or -1, -2, ...: over a link to another switch."""
 

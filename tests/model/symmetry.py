@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 Numbers = tuple[int, ...]
-"""A permutation: the rank, by rank, in whose place it comes. Or images: by permutation of a group."""
+"""A permutation: for each rank the rank in whose place it comes. Or the images of a number, by permutation."""
 
 
 class NotSymmetricError(AssertionError):

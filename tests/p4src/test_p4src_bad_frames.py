@@ -105,9 +105,9 @@ ROWS: list[tuple[str, int, Callable[[bytes], bytes]]] = [
 
 
 UNSEEN_BY_TOFINO = {"a byte behind the frame", "a whole block behind the frame"}
-"""Its ingress has no count of a frame's bytes: what lies behind the blocks is not looked at."""
+"""Frames that Tofino takes: its ingress has no count of a frame's bytes and does not look behind the blocks."""
 LOCKS_OUT_ON_TOFINO = {"a round the ranks cannot be in yet"}
-"""The slot is as it was, but the rank that broke lock step takes no further part in this version."""
+"""Frames after which the rank that broke lock step takes no further part in this version; the slot is as it was."""
 PROGRAMS = {"v1model": (PipelineRig, "small"), "tofino": (TnaRig, "tofino1-4x8")}
 
 

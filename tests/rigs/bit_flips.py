@@ -53,7 +53,7 @@ FORMATS: Final[dict[str, Make]] = {
     "floats16": lambda rng, words, _: Floats(rng.standard_normal(2 * words).astype(np.float32), 16),
     "bytes": lambda rng, words, rank: Gathered(rng.integers(1, 256, 2 * words).astype(np.uint8), 2 * words, rank),
 }
-"""What a collective sums: a rank's part of it, from random numbers, the words that the sum has, and the rank."""
+"""The formats. Each makes a rank's part of a sum from random numbers, the number of words of the sum, and the rank."""
 
 RIGHT, CORRUPT_SUM, OTHER_ERROR, WRONG = OUTCOMES = "right", "CorruptSumError", "other error", "WRONG"
 

@@ -30,9 +30,9 @@ print(module.doubled(21), module.doubled.py_func(21), sum(stats.cache_misses.val
 """
 """A program that uses the kernel, and prints what it got, and how often it compiled and loaded."""
 COMPILED = ["42", "42", "1", "0"]
-"""What USE prints when it had to compile."""
+"""The words that USE prints when it had to compile."""
 LOADED = ["42", "42", "0", "1"]
-"""What it prints when it found the kernel in the cache."""
+"""The words that USE prints when it found the kernel in the cache."""
 
 
 class Outcome(NamedTuple):

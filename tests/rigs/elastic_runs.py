@@ -16,7 +16,7 @@ from p4reduce_lab.training import find_script
 from rigs.system import System
 
 RANKS = 2
-"""Of a job, or of each rack."""
+"""Ranks of a job, or of each rack."""
 EVERY = 20
 """Steps from one checkpoint to the next."""
 SCRIPT = find_script().with_name("elastic.py")

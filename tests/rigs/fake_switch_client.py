@@ -67,7 +67,7 @@ class FakeSwitchClient:
     def __init__(self) -> None:
         self.reachable = True
         self.other_primary: str | None = None
-        """Not None: another controller is primary, and cannot be outbid."""
+        """The name of another controller that is primary and cannot be outbid; None: there is none."""
         self.connected = False
         self.pipeline: Held | None = None
         self.entries: dict[str, Entry] = {}
@@ -83,7 +83,7 @@ class FakeSwitchClient:
         self.timeout_s = 5.0
         self.answering.set()
         self.cables: dict[int, tuple[FakeSwitchClient, int]] = {}
-        """By port: the switch at the other end, and its port."""
+        """Port -> the switch at the other end of the cable, and its port."""
 
     def connect(self, *, require_primary: bool = True) -> None:
         self._check()

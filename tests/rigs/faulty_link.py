@@ -30,7 +30,7 @@ FAULTS: Final = {
     # one in 20: bpf_get_prandom_u32
     "frames up": (_EGRESS, 1000, [(0x85, 0, 0, 7), (0x25, 0, len(_DAMAGE), (1 << 32) // 20), *_DAMAGE]),
 }
-"""By name: which packets, those of more bytes than so many, and the instructions for them."""
+"""Name -> the direction, the least bytes of the packets concerned, and the instructions for them."""
 
 
 def _bpf(command: int, attributes: bytes) -> int:

@@ -43,7 +43,7 @@ TORCH = (
     "p4reduce.testing.udp_switch",
     "p4reduce_lab.system",
 )
-"""What is imported for trainings."""
+"""The modules that are imported for trainings."""
 PROGRAMS = (
     "ready_numba",
     "p4reduce.communicator",
@@ -52,9 +52,9 @@ PROGRAMS = (
     "p4reduce_controller.service.process",
     "p4reduce_switch.run",
 )
-"""What is imported for workers without torch, switches and controllers."""
+"""The modules that are imported for workers without torch, switches and controllers."""
 LIMIT_S = 600.0
-"""As in rigs/limits.py: the server, which runs this file as a script, has no package rigs."""
+"""Seconds as in rigs/limits.py: the server, which runs this file as a script, has no package rigs."""
 
 
 class Forked:

@@ -83,7 +83,7 @@ def switch_host(number: int, secret: int) -> Host:
 
 
 PARENT = switch_host(9, 0xF1E2D3C4B5A69788)
-"""Of a leaf."""
+"""The parent of a leaf."""
 
 
 def switch_config(number: int = 0) -> SwitchConfig:

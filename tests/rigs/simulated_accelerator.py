@@ -38,7 +38,7 @@ class Mark:
 @dataclass(eq=False)
 class Stream:
     operations: deque[tuple[Mark | None, Callable[[], None]]] = field(default_factory=deque)
-    """Each with the mark that must be passed before it runs."""
+    """The operations, each with the mark that must be passed before it runs."""
 
 
 class Event:
@@ -108,7 +108,7 @@ class SimulatedAccelerator(Accelerator):
 
     def __init__(self, schedule: Schedule = "lazy", forget: int | None = None) -> None:
         self.calls: list[str] = []
-        """Those that order things."""
+        """The names of the calls that order operations."""
         self.hangs = False
         self._schedule, self._forget = schedule, forget
         self._random = random.Random(schedule) if isinstance(schedule, int) else None

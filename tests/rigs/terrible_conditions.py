@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from p4reduce.testing.world import NetworkConditions
 
 FIRST_ROUNDS: Final = st.sampled_from([0, 2**31 - 2, 2**32 - 3])
-"""Of a job's slots: the first, and just before the numbers change their sign and wrap."""
+"""The first rounds of a job's slots: the first, and just before the numbers change their sign and wrap."""
 
 
 def network_conditions(drop: float = 0.3, duplicate: float = 0.4) -> st.SearchStrategy[NetworkConditions]:

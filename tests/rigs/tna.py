@@ -16,10 +16,10 @@ from rigs.pipeline import ones_complement_sum
 
 PARSER_ERROR_PARTIAL_HDR = 2
 PORT_METADATA_BYTES = {1: 8, 2: 24}
-"""What lies between the intrinsic header and the frame, by Tofino's generation."""
+"""Generation of Tofino -> bytes between the intrinsic header and the frame."""
 
 NO_PORT = 511
-"""What is sent there goes nowhere, on either generation."""
+"""The port from which frames go nowhere, on either generation."""
 
 Expression = list[Any]
 Value = Any
@@ -124,9 +124,9 @@ class TnaProgram:
         self.registers: dict[str, Register] = {}
         self.counters: dict[str, Counter[int]] = {}
         self.colors: dict[int, int] = {}
-        """Of every meter, by index. Green (0) if not here."""
+        """The color of every meter, by index: green (0) if not here."""
         self.color_of: Callable[[int], int] = lambda index: self.colors.get(index, 0)
-        """What a meter says; tests may replace it."""
+        """The function that gives a meter's color; tests may replace it."""
         self.digests: list[list[tuple[int, int]]] = []
         for block in self._program["controls"].values():
             for table in block["tables"].values():

@@ -28,7 +28,7 @@ from rigs.secret import rank_secret
 from rigs.tna import TnaProgram
 
 RANK_CELLS = 32768
-"""Of Tofino 2's program; Tofino 1's has twice as many."""
+"""Cells for ranks in Tofino 2's program; Tofino 1's has twice as many."""
 GENERATIONS = {"tofino1-4x8": 1, "tofino2-4x16": 2}
 
 

@@ -34,7 +34,7 @@ from rigs.tna import TnaProgram
 
 ARTIFACTS = Path(__file__).resolve().parents[2] / "p4src/artifacts"
 CPU_PORTS = {"tofino1-4x8": 192, "tofino2-4x16": 0}
-"""By chip, as p4src/tna/headers.p4 has them."""
+"""Chip -> the number of its CPU port, as in p4src/tna/headers.p4."""
 CHIPS = tuple(CPU_PORTS)
 _COLORS = {GREEN: 0, YELLOW: 1, RED: 3}
 """A meter's colours as Tofino writes them."""

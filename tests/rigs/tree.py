@@ -24,7 +24,7 @@ from rigs.pipeline import (
 from rigs.secret import rank_secret
 
 Shape = Sequence[Union[int, "Shape"]]
-"""What is below a switch: ranks, and switches. [[0, 1], [2, 3]] is a root over two racks of two ranks."""
+"""The ranks and switches below a switch. [[0, 1], [2, 3]] is a root over two racks of two ranks."""
 
 
 def uplink_secret(number: int) -> int:

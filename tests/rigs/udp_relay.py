@@ -30,11 +30,11 @@ class PathConditions:
     late: float = 0.0
     """The chance to be held back, so that later frames arrive earlier."""
     late_s: float = 0.02
-    """For at most so long."""
+    """Seconds that a frame is held back at most."""
     flip: float = 0.0
     """The chance that one bit changes. UDP's checksum does not show it, as if a host or the switch had done it."""
     ways: tuple[str, ...] = ("up", "down")
-    """Of which frames: "up" to the switch, "down" from it. Others pass."""
+    """The directions of the frames concerned: "up" to the switch, "down" from it. Other frames pass."""
 
 
 class UdpRelay:

@@ -252,7 +252,7 @@ PACKAGES = {
     "p4reduce_switch": {"datapath"},
     "p4reduce_switch.program": {"batch"},
 }
-"""What kernels take from packages whose own text is not among the listed modules."""
+"""The names that kernels import from packages whose own text is not among the listed modules."""
 
 
 def test_constants_that_are_compiled_in_belong_to_the_cache() -> None:

@@ -11,7 +11,7 @@ from p4reduce_runtime.records import Record, dtype_of
 
 BEFORE_2_5 = GenericAlias(np.ndarray, (Any, GenericAlias(np.dtype, (np.int16,))))
 FROM_2_5 = GenericAlias(np.ndarray, (np.int16,))
-"""What NDArray[np.int16] is, in the arguments that tell its element, by numpy's version."""
+"""The value of NDArray[np.int16], in the arguments that tell its element, by numpy's version."""
 
 
 class Fields(Record):

@@ -28,7 +28,7 @@ from rigs.limits import LIMIT_S
 from rigs.system import running_system
 
 LONGEST_PAUSE_S = 5.0
-"""Before a kill; shorter than a launch of torchrun, so that some hit a recovery."""
+"""Seconds before a kill; shorter than a launch of torchrun, so that some kills hit a recovery."""
 
 
 @dataclass(frozen=True)

@@ -45,13 +45,13 @@ SLOTS: Final = 5
 STEPS: Final = 300
 """Collectives from one launch of a job to the next, if nothing ends it before."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 12.0
-"""Between two kills. A leg has one at least, also where its launches took its time."""
+"""Seconds between two kills. A leg has at least one kill, also where its launches took long."""
 ENDING_S: Final = 240.0
-"""For the ranks of a launch to end once one of them has: longer than they wait for each other."""
+"""Seconds in which the ranks of a launch end once one of them has: longer than they wait for each other."""
 PEACE_S: Final = 480.0
-"""For the last launches to end: nothing is killed any more."""
+"""Seconds in which the last launches end: nothing is killed any more."""
 LOG_CHARACTERS: Final = 20_000
-"""Of a program's output, in the report of a failure."""
+"""Characters of a program's output that the report of a failure shows."""
 AFTERMATH_S: Final = 300.0
 """An error so long after a kill is one of its consequences."""
 NEEDS_DAMAGE: Final = {"CorruptSumError", "CollectiveMismatchError"}
@@ -93,7 +93,7 @@ class Leg:
     kills: Counter[str] = field(default_factory=Counter)
     launches: int = 0
     ends: Counter[str] = field(default_factory=Counter)
-    """How ranks ended: at their last collective, killed, or by which error."""
+    """The ends of ranks: at their last collective, killed, or by which error."""
     found: list[str] = field(default_factory=list)
 
 

@@ -36,15 +36,15 @@ OFFLOADS = (
     "generic-segmentation-offload",
     "generic-receive-offload",
 )
-"""As `ethtool -k` names them."""
+"""The names of offloads in `ethtool -k`."""
 POLL_S = 0.02
 CLI = [sys.executable, "-c", "from p4reduce_testbed.cli import testbed; testbed()"]
 CHECK_SUMS = Path(errors.__file__).with_name("check_sums.py")
 CHECK_FLOAT_SUMS = Path(__file__).with_name("check_float_sums.py")
 MININET_LIMITS = "*** Error setting resource limits. Mininet's performance may be affected.\n"
-"""Printed by Mininet in a network namespace, because some of the limits are the whole machine's."""
+"""The line that Mininet prints in a network namespace, because some of the limits are the whole machine's."""
 TRACE = "P4REDUCE_TEST_TRACE"
-"""In the environment of the testbed that a test starts, and so of all its descendants."""
+"""The environment variable of the testbed that a test starts, and so of all its descendants."""
 
 pytestmark = [
     pytest.mark.root,

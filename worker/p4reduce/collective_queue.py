@@ -104,7 +104,7 @@ class CollectiveQueue:
         self._running_on = 0
         """The thread of the call that runs; 0: none."""
         self._wake: queue.SimpleQueue[CollectiveQueue | None] = queue.SimpleQueue()
-        """The queue on which the thread waits: this object for a submitted call at the front, None when the object is
+        """Calls for the queue's thread: this queue when its first call is a submitted one, None when the queue is
         gone."""
         weakref.finalize(self, self._wake.put, None).atexit = False
         self._thread: threading.Thread | None = None

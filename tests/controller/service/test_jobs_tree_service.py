@@ -34,7 +34,7 @@ from rigs.fake_switch_client import (
 
 AT = ["leaf1", "leaf1", "leaf2", "leaf2"]
 OWN = OWN_TABLES | {"switch_address": 2, "own_ip": 2, "own_mac": 2}
-"""Of a switch with an address for workers and one for other switches."""
+"""The table entries of a switch with an address for workers and one for other switches."""
 
 
 @pytest.fixture

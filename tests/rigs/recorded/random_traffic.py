@@ -11,7 +11,7 @@ from rigs.pipeline import EPOCH, SLOT_COUNT
 from rigs.recorded.network import FAULTS, ORDINARY, Network
 
 FIRST_ROUNDS = (0, 0xFFFFFFFD, 0x7FFFFFFE, 1)
-"""Of the slots: two of them pass a wrap of the round number."""
+"""The first rounds of the slots: two of them pass a wrap of the round number."""
 
 
 @dataclass

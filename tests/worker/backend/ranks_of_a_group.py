@@ -269,7 +269,7 @@ LAYOUTS = {
     "columns": lambda values: torch.cat([values, values + 1], 3)[..., : values.shape[3]],
     "negated": lambda values: (-values)._neg_view(),
 }
-"""By name: what makes the same tensor in another layout."""
+"""Name -> the function that makes the same tensor in another layout."""
 
 
 def check_layouts() -> None:

@@ -13,9 +13,9 @@ from p4reduce.testing.local_group import LocalGroup
 from rigs.ranks import begun, compress_alone, gaussian, group, residue_of
 
 FOUR = Policy(linear=4)
-"""Blocks of four elements."""
+"""A policy with blocks of four elements."""
 SIZES = [1.0, 5.0, 0.0, 3.0, 4.0, 2.0]
-"""Of the six blocks of `example`."""
+"""The norms of the six blocks of `example`."""
 
 
 def example() -> torch.Tensor:

@@ -28,7 +28,7 @@ METHODS: dict[str, tuple[Callable[[], Compressor], int, float]] = {
     },
     "adacomp, shared": (lambda: AdaComp(Policy(conv=CHUNK, linear=CHUNK), "shared", value_bits=32), 0, 1.0),
 }
-"""How it is made, how many of a chunk ScaleCom chooses, and b."""
+"""Method -> its maker, the number of elements of a chunk that ScaleCom chooses, and b."""
 
 
 @pytest.mark.parametrize("method", METHODS)

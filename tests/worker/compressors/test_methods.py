@@ -21,7 +21,7 @@ SHARED: tuple[Callable[[], Compressor], ...] = (
     lambda: ScaleCom(CHUNK, b=1.0, value_bits=32),
 )
 FILTERED = "scalecom"
-"""With a low-pass filter in its residue: a part of what is not sent is forgotten."""
+"""The method with a low-pass filter in its residue: a part of what is not sent is forgotten."""
 
 
 def is_dense(name: str, shape: tuple[int, ...]) -> bool:

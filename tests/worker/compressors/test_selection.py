@@ -23,7 +23,7 @@ NASTY = [0.0, -0.0, 1.0, -1.0, 0.5, 1e-45, -1e-45, 1.2e-38, 3e38, -3e38, 1e30, 2
 """Zeros, ties, denormals, and what overflows when it is added up or doubled."""
 SIZES = (1, 2, 6, 7, 8, 49, 50, 51, 63, 64, 65, 500, 501, 999, 1, 0, 3, 1024, 77)
 LENGTHS = (7, 50, 63, 64, 65, 500)
-"""Of bins; below 64 an element takes 8 bits on the way."""
+"""Elements of bins; below 64 an element takes 8 bits on the way."""
 WORLD_SIZE = 3
 STEPS = 4
 

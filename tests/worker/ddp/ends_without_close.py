@@ -20,7 +20,7 @@ SLOTS = 16
 how = sys.argv[1]
 world_size = 1
 deaf, busy = threading.Event(), threading.Event()
-"""Whether the switch stops answering, so that a collective runs for as long as it may; and whether one does."""
+"""Events: the switch stops answering, so that a collective runs for as long as it may; a collective runs."""
 
 
 def serve(udp: socket.socket, switch: ReferenceSwitch) -> None:

@@ -17,7 +17,7 @@ from datetime import timedelta
 from pathlib import Path
 
 TIMEOUT = timedelta(seconds=40)
-"""Of each collective: after an error on one rank the others wait as long."""
+"""The timeout of each collective: after an error on one rank the others wait as long."""
 
 rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 backend, folder = sys.argv[1], Path(sys.argv[2])

@@ -33,7 +33,7 @@ from rigs.tree_group import TreeGroup
 
 PLACEMENTS = ([0, 0, 1, 1], [0, 0, 0, 0], [0, 1, 0, 1], [0, 1, 1, 1], [0, 1, 1, 2], [0, 0, 0, 1, 1, 2, 2, 2])
 SIZE = 70_003
-"""Of tensors that are summed over hosts in each format, 8 bits too, with this limit and pieces of this size."""
+"""Elements of the tensors summed over hosts in each format, 8 bits too, with this limit and pieces of this size."""
 FEWEST_HOST_BYTES, PIECE_WORDS = 1 << 16, 1 << 13
 
 

@@ -74,9 +74,9 @@ def in_a_block(accelerator: SimulatedAccelerator, tensor: torch.Tensor) -> None:
 
 TO_HOST_AND_BACK = ["record", "wait", "keep", "record", "query", "keep", "record"]
 TWICE = {5: "keep"}
-"""The tensor was read before, and is kept for the side stream already."""
+"""The step that may be missing: the tensor was read before, and is kept for the side stream already."""
 OF_ITS_OWN = {6: "record"}
-"""A future has an event of its own."""
+"""The step that may be missing: a future has an event of its own."""
 NOTHING_ARRIVES = {2: "record"}
 USES: list[tuple[Use, list[str], dict[int, str]]] = [
     (by_wait, [*TO_HOST_AND_BACK, "wait"], TWICE),
@@ -84,7 +84,7 @@ USES: list[tuple[Use, list[str], dict[int, str]]] = [
     (by_a_future_s_callback, [*TO_HOST_AND_BACK, "record", "wait", "record", "wait"], TWICE | OF_ITS_OWN),
     (in_a_block, ["record", "wait", "record", "keep", "record", "wait"], NOTHING_ARRIVES),
 ]
-"""Each with the calls that order its copies, and those of them that it could do without."""
+"""Uses, each with the calls that order its copies, and those of them that it could do without."""
 
 
 def goes_wrong(schedule: Schedule, use: Use, forget: int | None) -> bool:
