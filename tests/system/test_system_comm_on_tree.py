@@ -27,7 +27,6 @@ from worker.compressors import test_block_sparsifiers as sparsifiers
 from worker.compressors import test_form_shared as form_shared
 from worker.compressors import test_methods as methods
 from worker.compressors import test_momentum as momentum
-from worker.ddp import test_ddp_bits as bits
 from worker.ddp import test_ddp_nonfinite as nonfinite
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
@@ -65,7 +64,6 @@ CASES: list[tuple[ModuleType, Callable[..., None], dict[str, Any]]] = [
         (ranks, bad_input.test_gradients_of_16_bits_are_compressed_in_float32, {"name": name})
         for name in ("adacomp, sum", "scalecom", "quantize")
     ],
-    (bits, bits.test_residues_are_in_checkpoints, {}),
     (
         nonfinite,
         nonfinite.test_by_default_all_ranks_raise_in_that_bucket_and_the_communicator_stays_usable,

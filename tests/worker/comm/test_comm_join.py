@@ -51,20 +51,10 @@ class FakeClient:
     def _answer(self, what: str, default: Any) -> Any:
         return self.answers[what]() if what in self.answers else default
 
-    def join(
-        self,
-        job: str,
-        rank: int,
-        world_size: int,
-        run_id: str = "",
-        *,
-        former: int = 0,
-        switch: str = "",
-        host: str = "",
-    ) -> jobs.JoinTicket:
+    def join(self, job: str, rank: int, world_size: int, *_: str, **given: Any) -> jobs.JoinTicket:
         self.log.append(("join", job, rank, world_size))
-        self.formers.append(former)
-        self.switches.append(switch)
+        self.formers.append(given.get("former", 0))
+        self.switches.append(given.get("switch", ""))
         ticket = jobs.JoinTicket(NONCE, job, 5, rank, world_size, "127.0.0.1", self.switch_port, 8, 32, 0.01)
         return self._answer("join", ticket)
 

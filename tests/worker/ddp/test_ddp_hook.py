@@ -193,6 +193,20 @@ def test_a_model_with_the_hook_is_copied_and_saved_without_its_connection(
     average.module(data(0))
 
 
+def test_a_bfloat16_model_under_ddp(comm: Communicator) -> None:
+    torch.manual_seed(1)
+    plain = torch.nn.Linear(20, 30).bfloat16()
+    model = DistributedDataParallel(torch.nn.Linear(20, 30).bfloat16())
+    model.module.load_state_dict(plain.state_dict())
+    with DDPState(comm, module=model) as state:
+        model.register_comm_hook(state, ddp_hook)
+        for module in (plain, model):
+            module(torch.ones(4, 20, dtype=torch.bfloat16)).square().mean().backward()
+    for mine, wanted in zip(model.module.parameters(), plain.parameters(), strict=True):
+        assert mine.grad is not None and wanted.grad is not None
+        torch.testing.assert_close(mine.grad, wanted.grad)
+
+
 def test_names_without_a_module(comm: Communicator) -> None:
     compressor = AdaComp()
     model = DistributedDataParallel(net())
