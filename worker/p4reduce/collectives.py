@@ -61,9 +61,10 @@ class Contribution:
         """What later calls like this one have in common with it."""
         return int(self.kind), int(self.codec), self.detail, self.elements, self.layout
 
-    def call(self, slots: int | None = None, limit_s: float | None = None) -> Call:
-        """Return the descriptor of the collective; `slots` are part of what the ranks compare."""
+    def call(self, slots: int | None = None, limit_s: float | None = None, *, window: int = 0) -> Call:
+        """Return the descriptor of the collective; the ranks compare `slots` too, and `window` where it is larger."""
         layout = f"{self.layout}|{self.agreement}" + ("" if slots is None else f"|{slots}")
+        layout += f" of {window}" if window > (slots or 0) else ""
         return Call(self.number, self.kind, self.codec, self.detail, self.elements, layout, limit_s)
 
 

@@ -84,6 +84,20 @@ def test_few_blocks_of_a_name_take_few_frames_from_the_first_call_on() -> None:
         assert group.run(rank_main) == [[(1, 3, 3)] * 2] * 4
 
 
+def test_ranks_with_different_windows_are_told_where_they_open_equally_many_slots() -> None:
+    """Slots split up to the window: else each rank would wait for slots that the other does not open."""
+
+    def rank_main(comm: Communicator) -> None:
+        comm._switch.window = Window(comm.lease.slot_count, None if comm.rank else 1)
+        with pytest.raises(CollectiveMismatchError):
+            comm.all_reduce_segments([Int32(np.ones(ELEMENTS, np.int32))], name="step", timeout_s=5)
+
+    with LocalGroup(2, slots=64) as group:
+        group.run(rank_main)
+        for comm in group.comms:
+            comm.close(wait=False)
+
+
 def test_a_new_epoch_begins_with_no_remembered_calls() -> None:
     """A rank may have joined that was not there before, or one not have seen the last collective's end."""
     with ResettableGroup(2, slots=64) as group:

@@ -91,7 +91,7 @@ class SwitchPath:
         """
         blocks, window = contribution.blocks, self.window
         slots = window.slots_of(contribution.alike, self.lease.columns, few=contribution.few)
-        call = contribution.call(slots, deadline.limit_s)
+        call = contribution.call(slots, deadline.limit_s, window=window.slots)
         stats = CollectiveStats(collectives=1)
         collective = Collective(
             self.lease,
