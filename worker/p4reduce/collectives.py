@@ -40,7 +40,7 @@ class Contribution:
     agreement: str = ""
     """Text that must be equal on all ranks too, and may differ from call to call."""
     few: bool = False
-    """Whether the first call alike opens one slot, since few blocks are likely."""
+    """Whether few blocks are likely: the first call alike opens one slot, and slots split late."""
     single: bool = True
     """Whether the caller's result is that of the only part; else a list of all parts'."""
     number: int = 0

@@ -105,6 +105,7 @@ class SwitchPath:
             proposal=window.proposal,
             stats=stats,
             keep_words=self.keep_words,
+            eager=not contribution.few,
         )
         now = self.clock()
         waits = Waits(self.lease, self.transport, collective, now, self._trace, self.at_wait)

@@ -43,10 +43,11 @@ _COUNTS: Final = dtype_of(Stats).names or ()
 class Collective:
     """One rank's side of one collective.
 
-    `slot_rounds` (one 32-bit round number per slot of the lease) is kept for the epoch; the collective advances it when
-    it is done. `window` is how many slots may be used, equal on all ranks whatever they call: all are opened when a
-    rank refuses. `slots` of them are opened at first, all by default. `proposal` is the window that this rank asks for
-    in the next collective. Only with `keep_words` it has `sums`; else they are decoded on arrival.
+    `slot_rounds` (one 32-bit round number per slot of the lease) is kept for the epoch; the collective advances it
+    when it is done. `window` is how many slots may be used, equal on all ranks whatever they call: all are opened
+    when a rank refuses. `slots` of them are opened at first, all by default. `proposal` is the window that this rank
+    asks for in the next collective. `eager`, equal on all ranks: a slot splits at once if its first keys are of
+    adjacent blocks. Only with `keep_words` it has `sums`; else they are decoded on arrival.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class Collective:
         slots: int | None = None,
         proposal: int | None = None,
         stats: CollectiveStats | None = None,
+        eager: bool = False,
     ) -> None:
         import p4reduce.protocol.kernels as compiled
 
@@ -101,7 +103,7 @@ class Collective:
         self._has_room = layout.sums_words <= FEW_SUMS
         """Whether `sums` is as long as it must be; that may take milliseconds, in which the opening frames travel."""
         self._replace()
-        self._state["next_window"] = self._window
+        self._state["next_window"], self._state["eager"] = self._window, eager
         self._loss["max_pto"] = min(MAX_PTO_S, timeout_s / 4)
         self._received = zeros(Received, 0)
         self._counted = [0] * len(_COUNTS)

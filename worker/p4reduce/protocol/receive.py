@@ -324,6 +324,7 @@ def receive(engine: Engine, data: NDArray[np.uint32], received: Table[Received],
             stats.losses += 1
         start = header
         expected, own, missing = 0, 0, 0
+        adjacent = opening and state.eager
         for column in range(columns):
             bit = 1 << column
             if not opening and present & bit:
@@ -335,10 +336,12 @@ def receive(engine: Engine, data: NDArray[np.uint32], received: Table[Received],
                 start += size
             key: Any = np.int64(swap(keys[column]))
             if key == KEY_NONE:
+                adjacent = False
                 slot.keys[column] = key
                 slot.last_blocks[column] = COLUMN_DONE
             else:
-                block = key >> KEY_BLOCK_SHIFT
+                block, last = key >> KEY_BLOCK_SHIFT, slot.last_blocks[column]
+                adjacent = adjacent and block == (last + slot.stride if last >= 0 else index * columns + column)
                 slot.last_blocks[column] = block
                 slot.blocks[column] = block
                 slot.exponents[column] = 255 - (key & 255)
@@ -366,6 +369,8 @@ def receive(engine: Engine, data: NDArray[np.uint32], received: Table[Received],
             state.open_slots -= 1
             continue
         slot.expected = expected
+        if adjacent:  # as of a dense tensor
+            slot.agreed = columns * ROUNDS_A_SLOT + 1
         zeros = 0
         for column in range(columns):
             if missing > config.growth_blocks and ((expected & ~own) >> column) & 1:

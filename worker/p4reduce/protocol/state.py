@@ -85,6 +85,8 @@ class State(Record):
     """Slots that were opened."""
     open_slots: int
     """Number of these slots that do not have their last RESULT."""
+    eager: bool
+    """Whether a slot splits at once whose first keys are of adjacent blocks."""
     refused: bool
     """Whether a rank refused: opening rounds end, and no block is sent."""
     calls_compared: bool
