@@ -61,9 +61,9 @@ T = TypeVar("T")
 
 CLOSE_TIMEOUT_S: Final = 2.0
 FEWEST_HOST_BYTES: Final = 1 << 18
-"""Of a collective whose data is summed over hosts; a smaller one costs less when each rank sends for itself."""
+"""Bytes from which on a collective is summed over hosts; a smaller one costs less when each rank sends for itself."""
 _INTERRUPT_S: Final = 0.3
-"""How long close() waits for a running collective of another thread to end, once it is interrupted."""
+"""Seconds that close() waits for a running collective of another thread to end, once it is interrupted."""
 
 
 class Communicator:
@@ -98,30 +98,30 @@ class Communicator:
         kernels.preload("p4reduce.protocol.kernels")  # now, not while other ranks wait for this one's first frames
         self.membership = membership
         self.recovery: Rejoin | None = None
-        """None: the first JobResetError ends the communicator."""
+        """The way to join the job again after a reset; None: the first JobResetError ends the communicator."""
         self.hosts: Hosts | None = None
-        """What lets the ranks of a host add in its memory; None: each rank sends for itself."""
+        """The ranks of this host, which add in its memory; None: each rank sends for itself."""
         self._over_hosts = False
-        """Whether a collective over hosts runs, or the search for them: their time on the connection is only a part."""
+        """Whether a collective over hosts runs, or the search for hosts: the connection takes only part of its time."""
         self.at_wait: Callable[[], None] | None = None
-        """Called when a collective has made no progress for 10 s, 20 s, 40 s and so on; does not raise."""
+        """A function that is called when a collective makes no progress for 10 s, 20 s, 40 s, ...; does not raise."""
         self.at_close: Callable[[], None] = _nothing
-        """Called once at the end of `close`; does not raise."""
+        """A function that is called once at the end of `close`; does not raise."""
         self.operations = 0
-        """Collectives begun; those that a reset has interrupted count again when they are repeated."""
+        """Number of collectives begun; those that a reset has interrupted count again when they are repeated."""
         self.stats = CollectiveStats()
-        """What all collectives so far have sent, received and repeated."""
+        """Counts of what all collectives so far have sent, received and repeated."""
         self._switch = SwitchPath(lease, transport, window=window, total=self.stats, clock=clock)
         self.collective_s = 0.0
-        """Seconds spent in them."""
+        """Seconds spent in these collectives."""
         self.summary = False
         """Whether `close` logs on rank 0 what was done."""
         self.count_over_gloo: Callable[[], int] = int
-        """Returns how many collectives went over gloo; a process group sets it."""
+        """A function that returns how many collectives went over gloo; a process group sets it."""
         self.underflows = 0
-        """Count of the sums that were refused because numbers would have become 0."""
+        """Number of sums that were refused because numbers would have become 0."""
         self._last: tuple[Call, float, CollectiveStats, tuple[int, ...], int] | None = None
-        """Of the last finished collective; `last` makes a report of it."""
+        """The call, duration, counts, blocks and slots of the last finished collective; `last` makes a report of it."""
         self._clock = clock
         self._fixed_window = window
         self._refusal: tuple[Exception, Mapping[int, Reason]] | None = None
@@ -562,7 +562,7 @@ class Communicator:
             event(
                 _log,
                 logging.WARNING,
-                "session failed",
+                "communicator failed",
                 job=self.lease.name,
                 rank=self.lease.rank,
                 error=type(error).__name__,

@@ -71,7 +71,7 @@ def test_close_logs_nothing_where_other_ranks_are_late(
     monkeypatch.setattr(communicator, "CLOSE_TIMEOUT_S", 0.1)
     with LocalGroup(2) as group:
         group.comms[0].close()
-        assert "session failed" not in caplog.messages
+        assert "communicator failed" not in caplog.messages
 
 
 def test_an_interrupted_waiting_call_does_not_block_the_next(busy: Busy, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -90,7 +90,7 @@ def test_a_reset_ends_a_wait_of_30_minutes_at_once(caplog: pytest.LogCaptureFixt
     with pytest.raises(JobResetError, match="rank 1 is gone"):
         comm.barrier()
     assert path.now == pytest.approx(20, abs=0.5)
-    assert "session failed" in caplog.messages
+    assert "communicator failed" in caplog.messages
 
 
 @pytest.mark.fault(

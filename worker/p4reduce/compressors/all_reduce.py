@@ -50,10 +50,8 @@ def all_reduce_compressed(
         if (hosts := comm.find_hosts()) is not None:
             return finish_over_hosts(comm, hosts, compressor, gradients)
         return finish(comm, begin(compressor, gradients, comm.lease))
-    except (
-        InvalidTensorError
-    ) as error:  # found before any collective, in most cases: the others must not wait for this rank
-        comm.refuse(error)
+    except InvalidTensorError as error:
+        comm.refuse(error)  # in most cases no collective has begun: the others must not wait for this rank
         raise
 
 

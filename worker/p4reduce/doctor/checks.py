@@ -50,9 +50,9 @@ SUM: Final = "exact sum"
 HOSTS: Final = "hosts"
 FULL_FRAMES: Final = "full frames"
 BATCHES: Final = "batches"
-CHECKS: Final = (
-    *(CERTIFICATES, CONTROLLER, JOB, FRAMES, PING, BUFFERS, HELLO, ROUND_TRIPS, SUM, HOSTS, FULL_FRAMES, BATCHES),
-)
+_OF_JOB: Final = (CERTIFICATES, CONTROLLER, JOB, FRAMES)
+_OF_PATH: Final = (PING, BUFFERS, HELLO, ROUND_TRIPS)
+CHECKS: Final = _OF_JOB + _OF_PATH + (SUM, HOSTS, FULL_FRAMES, BATCHES)
 
 EXPIRES_SOON: Final = datetime.timedelta(days=14)
 SLOW_ANSWER_S: Final = 1.0

@@ -201,12 +201,9 @@ class _Joiner:
         patience = Patience(self._rank, f"join job {self._job!r}", timeout_s)
         client = self._dial(patience)
         try:
+            run, host = run_id(os.environ), host_name(os.environ)
             join = partial(
-                client.join,
-                *(self._job, self._rank, self._world_size, run_id(os.environ)),
-                former=former,
-                switch=self._switch,
-                host=host_name(os.environ),
+                client.join, self._job, self._rank, self._world_size, run, former=former, switch=self._switch, host=host
             )
             lease, transport, nonce, watch = _admit(client, join, patience, persistent=self._persistent)
         except BaseException:
@@ -239,7 +236,12 @@ class _Joiner:
     def of_shard(self, job: str, rank: int, world_size: int, token: str | None) -> _Joiner:
         """Return what joins another job as this one does."""
         return _Joiner(
-            *(job, rank, world_size, self._controller, self._security, token or self._token),
+            job,
+            rank,
+            world_size,
+            self._controller,
+            self._security,
+            token or self._token,
             insecure=self._insecure,
             persistent=False,
             switch=self._switch,

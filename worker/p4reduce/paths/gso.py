@@ -28,10 +28,10 @@ from p4reduce_runtime.datagrams import ENCAP_BYTES, MAX_SEGMENTS, RUN_BYTES, SHO
 
 VARIABLE: Final = "P4REDUCE_SEGMENTATION"
 FEWEST_SLOTS: Final = 2
-"""Collectives with fewer have one frame, which is a datagram in any case."""
+"""Slots below which GSO is not used: a collective with fewer has one frame, which is a datagram in any case."""
 _PROBES: Final = 3
 DAMAGED_COLLECTIVES: Final = 3
-"""From so many collectives with damaged frames on, GSO is not used: one alone can have another cause."""
+"""Number of collectives with damaged frames from which on GSO is not used: one alone can have another cause."""
 
 
 class GsoProbe:

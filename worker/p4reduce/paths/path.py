@@ -17,7 +17,7 @@ from p4reduce.protocol.deadline import Deadline
 from p4reduce.stats import CollectiveStats
 
 Lost = Callable[[], P4ReduceError | None]
-"""Returns why a running collective cannot be finished, if it cannot."""
+"""A function that returns why a running collective cannot be finished, if it cannot."""
 
 
 class FinishedCollective(Protocol):
@@ -54,7 +54,7 @@ class Finished:
     slots: int
     """Slots of the lease that were used at once."""
     union_blocks: tuple[int, ...]
-    """Blocks that at least one rank held, of each part; empty for a refused collective."""
+    """Number of blocks that at least one rank held, by part; empty for a refused collective."""
     stats: CollectiveStats
 
 

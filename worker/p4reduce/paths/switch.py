@@ -36,9 +36,9 @@ from p4reduce_runtime.logs import event
 _log = logging.getLogger(__name__)
 
 _LONGEST_WAIT_S: Final = 0.1
-"""How often a running collective looks whether the job was reset."""
+"""Seconds between two looks of a running collective at whether the job was reset."""
 _LONGEST_PROBE_S: Final = 0.25
-"""How long the answers to a GSO probe are waited for."""
+"""Seconds that the answers to a GSO probe are waited for."""
 
 
 class SwitchPath:
@@ -68,15 +68,15 @@ class SwitchPath:
         self.keep_words = False
         """Whether collectives have `sums`."""
         self.at_wait: Callable[[], None] | None = None
-        """Called with each log line of a collective that waits."""
+        """A function that is called with each log line of a collective that waits."""
         self._gso: GsoProbe = before._gso if before is not None and before._gso.damages else GsoProbe()
         self.running: Collective | None = None
-        """The collective that takes part now."""
+        """The collective that runs now."""
         self._answered: Collective | None = None
-        """The last collective, of which the switch has answered frames."""
+        """The last collective in which the switch answered frames."""
         self._trace = opened()
         self.channel = self._open_channel()
-        """What lets a collective use the transport's socket by itself; None where it cannot."""
+        """The channel by which a collective uses the transport's socket itself; None where it cannot."""
 
     def waiting(self) -> WaitingSlot | None:
         """Return what the running collective waits for; None if there is none. May be called from any thread."""

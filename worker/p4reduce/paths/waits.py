@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 
 LOG_AFTER_S: Final = 10.0
 _SILENT_S: Final = 10.0
-"""Frames without an answer are repeated every second: after so long the switch, or the path to it, has failed."""
+"""Seconds without an answer, with frames repeated every second, after which the switch or the path to it has failed."""
 
 
 class Waits:
@@ -38,7 +38,7 @@ class Waits:
         """`at_wait`: called with each line."""
         self._trace, self._at_wait = trace, at_wait
         self._since: dict[int, float] = {}
-        """For the trace: since when it has waited for which ranks."""
+        """Rank -> the time since which the collective waits for it, for the trace."""
         self._lease, self._transport, self._collective = lease, transport, collective
         self._rounds = collective.stats.rounds
         self._answers = self._count_answers()

@@ -29,9 +29,9 @@ class Window:
     MINIMUM: Final = 8
     TOLERATED_LOSS: Final = 0.2
     OVERRUN_LOSS: Final = 0.02
-    """Of the collective after the window has doubled: more, and a buffer on the way is too small for it."""
+    """Share of rounds with a loss after a doubling of the window above which a buffer on the path is too small."""
     MOST_CALLS: Final = 1024
-    """Of which it is remembered how many blocks they needed."""
+    """Number of calls whose numbers of blocks are remembered."""
 
     def __init__(self, slot_count: int, fixed: int | None = None) -> None:
         self._limit = slot_count if fixed is None else min(fixed, slot_count)
@@ -40,10 +40,10 @@ class Window:
         self.slots = self._limit if fixed is not None else min(self.INITIAL, slot_count)
         """The window of the next collective."""
         self.proposal = self.slots
-        """What this rank proposes, in the next collective, for the one after it."""
+        """The window that this rank proposes, in the next collective, for the one after it."""
         self._lossless = True
         self._blocks: dict[Hashable, int | None] = {}
-        """By call, the least recent first: the blocks that at least one rank held; None: more than half of all."""
+        """Call, the least recent first -> number of blocks that at least one rank held; None: more than half of all."""
 
     def slots_of(self, call: Hashable, columns: int, *, few: bool = False) -> int:
         """How many slots the next collective opens at first; the arguments are the same on all ranks.
@@ -55,7 +55,7 @@ class Window:
         return self.slots if blocks is None else min(self.slots, slots_for(blocks, columns))
 
     def saw(self, call: Hashable, union_blocks: int, blocks: int) -> None:
-        """Store of a collective that is done: how many of its blocks at least one rank held."""
+        """Remember of a collective that is done how many of its blocks at least one rank held."""
         self._blocks.pop(call, None)
         self._blocks[call] = union_blocks if 2 * union_blocks <= blocks else None
         if len(self._blocks) > self.MOST_CALLS:

@@ -165,10 +165,8 @@ class Layout:
             words, (first, last) = part.block_words, part.kept if decodes else (0, len(part.nonzero))
             if decodes:
                 words = words * part.lanes >> shift
-            self.table[row] = (
-                *(self._starts[row], begin, end, part.step, part.lanes, part.form, shift, part.levels, decodes),
-                *(part.largest_sum, sums_begin - first * words, first, last, 0),
-            )
+            data = (self._starts[row], begin, end, part.step, part.lanes, part.form, shift, part.levels, decodes)
+            self.table[row] = data + (part.largest_sum, sums_begin - first * words, first, last, 0)
             sums_begin += (last - first) * words
             self.sums_ends.append(sums_begin)
             self.words_per_block.append(words)

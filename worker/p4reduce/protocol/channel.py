@@ -1,4 +1,4 @@
-"""The socket of a session as the kernels see it, with the memory that they receive into."""
+"""The transport's UDP socket as the kernels use it, with the memory that they receive into."""
 
 from __future__ import annotations
 

@@ -120,11 +120,10 @@ def _config_of(lease: Lease, stride: int, dense: bool) -> bytes:
     geometry, places = lease.geometry, places_of(lease)
     header_words, growth_blocks = geometry.frame_header_bytes // 4, MAX_GROWTH_BYTES // geometry.block_bytes
     table: Array = zeros(Config)
-    table[0] = (
-        *(geometry.columns, geometry.block_words, header_words, growth_blocks, ENCAP_BYTES),
-        *(lease.job_id, lease.epoch, *divmod(lease.secret, 1 << 32), lease.world_size, lease.depth, lease.full),
-        *(stride, not dense, places.row_length, places.own, places.zeros, places.own_places, 0),
-    )
+    frame = (geometry.columns, geometry.block_words, header_words, growth_blocks, ENCAP_BYTES)
+    job = (lease.job_id, lease.epoch, *divmod(lease.secret, 1 << 32), lease.world_size, lease.depth, lease.full)
+    opening = (stride, not dense, places.row_length, places.own, places.zeros, places.own_places, 0)
+    table[0] = frame + job + opening
     return table.tobytes()
 
 

@@ -75,7 +75,7 @@ COPIED = (
     "model, wrap its module anew, model.module, and register a new DDPState"
 )
 _EXIT_S = 5.0
-"""How long the end of the interpreter waits for the background threads."""
+"""Seconds that the end of the interpreter waits for the background threads."""
 
 
 @dataclass(frozen=True)
@@ -85,9 +85,9 @@ class _Bucket:
     index: int
     last: bool
     given: torch.Tensor
-    """The bucket, where the model is."""
+    """The bucket, in the memory of the model's device."""
     buffer: torch.Tensor
-    """The same in the host's memory."""
+    """The bucket in the host's memory."""
     parts: dict[str, torch.Tensor]
     """The gradients in `buffer`, by parameter."""
     staged: OnHost
@@ -101,14 +101,14 @@ class PassReport:
     """What the sums of one backward pass took on this rank."""
 
     seconds: float
-    """From the first bucket that DDP handed in to the end of the last one's sum."""
+    """Seconds from the first bucket that DDP handed in to the end of the last one's sum."""
     elements: int
-    """Of all gradients; of sparse ones those that are stored."""
+    """Number of elements of all gradients; of sparse ones only those that are stored."""
     spent: CollectiveStats
     density: float
-    """The blocks that this rank sent over those that its gradients would fill as float32."""
+    """Blocks that this rank sent over the blocks that its gradients would fill as float32."""
     buckets: list[BucketReport]
-    """With a compressor, one a bucket."""
+    """Reports of the buckets, with a compressor."""
 
 
 class _CopiedError(CommunicatorClosedError):
@@ -189,7 +189,7 @@ class DDPState:
         """The process group that sums sparse buckets; None: that of all ranks."""
         self.compressor = compressor
         self.error: BaseException | None = None
-        """What the first failed bucket raised; every later one raises it again."""
+        """The error of the first failed bucket; every later one raises it again."""
         self.on_nonfinite = on_nonfinite
         self.skipped_steps = 0
         """Backward passes whose gradients are NaN since some rank's were not finite; equal on all ranks."""
@@ -208,7 +208,7 @@ class DDPState:
             compressor.check(comm.lease)
         _compare(comm, on_nonfinite)
         self.hosts = None if compressor is None else comm.find_hosts()
-        """What adds the gradients of a host before they are compressed; None: nothing does."""
+        """The sums over this rank's host, made before gradients are compressed; None: there are none."""
         self._first_moment: FirstMoment | None = None
         if compressor is not None and optimizer is not None and compressor.momentum:
             self._first_moment = FirstMoment(optimizer)
@@ -217,16 +217,16 @@ class DDPState:
         self._loaded: dict[str, int] = {}
         """The elements of each parameter, by a checkpoint; its parts on the ranks of a host do not show them."""
         self.reports: list[BucketReport] = []
-        """Of each bucket of the last backward pass with a compressor: wire forms and bytes."""
+        """Reports of the buckets of the last backward pass with a compressor: wire forms and bytes."""
         self._after_pass: list[Callable[[PassReport], None]] = []
         self._began_pass: tuple[float, CollectiveStats] | None = None
         self._elements = 0
-        """Handed in since then."""
+        """Number of elements handed in since then."""
         self._compressing = CollectiveQueue("p4reduce-compress")
-        """While one bucket is summed, the next is compressed on this queue's thread."""
+        """The queue on whose thread the next bucket is compressed while one is summed."""
         self._places = threading.Semaphore(_READY)
         self._pending: CollectiveFuture[None] | None = None
-        """Of the last bucket handed in."""
+        """The future of the last bucket handed in."""
         self._failing = threading.Lock()
         self._closed = False
         self._process = os.getpid()

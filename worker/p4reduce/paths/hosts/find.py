@@ -33,10 +33,10 @@ HOST_ID_VARIABLE: Final = "P4REDUCE_HOSTID"
 _LONGEST_NAME: Final = 64
 _FEWEST_SLOTS: Final = 16
 _JOIN_S: Final = 30.0
-"""How long the ranks that send wait for the leases of their shards."""
+"""Seconds that the ranks that send wait for the leases of their shards."""
 
 Gather = Callable[[bytes], list[bytes]]
-"""Gives a rank's bytes to all ranks of the job; returns those of each rank."""
+"""A function that gives a rank's bytes to all ranks of the job, and returns those of each rank."""
 
 
 class ShardJob(NamedTuple):
@@ -44,7 +44,7 @@ class ShardJob(NamedTuple):
 
     name: str
     token: str
-    """The members'."""
+    """The token of the members."""
 
 
 class ShardJobs(Protocol):
@@ -86,10 +86,10 @@ class Hosts:
         """
         self._jobs, self._window, self._keep_words, self._alone = jobs, window, keep_words, alone
         self.sums: HostSums | None = None
-        """None: before the search, and where no two ranks share a host."""
+        """The sums over this rank's host; None before the search, and where no two ranks share a host."""
         self.plan: HostPlan | None = None
         self.problem = ""
-        """Why every rank sends for itself, where another reason than that no two can share memory."""
+        """The reason why every rank sends for itself, except that no two can share memory."""
         self.searched = False
         self._file: MemoryFile | None = None
         self._memory: HostMemory | None = None

@@ -33,28 +33,28 @@ _TABLE_BYTES: Final = MAX_BLOCKS + 1
 _DATA_BYTES: Final = 1 << 32
 _AREA_BYTES: Final = 2 * _TABLE_BYTES + _DATA_BYTES
 _DONE_AT: Final = 1024
-"""Where in the control pages, in numbers of 8 bytes, begins the number of the last sum that each rank has done."""
+"""Index in the control pages, in numbers of 8 bytes, of each rank's last sum of which it has done its part."""
 _FAILED_AT: Final = 2048
-"""Likewise, of the sum in which each rank failed."""
+"""Index of the sum in which each rank failed."""
 _PUBLISHED_AT: Final = 3072
-"""Likewise, how many blocks of each shard the data of each rank has in the memory."""
+"""Index of the number, for each rank, of blocks of each shard that its data has in the memory."""
 _FINISHED_AT: Final = 4096
-"""Likewise, how many blocks of each rank's shard are summed."""
+"""Index of the number of blocks of each rank's shard that are summed."""
 ALL_BLOCKS: Final = 1 << 32
-"""As a number of blocks: all."""
+"""The number of blocks that stands for all."""
 _MAP_FIXED: Final = 16
-"""Of Linux: what is mapped takes the place of what was at the address."""
+"""The flag of Linux's mmap with which the new mapping replaces what was at the address."""
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 _SPIN_S: Final = 100e-6
 _LONGEST_PAUSE_S: Final = 500e-6
 _LOOK_S: Final = 0.02
-"""How often a rank that waits for a shard looks whether other ranks are alive."""
+"""Seconds between two looks of a rank that waits for a shard at whether other ranks are alive."""
 _NOTICE_S: Final = 0.2
-"""After the process of a rank has ended: how long to wait for the controller's notice that the rank left the job."""
+"""Seconds to wait, after a rank's process has ended, for the controller's notice that the rank left the job."""
 
 Words = NDArray[np.uint32]
 Copy = Callable[[int], None] | None
-"""Copies out what is finished of the sum of a number; None: nothing is copied."""
+"""A function that copies out the finished part of the sum of a number; None: nothing is copied."""
 _log = logging.getLogger(__name__)
 
 
@@ -120,7 +120,7 @@ class HostMemory:
         control: NDArray[np.uint64] = np.frombuffer(self._map, np.uint64, _CONTROL_BYTES // 8)
         self._done, self._failed = control[_DONE_AT : _DONE_AT + count], control[_FAILED_AT : _FAILED_AT + count]
         self.published: NDArray[np.uint64] = control[_PUBLISHED_AT : _PUBLISHED_AT + count]
-        """Of each rank: how many blocks of each shard its data has here."""
+        """[ranks]: the number of blocks of each shard that the rank's data has here."""
         self._finished = control[_FINISHED_AT : _FINISHED_AT + count]
         begins = [_CONTROL_BYTES + place * _AREA_BYTES for place in range(count + 1)]
         self._exponents = [tables[begin : begin + MAX_BLOCKS] for begin in begins]

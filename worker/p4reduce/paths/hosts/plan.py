@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Final
 
 MOST_RANKS = 64
-"""Of a host: the bits that say which of its ranks hold a block (protocol/state.py, Engine.holders)."""
+"""Ranks of a host: the bits that say which of its ranks hold a block (protocol/state.py, Engine.holders)."""
 _UNIT: Final = 1000
-"""Elements: a parameter is cut at multiples of it, where the bins of most compressors end too."""
+"""Elements at whose multiples a parameter is cut: the bins of most compressors end there too."""
 
 
 @dataclass(frozen=True)

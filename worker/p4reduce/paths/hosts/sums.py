@@ -40,9 +40,9 @@ from p4reduce_contracts.ranks import name_ranks
 from p4reduce_runtime import kernels
 
 PIECE_WORDS: Final = 1 << 18
-"""How much data a rank copies at a time, in words of frames: an equal share of each shard."""
+"""Words of frames that a rank copies at a time: an equal share of each shard."""
 _BRIEF_S, _PAUSE_S = 300e-6, 10e-3
-"""How long a rank takes part in a collective before it copies the next piece in, and looks for sums to copy out."""
+"""Seconds that a rank takes part in a collective before it copies the next piece in, and looks for sums to copy out."""
 
 T = TypeVar("T")
 
@@ -81,7 +81,7 @@ class HostSums:
         ranks = plan.hosts[self.host]
         self.place, self._places = ranks.index(rank), len(ranks)
         self.shard = plan.shard_of(rank)
-        """None: this rank only adds its data."""
+        """The number of this rank's shard; None: this rank only adds its data."""
         self._number = 0
 
     @property
@@ -300,14 +300,14 @@ class HostLayout:
         self.table = own.table.copy()
         one = blocks.parts[0] if len(blocks.parts) == 1 else None
         self.at = 0 if one is None else memory.offset_of(place, one.values)
-        """Where in each rank's area the data is, not to be copied there; 0: it is copied to the beginning."""
+        """The word of each rank's area at which the data is already; 0: it is copied to the area's beginning."""
         self.copies = 1
-        """How many ranks' data the sums replace; 1: they are written to memory for sums, from which ranks copy."""
+        """Number of ranks whose data the sums replace; 1: they are written to `memory.sums`, from which ranks copy."""
         if self.at and one is not None and one.in_place and own.table["decodes"][0] and not plan.uses_switch:
             self.copies, self.sums = len(memory.ranks), memory.data
         self.words_per_block = own.words_per_block
         self._begins: list[tuple[int, int, int, int]] = []
-        """Of each part: the words where its data and its sums begin, and the span of blocks that its result has."""
+        """The words where each part's data and its sums begin, and the span of blocks that its result has, by part."""
         begin, sums_begin = self.at, 0 if self.copies == 1 else self.at
         for row, part in enumerate(self.parts):
             numbers, entry = 1 << FORMATS[part.form].word_shift, self.table[row]
@@ -320,10 +320,10 @@ class HostLayout:
             begin, sums_begin = begin + _capacity(part), sums_begin + len(part.nonzero) * self.words_per_block[row]
         self.sums_words = sums_begin
         self.words = max(0 if self.at else begin, 0 if self.copies > 1 else sums_begin)
-        """Of the copied data, or of the sums where they do not replace it, whichever are more."""
+        """Number of words of the copied data, or of the sums where they do not replace it, whichever is larger."""
         array = f", an array of `empty` at word {self.at}" if self.at else ""
         self.agreement = f"|over hosts{array}" + (", summed in place" if self.copies > 1 else "")
-        """What of it must be equal on all ranks, and is not where only some give arrays of `empty`."""
+        """Text that must be equal on all ranks, and is not where only some give arrays of `empty`."""
 
     def copy_in(self, data: Words, first: int, last: int) -> None:
         """Write this rank's data in a span of blocks to its area `data`."""
@@ -375,11 +375,11 @@ class Copies:
         self._piece = max(1, PIECE_WORDS // words)
         """Blocks of each shard that are copied at a time."""
         self._piece_in = self._piece if plan.uses_switch and not layout.at else self._end
-        """The same on the way in; all where nothing is sent, or copied."""
+        """Blocks of each shard that are copied in at a time; all where nothing is sent, or copied."""
         self._copied_in, self._copied_out = 0, [0] * plan.shards
         self._copies_out = layout.copies == 1 and not keep_words
         self.pause_s = _PAUSE_S if self._copies_out and self._end * words >= 4 * PIECE_WORDS else math.inf
-        """How long not to look for sums to copy out; few are copied out at the end, in less time than looking takes."""
+        """Seconds between two looks for sums to copy out; copying the few at the end takes less time than looking."""
         self.found: Words | None = None
         """The results, as far as they are copied out."""
 
