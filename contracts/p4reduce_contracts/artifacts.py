@@ -25,7 +25,7 @@ class SwitchGeometry(Geometry):
 
 
 class _Sizes(msgspec.Struct, frozen=True):
-    """What is read of geometry.toml."""
+    """The values that are read of geometry.toml."""
 
     columns: Annotated[int, Meta(ge=1, le=MAX_COLUMNS)]
     block_words: Annotated[int, Meta(ge=1, le=MAX_BLOCK_WORDS)]

@@ -39,7 +39,7 @@ class _Commands(click.Group):
         return None
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the chosen command."""
+        """Run the chosen command. An expected error becomes one line on stderr and exit status 1."""
         try:
             return super().invoke(ctx)
         except (JobServiceError, ConfigError, PipelineNotFoundError, OSError) as error:

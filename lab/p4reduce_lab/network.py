@@ -59,7 +59,7 @@ class Namespace:
 
     @property
     def within(self) -> list[str]:
-        """What goes before a command to run it in this namespace."""
+        """The words before a command that run it in this namespace."""
         return [] if self.pid is None else ["nsenter", f"--net=/proc/{self.pid}/ns/net", "--"]
 
     def run(self, *command: str) -> str:

@@ -38,7 +38,7 @@ _HELD = (signal.SIGINT, signal.SIGTERM)
 
 @dataclass(frozen=True)
 class Settings:
-    """What to build from a topology."""
+    """The settings with which a topology is built."""
 
     network: str = "mininet"
     target: str = "bmv2"

@@ -19,7 +19,7 @@ _peers: Final[set[Any]] = set()
 
 
 def use_grpc() -> None:
-    """Say that this process uses gRPC. Raises RuntimeError, which says what to do, in a child of one that does."""
+    """Note that this process uses gRPC. Raises RuntimeError, which says what to do, in a child of one that does."""
     global _uses_grpc
     check_grpc()
     _uses_grpc = True

@@ -46,7 +46,7 @@ def find(name_or_dir: str | os.PathLike[str], roots: tuple[Path, ...] | None = N
 
 
 def _roots() -> tuple[Path, ...]:
-    """Where pipelines lie: in a checkout of the repository, else where the installed package puts them."""
+    """The folders of pipelines: in a checkout of the repository, else where the installed package puts them."""
     checkout = Path(__file__).resolve().parents[2] / "p4src" / "artifacts"
     installed = Path(sys.prefix) / "share" / "p4reduce" / "pipelines"
     return tuple(root / TARGET for root in (checkout, installed) if (root / TARGET).is_dir())

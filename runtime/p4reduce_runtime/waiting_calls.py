@@ -95,7 +95,7 @@ class WaitingCalls:
         ended()
 
     def remove(self, call: object) -> str:
-        """Say that a call does not wait, which may be said again. Return why it was ended; "" if it was not."""
+        """Note that a call no longer waits; idempotent. Return why it was ended; "" if it was not."""
         with self._lock:
             self._waits.pop(call, None)
             return self._reasons.pop(call, "")

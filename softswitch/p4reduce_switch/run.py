@@ -55,7 +55,7 @@ class SwitchError(Exception):
 
 @dataclass(frozen=True)
 class SwitchOptions:
-    """What `p4reduce switch run` and `p4reduce-simple-switch` take. With interfaces there is no UDP underlay."""
+    """Options of `p4reduce switch run` and `p4reduce-simple-switch`. With interfaces there is no UDP underlay."""
 
     pipeline: str | None = None
     """The name or folder of a compiled pipeline, or a BMv2 JSON beside its P4Info; None: wait for a controller's."""

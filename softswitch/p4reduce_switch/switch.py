@@ -41,7 +41,7 @@ MAX_DEPARTURES = 1000
 
 @dataclass(eq=False)
 class Watch:
-    """Which frames to trace: those of a port, None: of any, with all these bytes; `take` receives the traces.
+    """The frames to trace: those of a port, None: of any, with all these bytes; `take` receives the traces.
 
     `take` is called with the switch's lock held.
     """
@@ -127,7 +127,7 @@ class Switch:
 
     @property
     def watches(self) -> int:
-        """How many trace frames."""
+        """Number of watches that trace frames."""
         return len(self._watches)
 
     def watch(self, watch: Watch, most: int | None = None) -> bool:

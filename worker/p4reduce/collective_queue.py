@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class CollectiveFuture(Generic[T]):
-    """What a submitted call returns or raises, once its turn is over."""
+    """The future of a submitted call: its result or its error, once its turn is over."""
 
     def __init__(self, call: Callable[[], T]) -> None:
         self._call: Callable[[], T] | None = call
@@ -139,7 +139,7 @@ class CollectiveQueue:
             raise
 
     def submit(self, call: Callable[[], T], *, inline: bool = False) -> CollectiveFuture[T]:
-        """Have `call` made when all calls before it have ended; `inline`: on this thread if there are none."""
+        """Make `call` when all calls before it have ended; `inline`: on this thread if there are none."""
         future = CollectiveFuture(call)
         if inline:
             try:
@@ -201,7 +201,7 @@ class CollectiveQueue:
                 first.gate.release()
 
     def _run_submitted(self) -> None:
-        """On the queue's thread: make the call that is the first in the line, if it was submitted."""
+        """Make, on the queue's thread, the call that is the first in the line, if it was submitted."""
         with self._lock:
             turn = self._line[0] if self._line else None
             if turn is None or turn.future is None or turn.begun:

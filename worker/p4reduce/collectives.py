@@ -58,7 +58,7 @@ class Contribution:
 
     @property
     def alike(self) -> Hashable:
-        """What later calls like this one have in common with it."""
+        """Return the key that later calls like this one have in common with it."""
         return int(self.kind), int(self.codec), self.detail, self.elements, self.layout
 
     def call(self, slots: int | None = None, limit_s: float | None = None, *, window: int = 0) -> Call:

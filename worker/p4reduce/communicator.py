@@ -136,12 +136,12 @@ class Communicator:
 
     @property
     def lease(self) -> Lease:
-        """What the controller granted for the present epoch."""
+        """The lease that the controller granted for the present epoch."""
         return self._switch.lease
 
     @property
     def transport(self) -> Transport:
-        """What carries the frames of the present epoch."""
+        """The transport of the frames of the present epoch."""
         return self._switch.transport
 
     @property
@@ -154,13 +154,13 @@ class Communicator:
 
     @property
     def last(self) -> CollectiveReport | None:
-        """What the last finished collective was and cost; None before the first."""
+        """The report of the last finished collective; None before the first."""
         last = self._last  # once: another thread's collective may end meanwhile
         return None if last is None else CollectiveReport(str(last[0]), *last[1:])
 
     @property
     def retransmission_timeout_s(self) -> float:
-        """How long a round takes at most, by all measurements; twice that without a frame brings a probe."""
+        """Maximum seconds of a round, by all measurements; twice that without a frame brings a probe."""
         return self._switch.round_trip.timeout_s
 
     @property

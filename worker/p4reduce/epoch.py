@@ -22,7 +22,7 @@ class Membership(Protocol):
 
 
 class EpochMembership(NamedTuple):
-    """What a rank holds in one epoch of its job."""
+    """The lease, transport and membership of a rank in one epoch of its job."""
 
     lease: Lease
     transport: Transport

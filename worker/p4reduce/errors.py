@@ -123,7 +123,7 @@ class HostLostError(JobResetError):
 
 
 class Reason(IntFlag):
-    """Why a rank refused; several where it is not known which of them."""
+    """The reason for which a rank refused; several where it is not known which of them."""
 
     OTHER = 1
     NOT_FINITE = 2

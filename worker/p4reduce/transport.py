@@ -88,7 +88,7 @@ class UdpTransport:
         return self._socket.fileno()
 
     def forbid_fragments(self) -> None:
-        """From now on a datagram that is too long for the path is lost, instead of cut up on its way."""
+        """Let a datagram that is too long for the path be lost from now on, instead of cut up on its way."""
         self._socket.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, _IP_PMTUDISC_DO)
 
     def send(self, frames: Iterable[bytes]) -> None:

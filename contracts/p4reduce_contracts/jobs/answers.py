@@ -49,7 +49,7 @@ class WaitingSlot:
 
 @dataclass(frozen=True)
 class Usage:
-    """What a rank has counted since it joined, or all ranks of a job; `collectives` are then those of rank 0.
+    """The counts of a rank since it joined, or of all ranks of a job; `collectives` are then those of rank 0.
 
     Bytes are those on the wire.
     """

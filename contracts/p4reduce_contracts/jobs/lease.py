@@ -97,12 +97,12 @@ class Lease:
 
     @property
     def depth(self) -> int:
-        """How many levels the root is above the rank's own switch."""
+        """Number of levels from the rank's own switch up to the root."""
         return len(self.levels) - 1
 
     @property
     def dead_after_s(self) -> float:
-        """How long heartbeats may stay unanswered before the controller counts as lost."""
+        """Seconds that heartbeats may stay unanswered before the controller counts as lost."""
         return max(DEAD_AFTER_S, 3 * self.heartbeat_interval_s)
 
     def _check_levels(self) -> None:

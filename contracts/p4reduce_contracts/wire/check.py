@@ -22,13 +22,13 @@ _WORD: Final = 0xFFFFFFFF
 
 
 def weight(column: int, word: int) -> int:
-    """What a word counts by its place."""
+    """The factor of a word in the check word, by the word's place."""
     return pow(COLUMN_FACTOR, column, 1 << 32) * (2 * word + 1) * WORD_FACTOR & _WORD
 
 
 @cache
 def weights(present: int, block_words: int) -> NDArray[np.uint32]:
-    """[words of a frame with these columns]: what each of them counts, in the frame's order."""
+    """[words of a frame with these columns]: the weight of each word, in the frame's order."""
     columns = [column for column in range(present.bit_length()) if present >> column & 1]
     found = np.array([weight(column, word) for column in columns for word in range(block_words)], np.uint32)
     found.flags.writeable = False

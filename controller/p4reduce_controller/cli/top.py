@@ -121,7 +121,7 @@ def _has_several_switches(look: Look) -> bool:
 
 
 def _why_uncounted(before: JobStats | None, now: JobStats | None) -> str:
-    """Say why a job has no rates, "" where it has some."""
+    """Return the reason why a job has no rates, "" where it has some."""
     if now is None:
         return "its counters could not be read"
     return "" if before is not None and before.id == now.id else "new: rates follow"

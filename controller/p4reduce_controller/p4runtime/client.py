@@ -153,7 +153,7 @@ class Client:
         return stream is not None and stream.is_primary
 
     def why_not_primary(self) -> str | None:
-        """Why this controller is not primary, by the switch's last arbitration message; None if it is."""
+        """The reason why this controller is not primary, by the switch's last arbitration message; None if it is."""
         stream = self._stream
         if stream is None:
             return str(self._not_connected())

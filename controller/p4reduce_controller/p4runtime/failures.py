@@ -24,7 +24,7 @@ from p4reduce_runtime.p4runtime.status import DETAILS
 
 
 def of_write(error: grpc.RpcError, batch: Sequence[tuple[str, object]], address: str) -> P4RuntimeError:
-    """What a failed Write means: one Failure for each refused update of `batch` (operation, entry)."""
+    """Return the errors of a failed Write: one Failure for each refused update of `batch` (operation, entry)."""
     common = _common(error, address)
     if common is not None:
         return common
@@ -45,12 +45,12 @@ def of_write(error: grpc.RpcError, batch: Sequence[tuple[str, object]], address:
 
 
 def of_read(error: grpc.RpcError, address: str) -> P4RuntimeError:
-    """What a failed Read means."""
+    """Return the error of a failed Read."""
     return _common(error, address) or ReadError(f"read refused: {_words(error)}", error.code().name)
 
 
 def of_pipeline(error: grpc.RpcError, address: str) -> P4RuntimeError:
-    """What a failed Set/GetForwardingPipelineConfig means."""
+    """Return the error of a failed Set/GetForwardingPipelineConfig."""
     return _common(error, address) or PipelineError(f"the switch at {address} refused the program: {_words(error)}")
 
 

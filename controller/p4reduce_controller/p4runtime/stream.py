@@ -188,7 +188,7 @@ class Stream:
 
 
 def _stream_error(error: grpc.RpcError) -> P4RuntimeError:
-    """What the end of a stream means. BMv2 answers a used election id by ending it with INVALID_ARGUMENT."""
+    """The error of a stream's end. BMv2 answers a used election id by ending it with INVALID_ARGUMENT."""
     code, text = error.code().name, error.details() or ""
     if code == "INVALID_ARGUMENT" and "lection" in text:
         return NotPrimaryError(f"the switch refused this election id: {text}; is another controller running?")

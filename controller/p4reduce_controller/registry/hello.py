@@ -23,7 +23,7 @@ _TTL = 64
 
 @dataclass(frozen=True)
 class Address:
-    """Where a worker or a switch is: the switch port its frames come in by, and their source addresses."""
+    """The place of a worker or a switch: the switch port its frames come in by, and their source addresses."""
 
     ingress_port: Annotated[int, Meta(ge=0, le=511)]
     mac: Annotated[int, Meta(ge=0, lt=1 << 48)]

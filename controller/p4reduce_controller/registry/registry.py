@@ -66,7 +66,7 @@ _UNKNOWN_MEMBER = "the controller has no such member: it restarted after the job
 
 
 class Cause(StrEnum):
-    """Why a job was reset, as a label of the metrics; the reason is a text with names."""
+    """The kind of reason for which a job was reset, as a label of the metrics; the reason is a text with names."""
 
     LEFT = "rank left"
     FINISHED = "job finished"
@@ -91,7 +91,7 @@ def _at(member: Member) -> str:
 
 
 class JobStore(Protocol):
-    """Where the registry's jobs are saved; see `store.Store`. Each method raises StoreError when that fails."""
+    """The storage of the registry's jobs; see `store.Store`. Each method raises StoreError when that fails."""
 
     def draw_epoch(self, slots: SlotRange, in_use: Collection[int], switches: Collection[str]) -> int: ...
     def save(self, job: Job) -> None: ...
@@ -167,7 +167,7 @@ class Registry:
         return [job for job in self.jobs() if job.part_of == name]
 
     def grants(self, switch: str = ONLY_SWITCH) -> dict[int, Grant]:
-        """What a switch should hold, by job id."""
+        """Return the grants that a switch should hold, by job id."""
         return {job.id: job.grants[switch] for job in self._jobs.values() if switch in job.grants}
 
     def create(
@@ -437,7 +437,7 @@ class Registry:
         return None
 
     def void(self, nonce: int) -> str | None:
-        """Why a lease is void, None while it is good."""
+        """Return the reason why a lease is void, None while it is good."""
         if nonce in self._members:
             return None
         return self._former[nonce][0] if nonce in self._former else _UNKNOWN_MEMBER

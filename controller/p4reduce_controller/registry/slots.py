@@ -35,7 +35,7 @@ class SlotAllocator:
 
     @property
     def free(self) -> int:
-        """How many slots are free, in however many pieces."""
+        """Number of free slots, in all pieces together."""
         return self.slots - sum(held.count for held in self._held.values())
 
     def take(self, owner: str, count: int | None) -> SlotRange:

@@ -23,7 +23,7 @@ class TreeSwitch:
 
     @property
     def name(self) -> str:
-        """Its name in the configuration."""
+        """The switch's name in the configuration."""
         return self.config.name
 
 
@@ -36,7 +36,7 @@ class Tree:
 
     @property
     def max_world_size(self) -> int:
-        """No job has more ranks: each is a child of a switch."""
+        """The largest number of ranks of a job: each is a child of a switch."""
         return sum(switch.max_children for switch in self.switches.values())
 
     def parent(self, name: str) -> str | None:

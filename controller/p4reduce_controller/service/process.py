@@ -199,7 +199,7 @@ class Controller:
 
     @property
     def metrics_address(self) -> str:
-        """Where the metrics are served, "" where they are not."""
+        """HOST:PORT at which the metrics are served, "" where they are not."""
         return self._metrics_server.address if self._metrics_server is not None else ""
 
     def _open_metrics(self) -> None:

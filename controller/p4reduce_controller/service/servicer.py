@@ -55,7 +55,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 @dataclass(frozen=True)
 class Terms:
-    """What workers receive: the addresses of the switches by name, and intervals of their calls (seconds)."""
+    """The values that workers receive: the addresses of the switches by name, and intervals of calls (seconds)."""
 
     addresses: Mapping[str, tuple[str, int]]
     hello_interval_s: float = 0.1
@@ -430,7 +430,7 @@ def _count(count: Count) -> jobs_pb2.Count:
 
 
 def _not(token: str) -> str:
-    """What an error says of a token that was refused; nothing where there is none."""
+    """Return an error's words about a refused token; "" where there was no token."""
     return ", and the token given is not that" if token else ""
 
 

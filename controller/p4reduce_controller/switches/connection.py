@@ -21,7 +21,7 @@ PROBE_FAILURES = 3
 
 
 class State(Enum):
-    """What the connection is. A controller is primary or backup in the words of the P4Runtime specification."""
+    """The state of the connection. A controller is primary or backup in the words of the P4Runtime specification."""
 
     DISCONNECTED = "Disconnected"
     """Waits for the next try to connect."""
@@ -36,7 +36,7 @@ class State(Enum):
 
 
 class Event(Enum):
-    """What happens to the connection."""
+    """An event of the connection."""
 
     CONNECT = "connect"
     FAILED = "failed"

@@ -230,7 +230,7 @@ class EntryWriter:
             self.client.write([("modify", cell) for cell in cells])
 
     def _ask_for_digests(self) -> None:
-        """Have new MAC addresses reported; a switch that already does so refuses, which is no error."""
+        """Ask the switch to report new MAC addresses; one that already does so refuses, which is no error."""
         if not self._mac_table.learns:
             return
         try:
@@ -242,7 +242,7 @@ class EntryWriter:
 
 @dataclass(frozen=True)
 class Difference:
-    """Which jobs the switch holds whole, by id, what must go from it, and what of the rest is missing."""
+    """The ids of the jobs that the switch holds whole, the entries to delete, and those that are missing."""
 
     kept: frozenset[int]
     delete: tuple[Held, ...]
@@ -274,7 +274,7 @@ def compare(found: Iterable[Held], jobs: Mapping[int, Iterable[Held]], own: Iter
 
 
 def _name(entry: Held) -> str:
-    """What makes two entries the same one to a switch."""
+    """Return the key by which a switch tells entries apart."""
     if isinstance(entry, MulticastGroup):
         return f"group {entry.group_id}"
     return f"{entry.table} {sorted(entry.match.items())} {entry.priority}"

@@ -323,7 +323,7 @@ class SwitchReconciler:
         self._notifier.notify()
 
     def _start_reset_timer(self) -> None:
-        """Reset the jobs in a while, unless the timer runs or the switch is found to hold their entries."""
+        """Reset the jobs after `_LOST_AFTER_S`, unless the timer runs or the switch is found to hold their entries."""
         if self._reset_timer is None:
             self._reset_timer = asyncio.get_running_loop().call_later(_LOST_AFTER_S, self._reset_jobs)
 

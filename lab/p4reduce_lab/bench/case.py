@@ -100,7 +100,7 @@ class Series:
 
 @dataclass
 class Findings:
-    """What a case found."""
+    """The findings of a case."""
 
     series: list[Series] = field(default_factory=list)
     ratios: dict[str, float] = field(default_factory=dict)
@@ -124,15 +124,15 @@ class Run:
 
     @property
     def repetitions(self) -> int:
-        """How often each thing is measured."""
+        """Number of measurements of each thing."""
         return QUICK_REPETITIONS if self.quick else REPETITIONS
 
     def say(self, text: str) -> None:
-        """Report progress."""
+        """Print a line of progress."""
         print(text, flush=True)
 
     def add(self, series: Series) -> Series:
-        """Add a series."""
+        """Append a series to the findings."""
         self.findings.series.append(series)
         self.say(series.text)
         return series

@@ -79,7 +79,7 @@ class Workers:
 
 @dataclass
 class Cluster:
-    """One that is up."""
+    """The processes of a running system, and its workers."""
 
     run: Run
     link: Link

@@ -48,14 +48,14 @@ GBIT_1_LARGE_BURST = Link("1 Gbit/s", 1000, 131072)
 
 @dataclass(frozen=True)
 class Host:
-    """One host."""
+    """A host of the network, with the names of both ends of its link."""
 
     number: int
     namespace: Namespace
 
     @property
     def address(self) -> str:
-        """Its IPv4 address."""
+        """The host's IPv4 address."""
         return f"{_PREFIX}.{10 + self.number}"
 
     @property

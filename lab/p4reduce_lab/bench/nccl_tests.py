@@ -42,7 +42,7 @@ _FRONT: Final = "# {:>10}  {:>12}  {:>8}  {:>6}  {:>6}"
 
 @dataclass(frozen=True)
 class CollectiveTest:
-    """What one launch measures, by the names of nccl-tests' options."""
+    """The settings of one launch, by the names of nccl-tests' options."""
 
     collective: str
     minbytes: int
@@ -96,7 +96,7 @@ class Shape:
         return slice(self.rank * self.part, (self.rank + 1) * self.part)
 
     def numbers(self, rank: int, length: int) -> torch.Tensor:
-        """Return what a rank gives."""
+        """Return this rank's elements, which the collective takes."""
         return torch.from_numpy(np.resize(np.roll(_PATTERN, -rank), length)).to(self.dtype)
 
     def expected(self) -> torch.Tensor:

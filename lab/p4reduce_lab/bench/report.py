@@ -83,7 +83,7 @@ def case_table(case: Case, found: Findings) -> rich.table.Table:
 
 
 def threshold_table(results: Sequence[Result], quick: bool) -> rich.table.Table:
-    """Return the table of thresholds."""
+    """Return the table of all thresholds, a row each, with the measured ratio."""
     held = sum(result.holds for result in results)
     measured = sum(result.ratio is not None for result in results)
     rows = [

@@ -30,7 +30,7 @@ SERIAL, PARALLEL = "s", "p"
 
 @dataclass(frozen=True)
 class Settings:
-    """Of every training."""
+    """The settings of every training."""
 
     images: int = 10_000
     batch: int = 128
@@ -45,7 +45,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Variant:
-    """Which passes are made, in order, and how stages are tied in the parallel ones."""
+    """The passes that are made, in order, and the tie between stages in the parallel ones."""
 
     passes: str
     stages: int = 1
@@ -54,7 +54,7 @@ class Variant:
 
     @property
     def ideal_time(self) -> float:
-        """In serial passes, with a processor for each stage and nothing lost between them."""
+        """The time in serial passes, with a processor for each stage and nothing lost between them."""
         return self.passes.count(SERIAL) + self.passes.count(PARALLEL) / self.stages
 
 

@@ -82,7 +82,7 @@ class Autoencoder(nn.Module):
 
 @dataclass(frozen=True)
 class Sent:
-    """What comes of all ranks' values [ranks, k] at the leader's choice."""
+    """The results of sending all ranks' values [ranks, k] at the leader's choice."""
 
     mean: torch.Tensor  #: [k], as all ranks get it
     own: torch.Tensor  #: [ranks, k], what each takes from its residue
@@ -144,7 +144,7 @@ def innovation_of(values: torch.Tensor, settings: Settings) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class Variant:
-    """How the chosen values travel, and in how many bits a value and rank, scales and the leader's choice left out."""
+    """The form of the chosen values, and the bits a value and rank, scales and the leader's choice left out."""
 
     send: Callable[[torch.Tensor, int, Autoencoder, Settings], Sent]
     bits: str

@@ -37,18 +37,18 @@ class Task:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """As in records."""
+        """The settings that a record has: those that are not 0."""
         return {name: value for name, value in vars(self).items() if value}
 
     @property
     def digits(self) -> int:
-        """Of its results in the tables."""
+        """Decimal places of the task's results in the tables."""
         return 2 if self.measure == "accuracy" else 4
 
 
 @dataclass(frozen=True)
 class Variant:
-    """What sums the gradients: a compressor, a ring, or a hook of torch; and a recipe."""
+    """The sum of the gradients (a compressor, a ring, or a hook of torch) and the recipe of the training."""
 
     compressor: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)

@@ -26,7 +26,7 @@ from p4reduce_runtime.p4runtime.schema import FieldInfo, Schema, TableInfo, by_i
 
 @dataclass(frozen=True)
 class _Kind:
-    """How one kind of entry stands in an Entity: `path` names the fields that lead to its message."""
+    """The place of one kind of entry in an Entity: `path` names the fields that lead to its message."""
 
     path: tuple[str, ...]
     encode: Callable[[Schema, Any, Any], None]

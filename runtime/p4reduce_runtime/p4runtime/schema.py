@@ -161,7 +161,7 @@ class Directory(Generic[Info]):
             raise SchemaError(f"the program has no {self.kind} {name!r}; it has: {known}") from None
 
     def find(self, id: int) -> Info:
-        """By id; SchemaError when the program has none of that id."""
+        """Return the object with an id; SchemaError when the program has none of that id."""
         try:
             return self.by_id[id]
         except KeyError:

@@ -59,7 +59,7 @@ def started_us(native: batch.NativeBatch, otherwise: int) -> int:
 
 
 class Reason(enum.IntEnum):
-    """Why the native loop returned."""
+    """The reason for which the native loop returned."""
 
     YIELD = 0  # for waiters of the lock, or to handle signals
     WOKEN = 1  # the wake descriptor is readable, or a signal arrived
@@ -109,7 +109,7 @@ class PortQueue(Record):
 
 
 class UdpCounters(Record):
-    """What the loop over the UDP underlay counts: see UnderlayCounters."""
+    """The counts of the loop over the UDP underlay: see UnderlayCounters."""
 
     datagrams_in: int
     bytes_in: int
@@ -121,7 +121,7 @@ class UdpCounters(Record):
 
 
 class PeerState(Record):
-    """A peer."""
+    """A peer: whether the row is in use, when it sent last, and the sum of its header template."""
 
     present: bool
     last_seen_us: int
@@ -271,7 +271,7 @@ class Buffers:
         return [self._cut(self._frames, self._frame_table, index) for index in range(first, end)]
 
     def set_results(self, frames: Sequence[tuple[int, bytes]]) -> int:
-        """Have these (port, frame), or the first of them that find room, as results; return how many."""
+        """Take the first of these (port, frame) that find room as results; return how many."""
         ends = list(itertools.accumulate(len(frame) for _, frame in frames))
         count = min(bisect.bisect_right(ends, len(self._results)), len(self._result_table))
         data = b"".join(frame for _, frame in frames[:count])

@@ -33,7 +33,7 @@ _OPERATIONS = (p4r.Update.INSERT, p4r.Update.MODIFY, p4r.Update.DELETE)
 
 
 class _Kind(Protocol):
-    """How one kind of entity is written and read."""
+    """The functions that write and read one kind of entity."""
 
     def write(self, operation: p4r.Update.Type, request: Any, /) -> None: ...
 

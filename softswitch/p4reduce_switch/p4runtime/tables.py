@@ -94,7 +94,7 @@ class BoundTable:
         self._write_direct(request, key, rates)
 
     def _modify_const(self, operation: p4r.Update.Type, request: p4r.TableEntry, key: EntryKey) -> None:
-        """Of a const table only the direct counters and meters can be written."""
+        """Modify the direct counters and meters of a const table, of which nothing else can be written."""
         if operation != MODIFY or request.HasField("action"):
             raise RequestError(Code.PERMISSION_DENIED, f"the entries of table {self.info.name} are const")
         rates = self._direct_rates(request)

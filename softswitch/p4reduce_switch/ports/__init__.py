@@ -54,7 +54,7 @@ class DatapathLoop:
         return Reason(self._compiled.help_once(self.buffers.memory, *self._state, lock, helper))
 
     def share(self, program: BatchProgram | None, installed_us: int) -> None:
-        """Have the helpers run frames of this program as far as it allows; the others are for Python."""
+        """Let the helpers run frames of this program as far as it allows; the others are for Python."""
 
     def send(self, frames: Sequence[tuple[int, bytes]]) -> bool:
         """Send frames; False if one found no room, and frames are to wait for it."""

@@ -28,7 +28,7 @@ _LINKTYPE_ETHERNET: Final = 1
 
 @dataclass(frozen=True)
 class Capture:
-    """What is recorded of each frame."""
+    """The settings by which frames are recorded."""
 
     folder: Path | None = None
     """The folder for the files INTERFACE_in.pcap and INTERFACE_out.pcap; None: none are written."""

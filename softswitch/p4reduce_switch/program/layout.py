@@ -30,7 +30,7 @@ class Kind:
 
     @property
     def aligned_bytes(self) -> int:
-        """Its bytes in a record: whole words."""
+        """Bytes of the slot in a record: whole words."""
         return (self.bytes_ + 7) // 8 * 8
 
 

@@ -189,7 +189,7 @@ class StateOffsets:
 
 
 def register_kind(register: Register) -> Kind:
-    """What a cell holds: up to 64 bits in 1, 2, 4 or 8 bytes, then 16, then network bytes in whole words."""
+    """The kind of a cell: up to 64 bits in 1, 2, 4 or 8 bytes, then 16, then network bytes in whole words."""
     return kind_of(register.bitwidth, False)
 
 

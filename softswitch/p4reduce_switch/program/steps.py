@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Step(StrEnum):
-    """What a packet did; its subject, and the values that come with it."""
+    """A step of a packet; its subject, and the values that come with it."""
 
     RECEIVED = "received"
     """(bytes,): the frame arrives, or a copy of it again."""

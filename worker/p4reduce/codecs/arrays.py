@@ -94,7 +94,7 @@ def address(array: Array) -> int:
 
 
 class Exponents(NamedTuple):
-    """What a float codec has to know of each block of a tensor."""
+    """The exponents and flags of a tensor's blocks that a float codec needs."""
 
     largest: NDArray[np.uint8]
     """[blocks]: the largest exponent field, 255 for NaN and infinity."""

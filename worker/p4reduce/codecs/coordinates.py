@@ -30,7 +30,7 @@ _AT_ONCE = 4096
 
 
 class Coordinates(NamedTuple):
-    """What one rank sends of several tensors, one after the other: a tensor's scale times -1 or 1 at some elements."""
+    """The elements that one rank sends of several tensors, in order: a tensor's scale times -1 or 1 at each."""
 
     indices: NDArray[np.int64]  #: counted from their tensor's first, rising for each
     signs: NDArray[np.int8]  #: -1 or 1, as many
@@ -71,7 +71,7 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class _Received:
-    """What the ranks sent of all tensors of a segment, one after the other."""
+    """The coordinates that the ranks sent of all tensors of a segment, one after the other."""
 
     table: NDArray[np.int64]  #: [tensors, 2]: elements and sender, -1: every rank
     indices: NDArray[np.int64]  #: of a tensor one rank after the other
@@ -94,7 +94,7 @@ class _Received:
 
 @dataclass(frozen=True, eq=False)
 class RanksCoordinates:
-    """What the ranks sent of one tensor: all of them in their order, or the one sender."""
+    """The coordinates that the ranks sent of one tensor: of all ranks in their order, or of the one sender."""
 
     indices: NDArray[np.int64]  #: of all ranks, one after the other
     signs: NDArray[np.int8]  #: as many

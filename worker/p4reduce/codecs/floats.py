@@ -31,7 +31,7 @@ UNDERFLOW_SHARE: Final = 1_000
 
 
 class Summed(NamedTuple):
-    """What came of a tensor: the sum (or mean) over all ranks, and this rank's own part as it was sent."""
+    """The results of a tensor: the sum (or mean) over all ranks, and this rank's own part as it was sent."""
 
     total: Any
     sent: Any
@@ -169,7 +169,7 @@ def _fills_words(flat: NDArray[Any]) -> bool:
 
 
 def _words_of(flat: NDArray[Any]) -> NDArray[np.uint32]:
-    """Return the words that numbers lie in, or of a copy, where they do not fill these."""
+    """Return the words in which numbers lie; of numbers that do not fill words, a copy."""
     if _fills_words(flat):
         return flat.view(np.uint32)
     padded = np.zeros(-(-flat.nbytes // 4), np.uint32)

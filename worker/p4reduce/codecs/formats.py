@@ -68,14 +68,14 @@ def levels(bits: int, world_size: int) -> int:
 
 @cache
 def scales(bits: int, world_size: int) -> NDArray[np.float64]:
-    """Return 2^(m - E), what a block is multiplied by, for each exponent field, [256]."""
+    """Return 2^(m - E), the factor that makes integers of a block's numbers, for each exponent field, [256]."""
     found = np.array([2.0 ** (magnitude_bits(bits, world_size) + 126 - field) for field in range(256)])
     return found if bits == 32 else np.minimum(found, _LARGEST_SCALE)
 
 
 @cache
 def units(bits: int, world_size: int, divisor: int) -> NDArray[np.float64]:
-    """Return what a sum of integers is multiplied by to become the sum, or its part, for each exponent field, [256]."""
+    """Return the factor that makes the sum, or its part, of a sum of integers, for each exponent field, [256]."""
     return 1.0 / (divisor * scales(bits, world_size))
 
 

@@ -52,7 +52,7 @@ def raw_blocks(
 
 
 def _places(count: int, sender: int, senders: int) -> NDArray[np.int64]:
-    """Where a sender's first `count` blocks lie."""
+    """Return the places of a sender's first `count` blocks."""
     i = np.arange(count)
     return i * senders + (sender + i) % senders
 

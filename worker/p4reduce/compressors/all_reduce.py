@@ -19,7 +19,7 @@ from p4reduce_contracts.jobs.lease import Lease
 
 @dataclass(frozen=True)
 class BucketReport:
-    """How a bucket was sent."""
+    """The wire forms of a bucket, and its bytes."""
 
     forms: dict[str, Form]
     """The wire form of each compressed parameter, equal on all ranks; the other parameters were dense. Where ranks

@@ -28,7 +28,7 @@ NextResidue = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 class WireForm(Protocol):
-    """How chosen elements are sent."""
+    """The form in which chosen elements are sent."""
 
     def pack(self, steps: Sequence[Step], select: Select) -> list[Compressed]:
         """Return what this rank sends of each gradient, and what it keeps; `select` chooses the elements."""

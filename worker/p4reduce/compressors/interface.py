@@ -98,7 +98,7 @@ class Compressor(ABC):
         return self.state_of(key).residue
 
     def residue_norm(self) -> float:
-        """Return the L2 norm of everything kept back for later steps."""
+        """Return the L2 norm of all parameters' residues."""
         squares = [float(residue.double().square().sum()) for residue in self._residues().values()]
         return float(sum(squares) ** 0.5)
 
@@ -162,7 +162,7 @@ class Compressor(ABC):
 
     @classmethod
     def default_policy(cls) -> Policy:
-        """Return the default policy."""
+        """Return the policy that is taken where none is given."""
         return Policy()
 
     def bind(self, module: torch.nn.Module) -> None:

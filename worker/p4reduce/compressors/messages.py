@@ -28,7 +28,7 @@ Bytes = NDArray[np.uint8]
 
 
 class Form(StrEnum):
-    """How a compressed gradient is sent."""
+    """The form in which a compressed gradient is sent."""
 
     SUM = "sum"
     """Numbers at their places, added by the switch; a block in which no rank holds anything is left out."""
@@ -43,7 +43,7 @@ MessageExchange = Generator["Piece", Any, Any]
 
 
 class Message(Protocol):
-    """What a rank sends of one parameter."""
+    """The data that a rank sends of one parameter."""
 
     def exchange(self, owner: str, group: Lease) -> MessageExchange:
         """Exchange this message in one collective or two. `owner` is the compressor's name, for error messages."""
@@ -51,7 +51,7 @@ class Message(Protocol):
 
 
 class Piece(ABC):
-    """What one parameter puts into a segment of a collective; most messages are one piece."""
+    """The data of one parameter in a segment of a collective; most messages are one piece."""
 
     order: ClassVar[int]
     """A collective has its segments by rising order, and those of equal order as they were added."""
@@ -119,7 +119,7 @@ class Numbers(Piece):
 
     @staticmethod
     def cut(flat: torch.Tensor, pieces: Sequence[Numbers], group: Lease) -> list[torch.Tensor]:
-        """Return from the answer to `joined` that to each piece."""
+        """Return the part of the answer to `joined` that belongs to each piece."""
         sizes, per_block = [piece.values.numel() for piece in pieces], _numbers_per_block(pieces[0].bits, group)
         wholes = torch.split(flat, [-(-size // per_block) * per_block for size in sizes])
         return [whole[:size] for whole, size in zip(wholes, sizes, strict=True)]

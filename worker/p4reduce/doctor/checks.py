@@ -79,7 +79,7 @@ _GSO_ADVICE: Final = (
 
 
 class Status(StrEnum):
-    """How a check went."""
+    """The outcome of a check."""
 
     OK = "ok"
     WARNING = "warning"

@@ -234,7 +234,7 @@ class _Joiner:
             raise JoinError(str(error)) from error
 
     def of_shard(self, job: str, rank: int, world_size: int, token: str | None) -> _Joiner:
-        """Return what joins another job as this one does."""
+        """Return a joiner of another job with this one's controller, security and switch."""
         return _Joiner(
             job,
             rank,
@@ -293,7 +293,7 @@ class _ShardJobs:
             return [ShardJob(made.name, made.member_token) for made in self._made]
 
     def remove(self) -> None:
-        """Remove those that this rank has made."""
+        """Remove the jobs of shards that this rank has made."""
         made, self._made = self._made, []
         with contextlib.suppress(Exception):  # they end without members, too
             for job in made:

@@ -42,7 +42,7 @@ _PROGRESS, _SYNC = 0, 1
 
 
 class Rejoin:
-    """How a collective is finished although the job was reset during it."""
+    """Finishes collectives although the job was reset during them: joins the job's next epoch and repeats."""
 
     def __init__(
         self,

@@ -55,7 +55,7 @@ class ResyncedCollective:
 
 
 class RankProgress(NamedTuple):
-    """How far a rank is."""
+    """The progress of a rank: the collectives that it has ended."""
 
     ended: int
     """Number of collectives that the rank has ended."""

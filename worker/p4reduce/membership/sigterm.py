@@ -16,7 +16,7 @@ _forking = threading.local()
 
 
 def on_sigterm(leave: Callable[[], None]) -> None:
-    """Have `leave` called, for at most `LEAVE_S`, before SIGTERM ends this process.
+    """Call `leave`, for at most `LEAVE_S`, before SIGTERM ends this process.
 
     Where the program has a handler of its own, or outside the main thread, nothing is changed. A forked child has the
     system's default, which ends it whatever it does.

@@ -35,7 +35,7 @@ DAMAGED_COLLECTIVES: Final = 3
 
 
 class GsoProbe:
-    """What is known of a path. `allowed`: None until measured; `longest`: of a datagram, in bytes, with headers."""
+    """The measurements of a path. `allowed`: None until measured; `longest`: bytes of a datagram, with headers."""
 
     def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
         """ValueError when the environment's P4REDUCE_SEGMENTATION is neither auto, on nor off."""

@@ -48,7 +48,7 @@ class FinishedCollective(Protocol):
 
 @dataclass(frozen=True)
 class Finished:
-    """What a path returns: the collective, and what it took."""
+    """The result of a path: the collective, and its counts."""
 
     collective: FinishedCollective
     slots: int
@@ -59,7 +59,7 @@ class Finished:
 
 
 class Path(Protocol):
-    """How a contribution is summed."""
+    """A way to sum a contribution."""
 
     def run(self, contribution: Contribution, deadline: Deadline, lost: Lost) -> Finished:
         """Take part in the collective until it is done. Raises CollectiveError, and what `lost` returns."""

@@ -18,7 +18,7 @@ from p4reduce.stats import CollectiveStats
 
 
 def slots_for(blocks: int, columns: int) -> int:
-    """How many slots a collective of about `blocks` blocks should open."""
+    """Return the slots that a collective of about `blocks` blocks should open."""
     return max(1, -(-blocks // (columns * ROUNDS_A_SLOT)))
 
 
@@ -46,7 +46,7 @@ class Window:
         """Call, the least recent first -> number of blocks that at least one rank held; None: more than half of all."""
 
     def slots_of(self, call: Hashable, columns: int, *, few: bool = False) -> int:
-        """How many slots the next collective opens at first; the arguments are the same on all ranks.
+        """Return the slots that the next collective opens at first; the arguments are the same on all ranks.
 
         `call`: what calls alike have in common. One that needed few blocks last time opens few. `few`: whether the
         first such call opens one, and not the window.

@@ -141,7 +141,7 @@ class Blocks:
 
 
 class Layout:
-    """Where the kernels find the data of a collective, and where its sums belong: one array each, and a table."""
+    """The places of a collective's data, and of its sums, for the kernels: one array each, and a table."""
 
     def __init__(self, blocks: Blocks, *, keep_words: bool = False) -> None:
         """`keep_words`: all sums stay words; else they are stored as numbers where a part has units."""
@@ -181,7 +181,7 @@ class Layout:
 
     @property
     def sums_words(self) -> int:
-        """How many words all sums take."""
+        """Words of all sums."""
         return self.sums_ends[-1] if self.parts else 0
 
     def make_room(self, dense: bool) -> NDArray[np.uint32]:

@@ -23,7 +23,7 @@ HIGH_ROOT = 255
 
 
 class Kind(IntEnum):
-    """Which collective; `ALL_REDUCE` also covers all_reduce_segments."""
+    """The kind of a collective; `ALL_REDUCE` also covers all_reduce_segments."""
 
     ALL_REDUCE = 1
     BROADCAST = 2
@@ -35,7 +35,7 @@ class Kind(IntEnum):
 
 
 class CodecId(IntEnum):
-    """How numbers become words."""
+    """The number of a codec, which makes words of numbers."""
 
     NONE = 0
     FLOAT32 = 1

@@ -75,7 +75,7 @@ class Channel:
 
     @property
     def run_bytes(self) -> int:
-        """How long a run may be."""
+        """The maximum length of a run, in bytes."""
         return int(self._to["run_bytes"][0])
 
     @run_bytes.setter

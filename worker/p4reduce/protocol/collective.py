@@ -120,7 +120,7 @@ class Collective:
 
     @property
     def slots(self) -> int:
-        """How many slots of the lease this collective has opened."""
+        """Number of slots of the lease that this collective has opened."""
         return int(self._state["slots"])
 
     @property
@@ -164,12 +164,12 @@ class Collective:
 
     @property
     def waits_for_blocks(self) -> int:
-        """How many blocks the ranks of this host have to publish before this one can go on; 0: it can."""
+        """Number of blocks that the ranks of this host have to publish before this one can go on; 0: it can."""
         return int(self._state["needed"]) if self._state["contributions"] else 0
 
     @property
     def finished_blocks(self) -> int:
-        """So many blocks, from the first one on, are summed."""
+        """Number of blocks, from the first one on, that are summed."""
         last = self._slots["last_blocks"][:, : self._lease.columns]
         return max(0, min(int(last.min()), self._blocks.n_blocks))
 

@@ -18,7 +18,7 @@ Refused = tuple[int, int, int]
 
 
 class Deadline(NamedTuple):
-    """When a call has to be done, by the communicator's clock, and the time limit that its caller gave."""
+    """The time at which a call has to be done, by the communicator's clock, and its caller's time limit."""
 
     at: float
     limit_s: float
@@ -29,7 +29,7 @@ class Deadline(NamedTuple):
 
 
 class Obstacle(NamedTuple):
-    """Why a collective does not go on, as far as the answers of the switch say."""
+    """The reason why a collective does not go on, as far as the answers of the switch say."""
 
     text: str
     missing_ranks: tuple[int, ...] = ()

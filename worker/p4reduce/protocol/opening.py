@@ -29,7 +29,7 @@ Numbers = NDArray[np.uint32]
 
 
 class Places(NamedTuple):
-    """What a rank's opening frame of slot 0 has in which columns."""
+    """The columns and places of a rank's opening frame of slot 0."""
 
     columns: int
     """The columns of the RESULT, as a bitmap."""

@@ -27,7 +27,7 @@ class RoundTrip:
 
     @property
     def timeout_s(self) -> float:
-        """How long a round takes at most, by all that is known: the retransmission timeout."""
+        """The maximum duration of a round by all measurements: the retransmission timeout, in seconds."""
         from p4reduce.protocol.recovery import retransmission_timeout
 
         return float(retransmission_timeout(argument(self.table)[0]))

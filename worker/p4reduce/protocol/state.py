@@ -46,7 +46,7 @@ Words = Annotated[NDArray[np.uint32], "uint32[::1]"]
 
 
 class Config(Record):
-    """What a collective is; it stays."""
+    """The constants of a collective."""
 
     columns: int
     block_words: int
@@ -79,7 +79,7 @@ class Config(Record):
 
 
 class State(Record):
-    """How far a collective is."""
+    """The progress of a collective."""
 
     slots: int
     """Slots that were opened."""
@@ -114,7 +114,7 @@ class State(Record):
 
 
 class Stats(Record):
-    """What kernels count, named as in `stats.CollectiveStats`."""
+    """The counts of the kernels, named as in `stats.CollectiveStats`."""
 
     rounds: int
     blocks_up: int
@@ -133,7 +133,7 @@ class Stats(Record):
 
 
 class Path(Record):
-    """What is known of the path to the switch, in seconds; collectives of one lease share it (rtt.py)."""
+    """The times measured on the path to the switch, in seconds; collectives of one lease share them (rtt.py)."""
 
     smoothed_rtt: float
     """The smoothed round-trip time; NaN before the first sample."""
@@ -217,7 +217,7 @@ class Slot(Record):
 
 
 class PartLayout(Record):
-    """Where a part of a collective lies (blocks.py)."""
+    """The places of a part's data and sums (blocks.py)."""
 
     first_block: int
     begin: int

@@ -98,7 +98,7 @@ class _Bucket:
 
 @dataclass(frozen=True)
 class PassReport:
-    """What the sums of one backward pass took on this rank."""
+    """The counts and times of one backward pass on this rank."""
 
     seconds: float
     """Seconds from the first bucket that DDP handed in to the end of the last one's sum."""

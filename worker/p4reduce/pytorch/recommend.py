@@ -96,7 +96,7 @@ _watched: weakref.WeakSet[AdaComp] = weakref.WeakSet()
 
 
 def warn_of_first_moment(compressor: Compressor) -> None:
-    """Have a warning logged, once, when an optimizer with a first moment makes a step after AdaComp."""
+    """Log a warning, once, when an optimizer with a first moment makes a step after AdaComp."""
     if isinstance(compressor, AdaComp):
         _watched.add(compressor)
 

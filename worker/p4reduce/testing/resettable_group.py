@@ -20,7 +20,7 @@ RESTARTED: Final = "the switch restarted"
 
 
 class _Membership:
-    """Good for one epoch."""
+    """A membership that is good for one epoch."""
 
     def __init__(self, group: ResettableGroup, epoch: int) -> None:
         self._group, self._epoch = group, epoch

@@ -26,7 +26,7 @@ from p4reduce_runtime.datagrams import ENCAP_BYTES
 
 
 class Place(NamedTuple):
-    """Where a frame arrives: at a port of a switch, or at a rank (then `switch` is -1)."""
+    """The end of a frame's way: a port of a switch, or a rank (then `switch` is -1)."""
 
     switch: int
     port: int = 0

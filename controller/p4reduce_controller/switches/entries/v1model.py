@@ -62,12 +62,12 @@ def admission(grant: Grant, names: P4Names) -> list[TableEntry]:
 
 
 def places(grant: Grant) -> list[dict[str, int]]:
-    """By bit: where a child's frames come from and what they say, the match of its entries in `admit`."""
+    """A child's bit -> the match of its entries in `admit`: port and addresses of its frames, and its secret."""
     return [place_of(grant.job_id, child.address, child.secret) for child in grant.children]
 
 
 def place_of(job: int, address: Address, secret: int) -> dict[str, int]:
-    """Where the frames of a child or parent come from and what they say, as a match of `admit`."""
+    """Return the match in `admit` of a child's or the parent's frames: their port and addresses, and the secret."""
     return {
         "ingress_port": address.ingress_port,
         "ipv4_src": address.ip,

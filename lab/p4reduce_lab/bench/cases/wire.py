@@ -103,7 +103,7 @@ def momentum(run: Run) -> None:
 
 
 def _milliseconds(work: Callable[[], object]) -> float:
-    """Return the CPU time that this thread takes for it, the least of some turns."""
+    """Return the CPU milliseconds that this thread takes for a call, the least of some turns."""
     times = []
     for _ in range(_TURNS):
         began = time.thread_time()

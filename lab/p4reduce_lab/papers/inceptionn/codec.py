@@ -46,7 +46,7 @@ _EXPONENTS: Final = range(-148, 129)
 
 
 class _Classes(NamedTuple):
-    """From which magnitude on a number has how many bits, and in which units it counts, for one scale."""
+    """The magnitudes from which on a number has 8, 16 or 32 bits, and the units that it counts, for one scale."""
 
     least_8: float
     least_16: float
@@ -88,11 +88,11 @@ class Inceptionn:
 
     @property
     def settings(self) -> str:
-        """In words; equal on ranks that understand each other."""
+        """The settings as text; equal on ranks that understand each other."""
         return f"{self.rule} within 2^-{self._b}, scale {self.scale}"
 
     def head_bytes(self, elements: int) -> int:
-        """Return the bytes of a head."""
+        """Bytes before a message's numbers: the scale, and two bits for each number's class."""
         return _SCALE_BYTES + -(-elements // 4)
 
     def body_bytes(self, head: Bytes) -> int:
@@ -138,7 +138,7 @@ class Inceptionn:
         return _decode(tags, streams, self._classes(exponent), elements)
 
     def _classes(self, exponent: int) -> _Classes:
-        """For the scale 2^exponent."""
+        """Return the classes for the scale 2^exponent."""
         one, b = 2.0**exponent, self._b
         if self.rule == "published":
             mid = -b + -(-b // 2)
@@ -164,7 +164,7 @@ def _stream_bytes(tags: Bytes) -> tuple[int, int, int]:
 
 
 def _count_even_bits(words: NDArray[np.uint64]) -> int:
-    """How many of the bits 0, 2, 4, ... are 1; the others are 0."""
+    """Return how many of the bits 0, 2, 4, ... are 1; the others are 0."""
     fours = (words & np.uint64(0x3333_3333_3333_3333)) + (words >> np.uint64(2) & np.uint64(0x3333_3333_3333_3333))
     eights = (fours & np.uint64(0x0F0F_0F0F_0F0F_0F0F)) + (fours >> np.uint64(4) & np.uint64(0x0F0F_0F0F_0F0F_0F0F))
     return int((eights * np.uint64(0x0101_0101_0101_0101) >> np.uint64(56)).sum())  # at most 32 a word

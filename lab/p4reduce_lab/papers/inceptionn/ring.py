@@ -27,7 +27,7 @@ _LARGEST: Final = np.finfo(np.float32).max
 
 
 class Hop(NamedTuple):
-    """What to send to the next rank, and what comes from the one before."""
+    """The bytes to send to the next rank, and the length of those that come from the rank before."""
 
     head: Bytes
     body: Bytes

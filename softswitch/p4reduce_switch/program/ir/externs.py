@@ -24,7 +24,7 @@ class Register(Node, frozen=True):
 
 
 class MeterUnit(StrEnum):
-    """The unit of a meter."""
+    """The unit that a meter counts: bytes or packets."""
 
     PACKETS = "packets"
     BYTES = "bytes"

@@ -125,7 +125,7 @@ class CodegenContext:
     def trace(
         self, what: Step, subject: object = None, values: Callable[[], Sequence[tuple[Number, bool]]] = tuple
     ) -> None:
-        """In traced code: emit a report of a step; `values` emits its values, each with whether it is signed."""
+        """Emit, in traced code, a report of a step; `values` emits its values, each with whether it is signed."""
         points = self.host_abi.points
         if points is None:
             return

@@ -57,7 +57,7 @@ class PacketState:
         self.e.store(value, cell.place)
 
     def written(self, cell: Cell) -> None:
-        """Let a slot's value be at `pointer`, where it has been stored."""
+        """Take `pointer` as the address of a slot's value, which has been stored there."""
         if cell.place is not None:
             self.e.store(cell.pointer, cell.place)
 

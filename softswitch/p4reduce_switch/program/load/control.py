@@ -182,7 +182,7 @@ class _Nodes:
         return action, tuple(item.natural(width) for item, width in zip(data, widths, strict=True))
 
     def _entries(self, item: Place, keys: tuple[Key, ...], actions: Mapping[int, Action]) -> tuple[ConstEntry, ...]:
-        """In the JSON the smallest priority wins, in the IR the largest."""
+        """Load a table's entries. In the JSON the smallest priority wins, in the IR the largest."""
         declared = item.rows("entries")
         given = [entry.get("priority") for entry in declared]
         priorities = [0 if place is None else place.integer(0, MAX_PRIORITY) for place in given]

@@ -59,7 +59,7 @@ class ShardJobs(Protocol):
         ...
 
     def remove(self) -> None:
-        """Remove those that this rank has made. Does not raise: they end without members, too."""
+        """Remove the jobs that this rank has made. Does not raise: they end without members, too."""
         ...
 
 
@@ -117,7 +117,7 @@ class Hosts:
 
     @property
     def shared_bytes(self) -> int:
-        """How much memory this rank's host shares at present."""
+        """Bytes of memory that this rank's host shares at present."""
         return 0 if self._memory is None else self._memory.bytes_used
 
     def failure(self) -> P4ReduceError | None:

@@ -178,7 +178,7 @@ class HostMemory:
 
     @property
     def bytes_used(self) -> int:
-        """How much memory the file takes at present."""
+        """Bytes of memory that the file takes at present."""
         return os.fstat(self._file.descriptor).st_blocks * 512 if self._file.descriptor >= 0 else 0
 
     def exponents(self, place: int) -> NDArray[np.uint8]:
@@ -194,7 +194,7 @@ class HostMemory:
         self.published[place] = blocks
 
     def set_finished(self, shard: int, blocks: int) -> None:
-        """Say how many blocks of a shard have their sums in the memory; 0 before the ranks compare their calls."""
+        """Write how many blocks of a shard have their sums in the memory; 0 before the ranks compare their calls."""
         self._finished[shard] = blocks
 
     def finished(self, shard: int, number: int) -> int:
@@ -206,7 +206,7 @@ class HostMemory:
         self._done[place] = number
 
     def set_failed(self, place: int, number: int) -> None:
-        """Say that a rank has failed in sum `number`, or if its part of that is done, in the next."""
+        """Write that a rank has failed in sum `number`, or if its part of that is done, in the next."""
         self._failed[place] = number + int(self._done[place] == number)
 
     def wait(

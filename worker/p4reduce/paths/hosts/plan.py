@@ -25,7 +25,7 @@ class HostPlan:
 
     @property
     def shards(self) -> int:
-        """How many shards there are."""
+        """Number of shards: the smallest number of ranks on a host."""
         return min(map(len, self.hosts))
 
     @property

@@ -60,7 +60,7 @@ class HostCollective:
 
     @property
     def refusals(self) -> Mapping[int, Reason]:
-        """None: a rank that refuses says so before the data is summed."""
+        """No refusals: a rank that refuses does so before the data is summed."""
         return {}
 
     def result(self) -> list[Any]:
@@ -86,7 +86,7 @@ class HostSums:
 
     @property
     def most_elements(self) -> int:
-        """How many float32 there is room for, of a rank and of results."""
+        """Number of float32 for which there is room, of a rank and of results."""
         return self._memory.most_words
 
     def inputs(self, elements: int) -> NDArray[np.float32]:

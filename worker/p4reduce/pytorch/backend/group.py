@@ -579,7 +579,7 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
 
     @property
     def _timeout(self) -> timedelta:
-        """Of collectives that give none: the companion's, which torch changes (`set_timeout`, `_set_pg_timeout`)."""
+        """Return the time limit of calls that give none: the companion's, which torch changes (`set_timeout`)."""
         timeout: timedelta = self._gloo.options._timeout
         return timeout
 
