@@ -151,7 +151,7 @@ class Reader:
         return found
 
     def _block(self, node: Node, locals_: Node) -> Node:
-        """Return the fields that parsers and controls have in common: parameters and declarations."""
+        """Return what parsers and controls have in common: parameters and declarations."""
         of_type = self._get(node["type"])
         parameters = {p["name"]: self._type(p["type"]) for p in self._parameters(of_type["applyParams"])}
         found: Node = {"parameters": parameters, "variables": {}, "instances": {}, "actions": {}, "tables": {}}

@@ -22,7 +22,7 @@ _LOSS_PARTS = 100_000
 
 @dataclass(frozen=True)
 class Shape:
-    """The rate, burst, delay and loss of a link, in each direction."""
+    """The delay, rate, loss and buffer of a link, in each direction."""
 
     delay_ms: float = 0.0
     rate_mbit: float | None = None

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 @dataclass(frozen=True)
 class Metric:
-    """What is measured. A counter only rises, and begins at 0 again when its program or what it counts does."""
+    """A metric. A counter only rises, and begins at 0 again when its program or the object that it counts does."""
 
     name: str
     help: str

@@ -24,7 +24,7 @@ json_option: Callable[[Any], Any] = click.option(
 
 
 class HostPort(click.ParamType[str]):
-    """HOST:PORT as a type of click's options, with IPv6 addresses in brackets."""
+    """The type of click's options that take HOST:PORT."""
 
     name = "HOST:PORT"
 

@@ -30,7 +30,7 @@ Scraped = dict[tuple[str, tuple[str, ...]], float]
 
 @pytest.fixture
 def config(config: Config, request: pytest.FixtureRequest) -> Config:
-    """Of one switch, or of a tree of those that a parameter gives with their parents."""
+    """The configuration of one switch, or of a tree of those that a parameter gives with their parents."""
     return with_tree(
         configuration.override(config, metrics="127.0.0.1:0"), getattr(request, "param", {ONLY_SWITCH: ""})
     )

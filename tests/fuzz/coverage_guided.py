@@ -34,7 +34,7 @@ _DONE = re.compile(r"Done (\d+) (?:runs )?in|stat::number_of_executed_units: (\d
 
 @dataclass(frozen=True)
 class Fuzzed:
-    """What came of a target: how many inputs it ran, whether all was well, and atheris's own words."""
+    """The result of a target: how many inputs it ran, whether all was well, and atheris's own words."""
 
     runs: int
     ok: bool

@@ -260,7 +260,7 @@ def _written_to() -> tuple[pipelines.Pipeline, Schema]:
 
 
 def _updates(data: bytes) -> bool:
-    """What a controller writes and reads: the switch refuses it for a reason, or does it."""
+    """Write and read as a controller does: the switch refuses it for a reason, or does it."""
     pipeline, _ = _written_to()
     taken = False
     for update in p4r.WriteRequest.FromString(data).updates:

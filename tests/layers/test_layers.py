@@ -24,7 +24,7 @@ def loggers_stay() -> Iterator[None]:
 
 
 def broken(config: Path, capsys: pytest.CaptureFixture[str]) -> str:
-    """What import-linter says is broken; empty when nothing is."""
+    """Return the contracts that import-linter says are broken; empty when none is."""
     status = cli.lint_imports(config_filename=str(config), cache_dir=None, no_cache=True)
     return "" if status == cli.EXIT_STATUS_SUCCESS else capsys.readouterr().out
 

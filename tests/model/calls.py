@@ -35,7 +35,7 @@ class Sum:
     """A factor: rank r adds 16^r times this, and the sum shows how often each rank is in it."""
 
     def tensor(self, rank: int) -> NDArray[np.int32]:
-        """What a rank contributes."""
+        """Return a rank's contribution."""
         values = np.zeros((self.blocks, SMALL.block_words), np.int32)
         for block in self.held[rank]:
             values[block] = self.digit * 16**rank + np.arange(SMALL.block_words) * 16**6

@@ -430,7 +430,7 @@ class Situation:
 
 @dataclass
 class ControllerReport:
-    """What a search visited, and what it found."""
+    """The counts of a search, and the broken property that it found."""
 
     situations: int = 0
     sequences: int = 0

@@ -91,7 +91,7 @@ class RankThread:
         self.seen = hash((self.seen, self.at, what))
 
     def go(self) -> None:
-        """Let it go on to its next stop."""
+        """Let the thread run to its next stop."""
         self._go.release()
         self._back.acquire()
 
@@ -120,7 +120,7 @@ class RankThread:
 
 
 class _Transport:
-    """Of a rank in a job."""
+    """The transport of a rank in a job."""
 
     def __init__(self, rank: RankThread, job: int) -> None:
         self._rank, self._job = rank, job
@@ -232,7 +232,7 @@ class Run:
         return lambda: rank in self.dead and not _running.rank.saw(("ended", rank))
 
     def collectives(self, rank: RankThread) -> object:
-        """What a rank does; return its sums."""
+        """Call a rank's collectives; return its sums."""
         transports = {job: _Transport(rank, job) for job in (1, 2)}
         connection = None
         options: dict[str, Any] = {"window": 1, "clock": lambda: rank.now}
@@ -270,7 +270,7 @@ class Run:
         return not rank.waits_for() or bool(rank.inboxes[rank.waits_for()])
 
     def take(self, choice: Choice) -> None:
-        """Let it happen."""
+        """Take one of the choices."""
         kind, number = choice
         self.sent = False
         if kind == "time":

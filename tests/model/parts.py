@@ -256,7 +256,7 @@ class Parts:
 
     @property
     def counts(self) -> tuple[int, int, int]:
-        """How many states the ranks and the switch have had, and how many frames there were."""
+        """Return how many states the ranks and the switch have had, and how many frames there were."""
         return sum(rank.count for rank in self.ranks), len(self._switch_states), len(self.frames)
 
     def _payload(self, number: int) -> bytes | None:

@@ -30,12 +30,12 @@ _DIGITS = 9
 
 
 class BrokenPropertyError(AssertionError):
-    """What must never happen has happened."""
+    """A property that must always hold is broken."""
 
 
 @dataclass(frozen=True)
 class RankState:
-    """How far a rank is: in which lease, in which of its collectives, and all of that one's state."""
+    """The state of a rank: its lease, its collective in that lease, and the state of this collective."""
 
     generation: int
     index: int
@@ -63,7 +63,7 @@ class Rank:
 
     @property
     def count(self) -> int:
-        """How many states there are."""
+        """Number of states."""
         return len(self._states)
 
     def enter(self, generation: int) -> tuple[int, Sequence[bytes]]:

@@ -29,7 +29,7 @@ from model.switch import CompiledSwitch
 
 
 class Faults(NamedTuple):
-    """How often each may happen."""
+    """The numbers of faults that may happen."""
 
     losses: int = 0
     copies: int = 0
@@ -51,7 +51,7 @@ class Node(NamedTuple):
 
 
 class Step(NamedTuple):
-    """What happens next. `number`: of a frame or a rank; `other`: what a flipped bit makes of the frame."""
+    """A step of the job. `number`: of a frame or a rank; `other`: the frame with a flipped bit."""
 
     kind: str
     number: int = -1
@@ -68,7 +68,7 @@ class UnendedError(BrokenPropertyError):
 
 @dataclass
 class Report:
-    """What a search visited, and what it found."""
+    """The counts of a search, and the broken property that it found."""
 
     nodes: int = 0
     permuted: int = 0

@@ -36,7 +36,7 @@ LOADED = ["42", "42", "0", "1"]
 
 
 class Outcome(NamedTuple):
-    """What a use of the kernel printed, as by USE, and logged."""
+    """The output of a use of the kernel, as USE prints it, and its log."""
 
     words: list[str]
     log: list[str]
@@ -54,7 +54,7 @@ def environment_in(folder: Path) -> dict[str, str]:
 
 
 def forget() -> None:
-    """Let this process find kernel modules, and its cache folder, as a new one does."""
+    """Make this process look for kernel modules, and for its cache folder, as a new one does."""
     for name in ("doubling", "views", "called", "included", "apart"):
         sys.modules.pop(name, None)
     importlib.invalidate_caches()

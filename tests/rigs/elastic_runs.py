@@ -27,7 +27,7 @@ Fault = Callable[[System, Child, random.Random], bool]
 
 
 def world_size(system: System) -> int:
-    """How many ranks train."""
+    """Return how many ranks train."""
     return RANKS * max(1, len(system.leaves))
 
 
@@ -107,7 +107,7 @@ FAULTS_OF_TREE: tuple[Fault, ...] = (*FAULTS, kill_leaf)
 
 
 def begun(folder: Path) -> int:
-    """How many steps rank 0 has begun, in all launches."""
+    """Return how many steps rank 0 has begun, in all launches."""
     path = folder / "begun"
     return path.stat().st_size if path.exists() else 0
 

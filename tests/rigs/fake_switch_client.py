@@ -49,7 +49,7 @@ T = TypeVar("T")
 
 @dataclass
 class Held:
-    """What get_pipeline answers."""
+    """The answer of get_pipeline."""
 
     p4info: Any
     device_config: bytes
@@ -170,7 +170,7 @@ class FakeSwitchClient:
         return [one for one in self._held() if isinstance(one, MulticastGroup)]
 
     def tables(self) -> dict[str, int]:
-        """How many entries each table has, by the last part of its name; groups by number."""
+        """Return how many entries each table has, by the last part of its name; groups by number."""
         counts: dict[str, int] = {}
         for entry in self._held():
             if isinstance(entry, TableEntry):
@@ -208,7 +208,7 @@ class FakeSwitchClient:
 
 
 def identity(entry: Entry) -> str:
-    """What makes two entries the same one to a switch."""
+    """Return the key by which a switch tells entries apart."""
     if isinstance(entry, TableEntry):
         return f"{entry.table} {sorted(entry.match.items())}"
     if isinstance(entry, MulticastGroup):

@@ -17,7 +17,7 @@ from rigs.system import configuration, leaves_of, switch_of
 
 @dataclass
 class LocalSystem:
-    """With racks a switch for each of them, `leaves`, below the last of `switches`."""
+    """A running system; with racks a switch for each of them, `leaves`, below the last of `switches`."""
 
     switches: dict[str, LocalSwitch]
     controller: Controller

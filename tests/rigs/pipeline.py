@@ -87,7 +87,7 @@ PARENT = switch_host(9, 0xF1E2D3C4B5A69788)
 
 
 def switch_config(number: int = 0) -> SwitchConfig:
-    """What the controller knows of switch `number`."""
+    """Return the controller's configuration of switch `number`."""
     own = switch_host(number, 0)
     mac = OptionalMacAddress(own.mac.to_bytes(6, "big").hex(":"))
     return SwitchConfig(address=HostAddress(str(ipaddress.IPv4Address(own.ip))), mac=mac)
@@ -114,7 +114,7 @@ def grant_of(
 def from_host(
     host: Host, payload: bytes, number: int = 0, dst_port: int = wire.AGGREGATION_PORT, dst_ip: int | None = None
 ) -> bytes:
-    """What `host` sends to switch `number`: Ethernet, IPv4 and UDP around `payload`."""
+    """Return the frame that `host` sends to switch `number`: Ethernet, IPv4 and UDP around `payload`."""
     udp = b"".join(n.to_bytes(2, "big") for n in (host.udp_port, dst_port, 8 + len(payload), 0))
     ethernet = (SWITCH_MAC + number).to_bytes(6, "big") + host.mac.to_bytes(6, "big") + b"\x08\0"
     to = SWITCH_IP + number if dst_ip is None else dst_ip
@@ -122,13 +122,13 @@ def from_host(
 
 
 def udp_frame(rank: int, payload: bytes, dst_port: int = wire.AGGREGATION_PORT, dst_ip: int = SWITCH_IP) -> bytes:
-    """What rank's host sends."""
+    """Return the frame that a rank's host sends."""
     return from_host(rank_host(rank, 0), payload, 0, dst_port, dst_ip)
 
 
 @dataclass(frozen=True)
 class VersionState:
-    """What the registers hold of one version of a slot."""
+    """The registers of one version of a slot."""
 
     epoch: int
     round: int
@@ -221,7 +221,7 @@ class PipelineRig:
         )
 
     def frame(self, rank: int, payload: bytes) -> bytes:
-        """What rank's host sends: the contribution `payload`, with the rank's secret."""
+        """Return the frame of a rank's host: the contribution `payload`, with the rank's secret."""
         return udp_frame(rank, with_secret(payload, rank_secret(rank)))
 
     def send(self, rank: int, payload: bytes) -> list[tuple[int, bytes]]:
@@ -233,7 +233,7 @@ class PipelineRig:
         return self.program.process(port, frame)
 
     def version_state(self, slot: int, version: int) -> VersionState:
-        """What the registers hold of that version of a slot of the job."""
+        """Return the registers of that version of a slot of the job."""
         registers = {
             name.removeprefix("MainIngress."): register.read((SLOT_BASE + slot) << 1 | version)
             for name, register in self.program.registers.items()

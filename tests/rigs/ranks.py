@@ -131,7 +131,7 @@ def begun(compressor: Compressor, key: str, gradient: torch.Tensor, form: Form) 
 
 
 def compress_alone(compressor: Compressor, key: str, gradient: torch.Tensor, form: Form) -> Compressed:
-    """What one rank would send; then what it kept is its residue."""
+    """Return what one rank would send; then what it kept is its residue."""
     step = begun(compressor, key, gradient, form)
     (compressed,) = compressor.compress([step])
     left = Decompressed(torch.zeros(gradient.numel()), compressed.kept, compressed.sent_bits)
@@ -140,7 +140,7 @@ def compress_alone(compressor: Compressor, key: str, gradient: torch.Tensor, for
 
 
 def coordinates_alone(adacomp: AdaComp, key: str, gradient: torch.Tensor) -> RanksCoordinates:
-    """What one rank would send in the form gather; the residue is then what it keeps."""
+    """Return what one rank would send in the form gather; the residue is then what it keeps."""
     message = compress_alone(adacomp, key, gradient, Form.GATHER).message
     assert isinstance(message, Stream)
     return GatheredCoordinates([message.part], [message.data], 0).finish(message.data[None])[0]
@@ -181,7 +181,7 @@ def through_a_file(compressor: Compressor) -> dict[str, Any]:
 
 
 def equal(one: object, other: object) -> bool:
-    """Of states: nested dicts, lists, tensors and numbers."""
+    """Return whether two states are equal: nested dicts, lists, tensors and numbers."""
     if isinstance(one, torch.Tensor):
         return isinstance(other, torch.Tensor) and torch.equal(one, other)
     if isinstance(one, list):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def with_text(text: str) -> dict[int, str]:
-    """By id, the command lines of all processes with `text` in it, in the environment, or in an open file's path."""
+    """Return the command lines, by id, of processes with `text` in it, in the environment, or in an open path."""
     found = {}
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # it has ended
@@ -26,5 +26,5 @@ def _words(entry: Path) -> Iterator[bytes]:
 
 
 def children_of(pid: int) -> list[int]:
-    """Its children, the oldest first."""
+    """Return the process's children, the oldest first."""
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]

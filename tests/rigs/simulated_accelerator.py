@@ -70,7 +70,7 @@ class Event:
 
 
 class OrderedFuture(torch.futures.Future):  # type: ignore[type-arg, misc]
-    """As torch's futures of CUDA tensors: who waits continues behind the stream on which it was completed."""
+    """A future like torch's of CUDA tensors: who waits continues behind the stream on which it was completed."""
 
     def __init__(self, accelerator: SimulatedAccelerator) -> None:
         super().__init__()

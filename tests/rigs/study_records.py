@@ -12,7 +12,7 @@ Record = dict[str, Any]
 
 
 def record(run: Run, result: float | None, *, down: float = 1000.0, **others: Any) -> Record:
-    """What a run with this accuracy or loss leaves (None: it diverged); two of its steps took the switch."""
+    """Return the record of a run with this accuracy or loss (None: it diverged); two of its steps took the switch."""
     task = TASKS[run.model]
     steps = [{"step": step, "bytes_up": down / 2, "bytes_down": down, "frames_again": 0} for step in (60, 70)]
     return {

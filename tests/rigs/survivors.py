@@ -15,12 +15,12 @@ STUCK_S = 0.3
 
 
 def tensor(rank: int, step: int) -> np.ndarray:
-    """What a rank gives: any int32 at all, so that a sum of the wrong step or rank cannot be right by chance."""
+    """Return a rank's tensor: any int32 at all, so that a sum of the wrong step or rank cannot be right by chance."""
     return np.random.default_rng([rank, step]).integers(-(2**31), 2**31, 700).astype(np.int32)
 
 
 class Steps:
-    """How far each rank is; all continue to a common last step."""
+    """The number of steps of each rank; all continue to a common last step."""
 
     def __init__(self, ranks: int = RANKS) -> None:
         self.done = [0] * ranks

@@ -105,7 +105,7 @@ class TnaCounter:
 
 
 class TnaPipeline:
-    """What p4reduce_switch.program.Program is for a v1model program."""
+    """A TNA program with the interface that p4reduce_switch.program.Program has for a v1model program."""
 
     batch = None
     queues = None

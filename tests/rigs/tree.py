@@ -91,7 +91,7 @@ class TreeRig:
         return found
 
     def levels(self, rank: int) -> tuple[Level, ...]:
-        """What a rank's lease says of the switches."""
+        """Return the switches in a rank's lease."""
         names = [f"switch{number}" if number else "root" for number in range(len(self.parents))]
         return tuple(
             Level(names[switch], tuple(self.children[switch]), names[self.parents[switch]] if switch else "")
@@ -110,7 +110,7 @@ class TreeRig:
 
     @property
     def trunks(self) -> list[Place]:
-        """Where the frames of another switch arrive."""
+        """Return the ports at which the frames of other switches arrive."""
         ports = ((switch, self._leads_to[switch, port].switch, port) for switch, port in self._leads_to)
         return [Place(switch, port) for switch, other, port in ports if other >= 0]
 

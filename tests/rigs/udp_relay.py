@@ -23,7 +23,7 @@ _AT_ONCE: Final = 64
 
 @dataclass(frozen=True)
 class PathConditions:
-    """What becomes of a frame; the chances are independent."""
+    """The faults of a path; the chances are independent."""
 
     drop: float = 0.0
     duplicate: float = 0.0

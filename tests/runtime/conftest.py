@@ -13,7 +13,7 @@ from rigs.doubling import Use, environment_in, forget, used
 
 @pytest.fixture
 def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
-    """Of a process that finds the kernel module and has a cache of its own, as this one has now."""
+    """The environment of a process that finds the kernel module and has a cache of its own, as this one has now."""
     found = environment_in(tmp_path)
     monkeypatch.setenv("P4REDUCE_CACHE_DIR", found["P4REDUCE_CACHE_DIR"])
     monkeypatch.syspath_prepend(tmp_path)

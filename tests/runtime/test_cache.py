@@ -24,7 +24,7 @@ def nothing_said(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def said(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
-    """What was logged up to now."""
+    """Return what was logged up to now."""
     caplog.set_level(logging.WARNING, cache.__name__)
     return lambda: [record.getMessage() for record in caplog.records if record.name == cache.__name__]
 

@@ -65,7 +65,7 @@ def send(compiled: Any, opened: socket.socket, to: Any, payloads: Sequence[bytes
 
 
 def plain(opened: socket.socket) -> list[bytes]:
-    """What a receiver that knows of no runs gets."""
+    """Return what a receiver that knows of no runs gets."""
     found = []
     while select.select([opened], [], [], 0 if found else LIMIT_S)[0]:
         found.append(opened.recv(70000))

@@ -45,7 +45,7 @@ pytestmark = pytest.mark.processes
 
 @contextlib.contextmanager
 def forked(first: Callable[[], object]) -> Iterator[None]:
-    """Have a child that does `first`, and then nothing to the end of the block. AssertionError if that fails."""
+    """Fork a child that does `first`, and then nothing to the end of the block. AssertionError if that fails."""
     reading, writing = os.pipe()
     if (child := os.fork()) == 0:
         with contextlib.suppress(BaseException):

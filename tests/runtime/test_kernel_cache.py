@@ -233,7 +233,7 @@ def test_a_released_lock_is_free_although_a_copy_of_its_descriptor_is_open(tmp_p
 
 
 class Planted:
-    """What makes a folder when it is unpickled."""
+    """An object that makes a folder when it is unpickled."""
 
     def __init__(self, mark: Path) -> None:
         self.mark = mark

@@ -33,7 +33,7 @@ LONGEST_PAUSE_S = 5.0
 
 @dataclass(frozen=True)
 class Report:
-    """What became of it."""
+    """The outcome of a run."""
 
     kills: Counter[str]
     steps: int

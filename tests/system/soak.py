@@ -79,7 +79,7 @@ class Launch:
 
 @dataclass
 class Leg:
-    """What one leg did, and what it found."""
+    """The counts of one leg, and the problems that it found."""
 
     seed: int
     seconds: float = 0.0

@@ -81,7 +81,7 @@ def same_everywhere(tensors: dict[str, torch.Tensor]) -> bool:
 
 
 def expected_of_adacomp(compressors: list[AdaComp], group: Lease, step: int) -> dict[str, torch.Tensor]:
-    """What AdaComp makes of all ranks' gradients, exchanged in this process."""
+    """Return AdaComp's result for all ranks' gradients, exchanged in this process."""
     given = []
     for rank in range(RANKS):
         local = net()

@@ -91,7 +91,7 @@ class CollectiveStats:
 
 @dataclass(frozen=True)
 class CollectiveReport:
-    """What the last finished collective was and cost; all but `stats` and `seconds` agree on all ranks."""
+    """The call, time and counts of the last finished collective; all but `stats` and `seconds` agree on all ranks."""
 
     call: str
     seconds: float

@@ -28,7 +28,7 @@ class Link:
 
     @property
     def shape(self) -> Shape:
-        """What the shaper does to each direction."""
+        """Rate and burst of each direction, as the shaper takes them."""
         return Shape(rate_mbit=self.rate_mbit, burst_bytes=self.burst_bytes)
 
     def __str__(self) -> str:
@@ -48,7 +48,7 @@ GBIT_1_LARGE_BURST = Link("1 Gbit/s", 1000, 131072)
 
 @dataclass(frozen=True)
 class Host:
-    """A host of the network, with the names of both ends of its link."""
+    """A host with its own network namespace, at one port of the bridge."""
 
     number: int
     namespace: Namespace

@@ -96,7 +96,7 @@ class Shape:
         return slice(self.rank * self.part, (self.rank + 1) * self.part)
 
     def numbers(self, rank: int, length: int) -> torch.Tensor:
-        """Return this rank's elements, which the collective takes."""
+        """Return `length` numbers of a rank, the same each time."""
         return torch.from_numpy(np.resize(np.roll(_PATTERN, -rank), length)).to(self.dtype)
 
     def expected(self) -> torch.Tensor:

@@ -31,7 +31,7 @@ from p4reduce_lab.models import mnist_mlp
 
 @dataclass(frozen=True)
 class Settings:
-    """Of every training; the paper's own are 200 dense steps, 300 of the autoencoder, and 0.1 % of the elements."""
+    """The settings of every training; the paper has 200 dense steps, 300 of the autoencoder, 0.1 % of the elements."""
 
     ranks: int = 4
     batch: int = 128  #: images of all ranks

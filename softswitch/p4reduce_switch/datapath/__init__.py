@@ -121,7 +121,7 @@ class UdpCounters(Record):
 
 
 class PeerState(Record):
-    """A peer: whether the row is in use, when it sent last, and the sum of its header template."""
+    """What the loop keeps of a peer, by its port."""
 
     present: bool
     last_seen_us: int

@@ -162,7 +162,7 @@ class Server:
             self._clock.join(5)
 
     def counters(self) -> ServerCounters:
-        """Return the counters."""
+        """Return the counts of this server and of its present pipeline, for the metrics."""
         with self._lock:
             return ServerCounters(
                 packet_in_dropped=self.packet_in_dropped,

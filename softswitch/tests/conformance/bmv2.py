@@ -168,7 +168,7 @@ class Bmv2Target:
         return None
 
     def _state(self) -> str:
-        """What has become of the process, which may be ending just now."""
+        """Return the state of the process, which may be ending just now."""
         try:
             status = self._process.wait(ENDING_S)
         except subprocess.TimeoutExpired:

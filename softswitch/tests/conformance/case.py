@@ -78,7 +78,7 @@ def insert(*entries: Entry | str) -> Write:
 
 @dataclass(frozen=True)
 class Answers:
-    """What a switch did: one answer a step, and what there was at the end.
+    """The answers of a switch: one a step, and its state at the end.
 
     The answer to a frame is what left, to a batch its refused updates, "index CODE".
     """

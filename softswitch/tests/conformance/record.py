@@ -31,7 +31,7 @@ from conformance.replay import differences, replay  # noqa: E402
 
 
 def check(case: Case, fresh: Answers) -> list[str]:
-    """What is wrong with the recording of a case or with the embedded switch, given BMv2's fresh answers."""
+    """Return what is wrong with the recording of a case or with the embedded switch, given BMv2's fresh answers."""
     found = []
     if case.name in recording.names():
         known = recording.load(case.name)
@@ -56,7 +56,7 @@ def check(case: Case, fresh: Answers) -> list[str]:
 
 
 def answers_of_bmv2(case: Case) -> Answers:
-    """What a BMv2 process of this case's own answers; Bmv2Error when it does not get through the case."""
+    """Return the answers of a BMv2 process of this case's own; Bmv2Error when it does not get through the case."""
     with bmv2.Bmv2Target() as target:
         try:
             return replay(case, target)

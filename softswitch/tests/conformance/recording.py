@@ -21,7 +21,7 @@ RECORDINGS = HERE / "recordings"
 
 @dataclass(frozen=True)
 class Recording:
-    """What `target` (name and version) answered to `steps` when the program had these digests."""
+    """The answers of `target` (name and version) to `steps` when the program had these digests."""
 
     case: str
     target: str

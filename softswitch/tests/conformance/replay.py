@@ -40,7 +40,7 @@ class Target(Protocol):
         """A port goes down or comes up; returns when the switch has taken note."""
 
     def punted(self) -> tuple[int, int] | None:
-        """How many packet-ins and distinct digest messages the switch made; None if it cannot tell."""
+        """Return how many packet-ins and distinct digest messages the switch made; None if it cannot tell."""
 
 
 class Controller(Raw):
@@ -166,7 +166,7 @@ def _step(controller: Controller, target: Target, step: Step) -> Outputs | tuple
 
 
 def differences(steps: Sequence[Step], ours: Answers, theirs: Answers, *, any_order: bool = False) -> list[str]:
-    """Where two switches' answers differ in their canonical forms; the first few.
+    """Return where two switches' answers differ in their canonical forms; the first few.
 
     `any_order`: what one step sends out of one port may come in any order.
     """

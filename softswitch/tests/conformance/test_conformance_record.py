@@ -29,7 +29,7 @@ class CrashingTarget(EmbeddedTarget):
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where recordings are; both cases have one."""
+    """The folder of recordings; both cases have one."""
     monkeypatch.setattr(bmv2, "SWITCH", "simple_switch_grpc")
     monkeypatch.setattr(bmv2, "build", lambda: "0")
     monkeypatch.setattr(bmv2, "Bmv2Target", CrashingTarget)

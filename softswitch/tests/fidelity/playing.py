@@ -25,7 +25,7 @@ BMV2, EMBEDDED = "bmv2", "embedded"
 
 
 class Verdict(StrEnum):
-    """How a test ended on a switch."""
+    """The outcome of a test on a switch."""
 
     PASS = "pass"
     """The frames that the test expects left, and no others."""
@@ -39,7 +39,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a test ended, and what left, or why nothing could."""
+    """The verdict of a test, and the frames that left, or the reason why none could."""
 
     verdict: Verdict
     outputs: Outputs = ()

@@ -35,7 +35,7 @@ class Record:
 
     @property
     def tests(self) -> int:
-        """How many tests were played."""
+        """Number of tests that were played."""
         return len(self.outcomes.get(BMV2, {}))
 
     def counts(self, switch: str) -> Counter[str]:
@@ -67,7 +67,7 @@ def same(ours: Outputs, theirs: Outputs) -> bool:
 
 
 def shown(outputs: Outputs) -> str:
-    """What left, as text."""
+    """Return the frames that left, as text."""
     return " ".join(f"{port}:{frame.hex()}" for port, frame in outputs) or "nothing"
 
 

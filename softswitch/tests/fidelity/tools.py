@@ -43,13 +43,13 @@ class Source:
 
 @dataclass(frozen=True)
 class Done:
-    """How a command ended: "" when it succeeded, else why not, in one line."""
+    """The end of a command: "" when it succeeded, else the reason why not, in one line."""
 
     problem: str
 
 
 def missing() -> list[str]:
-    """What has to be installed, a line each."""
+    """Return the programs that have to be installed, a line each."""
     return [f"{tool} is not on PATH: install {source}" for tool, source in NEEDED.items() if shutil.which(tool) is None]
 
 

@@ -53,7 +53,7 @@ def group(profile: str, id: int, rows: Iterable[tuple[int, int, int]] = (), max_
 
 
 def action_set(*rows: tuple[ActionRow, int, int]) -> str:
-    """For `entry`: (action, weight, watch port) of each."""
+    """Return an action set for `entry`: (action, weight, watch port) of each."""
     actions = " ".join(
         f"action_profile_actions {{ {action(*row)} weight: {weight}{_watch(port)} }}" for row, weight, port in rows
     )
@@ -61,27 +61,27 @@ def action_set(*rows: tuple[ActionRow, int, int]) -> str:
 
 
 def to_member(id: int) -> str:
-    """For `entry`: it refers to a member."""
+    """Return the reference to a member, for `entry`."""
     return f"action_profile_member_id: {id}"
 
 
 def to_group(id: int) -> str:
-    """For `entry`: it refers to a group."""
+    """Return the reference to a group, for `entry`."""
     return f"action_profile_group_id: {id}"
 
 
 def exact(value: int) -> str:
-    """For `entry`: its key."""
+    """Return an exact key, for `entry`."""
     return f"match {{ field_id: 1 exact {{ value: {octets(value)} }} }}"
 
 
 def prefix(value: int, length: int) -> str:
-    """For `entry`: its key."""
+    """Return an lpm key, for `entry`."""
     return f"match {{ field_id: 1 lpm {{ value: {octets(value)} prefix_len: {length} }} }}"
 
 
 def ternary(value: int, mask: int) -> str:
-    """For `entry`: its key, and a priority."""
+    """Return a ternary key with a priority, for `entry`."""
     return f"match {{ field_id: 1 ternary {{ value: {octets(value)} mask: {octets(mask)} }} }} priority: 3"
 
 
@@ -92,7 +92,7 @@ def entry(table: str, key: str, act: str = "", more: str = "") -> str:
 
 
 def rates(cir: int, cburst: int, pir: int, pburst: int) -> str:
-    """What `meter_config` has."""
+    """Return the rates that `meter_config` has."""
     return f"{{ cir: {cir} cburst: {cburst} pir: {pir} pburst: {pburst} }}"
 
 

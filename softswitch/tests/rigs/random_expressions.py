@@ -179,7 +179,7 @@ class Expressions:
         return {"type": "field", "value": ["h", self.source.choice("abcdabcdstu")]}
 
     def amount(self) -> Json:
-        """What to shift by: mostly less than the width, sometimes anything."""
+        """Return an expression to shift by: mostly less than the width, sometimes any number."""
         draw = self.source.random()
         if draw < 0.4:
             return hexstr(self.source.randrange(self.width + 2))
@@ -276,7 +276,7 @@ def frames(seed: int, length: int, count: int) -> list[bytes]:
 
 
 def differences(seed: int, width: int, count: int) -> int | None:
-    """How many frames the program answers otherwise than the model; None for a program that is refused."""
+    """Return how many frames the program answers otherwise than the model; None for a program that is refused."""
     config, length = program(seed, width)
     try:
         compiled = Program(config)

@@ -37,7 +37,7 @@ def test_waiting_threads_get_the_lock_before_its_last_holder() -> None:
 
 
 def request(shared: Any) -> bool:
-    """What the kernel of that name does."""
+    """Request the lock as the kernel of that name does."""
     shared["requests"] += 1
     shared["waiters"] = 1
     return bool(shared["idle"][0] == 1)

@@ -16,7 +16,7 @@ from rigs.pipeline import JOB, PipelineRig, rank_port
 
 @pytest.fixture(scope="module")
 def rig() -> PipelineRig:
-    """Of two ranks, where rank 0 has contributed to round 7 of slot 1."""
+    """A switch with a job of two ranks, where rank 0 has contributed to round 7 of slot 1."""
     made = PipelineRig("small", 2)
     made.program.trace_with(made.program.compiled.traced())
     made.send(0, made.contribution(1, 7, None, {0: bytes(made.geometry.block_bytes)}))

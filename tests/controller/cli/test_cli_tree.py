@@ -23,7 +23,7 @@ def config(config: Config) -> Config:
 
 @pytest.fixture
 def tickets(running: Running) -> list[JoinTicket]:
-    """Of the job "train": ranks 0 and 1 at leaf1, 2 and 3 at leaf2, 4 at the root."""
+    """The join tickets of the job "train": ranks 0 and 1 at leaf1, 2 and 3 at leaf2, 4 at the root."""
     with JobClient(running.address) as client:
         client.create_job("train", 5, 4)
         return form_at(running, client, "train", ["leaf1", "leaf1", "leaf2", "leaf2", "root"])[0]

@@ -24,7 +24,7 @@ BATCH = [("insert", "a"), ("modify", "b"), ("delete", "c")]
 
 
 class Error:
-    """As much of a grpc.RpcError as is looked at."""
+    """The part of a grpc.RpcError that is read."""
 
     def __init__(self, code: Any, details: str = "", metadata: Any = ()) -> None:
         self.code, self.details, self.trailing_metadata = (lambda: code), (lambda: details), (lambda: metadata)

@@ -106,7 +106,7 @@ def form(registry: Registry, name: str, at: list[str]) -> list[Member]:
 
 @pytest.fixture
 def registry() -> Registry:
-    """Of two racks, whose links are found."""
+    """A registry of two racks, whose links are found."""
     made = make_registry()
     find_links(made)
     return made
@@ -396,7 +396,7 @@ def test_a_link_that_carries_frames_up_and_none_down_is_silent(
 
 
 def first_ports(registry: Registry) -> dict[str, list[int]]:
-    """By switch: the ports out of which a first HELLO is sent now."""
+    """Return the ports out of which each switch sends a first HELLO now, by switch."""
     found = {switch: [port for port, _ in registry.links.first_hellos(switch)] for switch in RACKS}
     return {switch: ports for switch, ports in found.items() if ports}
 

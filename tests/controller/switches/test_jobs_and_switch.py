@@ -103,7 +103,7 @@ def test_answers_name_a_switch_without_connection(running: Running, client: JobC
 
 
 def changes(switch: FakeSwitchClient) -> list[tuple[str, Entry]]:
-    """What was written of entries and groups."""
+    """Return the writes of entries and groups."""
     return [(operation, entry) for operation, entry in switch.log if not isinstance(entry, DigestConfig)]
 
 

@@ -53,7 +53,7 @@ class Tofino:
         return self.controller.address
 
     def entries(self, table: str) -> int:
-        """How many the switch holds."""
+        """Return how many entries the switch holds."""
         return len(list(self.program.tables[table].entries()))
 
     @property

@@ -18,7 +18,7 @@ from rigs.limits import LIMIT_S
 
 @pytest.fixture
 def probed_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For a controller that starts after it."""
+    """Set a short interval of probes, for a controller that starts after it."""
     monkeypatch.setattr(connection, "PROBE_INTERVAL_S", 0.02)
 
 

@@ -37,7 +37,7 @@ def test_a_quick_run_of_a_case_writes_everything(tmp_path: Path) -> None:
 
 @pytest.fixture
 def own_network() -> Iterator[list[str]]:
-    """What to put before a command, so that it runs in a network namespace where no other test makes links."""
+    """The words before a command that run it in a network namespace where no other test makes links."""
     with subprocess.Popen(
         ["unshare", "--net", "sh", "-c", "echo; exec sleep infinity"], stdout=subprocess.PIPE
     ) as held:

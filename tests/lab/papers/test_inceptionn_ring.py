@@ -17,7 +17,7 @@ def values_of(rank: int, elements: int) -> np.ndarray:
 
 
 def ring_of(values: list[np.ndarray], codec: Inceptionn) -> list[Any]:
-    """What the ranks return or raise, and nothing of it travels: each hop's bytes go to the next rank's generator."""
+    """Return what the ranks return or raise; nothing travels: each hop's bytes go to the next rank's generator."""
     world_size = len(values)
     steps = [mean_over_ring(own, rank, world_size, codec, "x") for rank, own in enumerate(values)]
     outcomes: list[Any] = [None] * world_size

@@ -69,7 +69,7 @@ class Network:
         return Case(name, folder / "p4reduce.json", folder / "p4reduce.p4info.txtpb", tuple(steps))
 
     def switching(self) -> list[Entry]:
-        """What makes it a switch: its address, the flood group, learned MACs of rank 0 and 1."""
+        """Return the entries of a switch: its address, the flood group, learned MACs of rank 0 and 1."""
         ports = sorted({self.port(rank) for rank in range(self.world_size)} | {40})
         entries: list[Entry] = [
             *v1model.switch_address(switch_config(), V1MODEL),
@@ -95,11 +95,11 @@ class Network:
         return [group, *ranks, *up, *parent, *v1model.admission(grant, V1MODEL)[self.world_size :]]
 
     def parent_admission(self, epoch: int = EPOCH) -> TableEntry:
-        """What admits the parent of a leaf."""
+        """Return the entries that admit the parent of a leaf."""
         return v1model.admission(self._grant(epoch), V1MODEL)[self.world_size]
 
     def admission(self, rank: int, epoch: int = EPOCH, slot_base: int = SLOT_BASE) -> TableEntry:
-        """What admits a rank."""
+        """Return the entries that admit a rank."""
         return v1model.admission(self._grant(epoch, slot_base), V1MODEL)[rank]
 
     def contribution(
@@ -124,7 +124,7 @@ class Network:
         return Arrive(self.port(rank), udp_frame(rank, wire.pack(self.geometry, frame)))
 
     def answer(self, kind: int, slot: int, round_: int, blocks: dict[int, bytes], **fields: int) -> Arrive:
-        """What the parent of a leaf sends down."""
+        """Return the frame that the parent of a leaf sends down."""
         present = sum(1 << column for column in blocks)
         data = b"".join(blocks[column] for column in sorted(blocks))
         check = check_of(present, data, self.geometry.block_words)

@@ -98,7 +98,7 @@ def _rounds(network: Network) -> list[Step]:
 
 
 def _answers(network: Network) -> list[Step]:
-    """What the parent of a leaf answers, between its children's contributions, and what is not its answer."""
+    """Return the parent's answers between its children's contributions, and frames that are not its answer."""
     every = {column: _words(network, column, 0xFFFFFFFF) for column in range(network.geometry.columns)}
     result = network.answer(wire.RESULT, 2, 4, every)
     level, secret, own = 45, 58, rank_host(0, rank_secret(0))
@@ -130,7 +130,7 @@ def _answers(network: Network) -> list[Step]:
 
 
 def _around(network: Network) -> list[Step]:
-    """What is not a contribution, and writes between frames."""
+    """Return frames that are no contributions, and writes between frames."""
     hello = wire.pack_hello(JOB, 0x0123456789ABCDEF)
     good = network.contribution(0, 2, 0, _keys(network), {0: _words(network, 1)})
     return [

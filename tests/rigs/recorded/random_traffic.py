@@ -137,7 +137,7 @@ def cases() -> list[Case]:
 
 
 def written(network: Network) -> list[Step]:
-    """What the controller writes before the traffic: the switch, then the job."""
+    """Return the controller's writes before the traffic: the switch, then the job."""
     admissions = [network.admission(rank) for rank in range(network.world_size)]
     return [insert(*network.switching()), insert(*network.job()), insert(*admissions)]
 

@@ -34,7 +34,7 @@ def use(cycle: int) -> None:
 
 
 def fork() -> None:
-    """As a DataLoader does."""
+    """Fork, as a DataLoader does."""
     if (child := os.fork()) == 0:
         os._exit(0)
     os.waitpid(child, 0)

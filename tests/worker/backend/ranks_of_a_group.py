@@ -30,7 +30,7 @@ SUM, AVG, MAX, MIN = dist.ReduceOp.SUM, dist.ReduceOp.AVG, dist.ReduceOp.MAX, di
 
 
 def given(rank: int, dtype: torch.dtype, shape: tuple[int, ...] = (37, 11)) -> torch.Tensor:
-    """What a rank gives: small whole numbers, whose sums every dtype holds."""
+    """Return a rank's tensor: small whole numbers, whose sums every dtype holds."""
     numbers = torch.randint(-9, 9, shape, generator=torch.Generator().manual_seed(rank))
     if dtype.is_complex:
         return torch.complex(numbers.float(), numbers.float() + 1)
@@ -221,7 +221,7 @@ def check_futures() -> None:
 
 
 def check_records() -> None:
-    """What torch counts and records of collectives over the switch (the first two) and over gloo."""
+    """Check what torch counts and records of collectives over the switch (the first two) and over gloo."""
     mine, size = torch.ones(6, 5), dist.get_world_size()
     before = dist.group.WORLD._get_sequence_number_for_group()
     with torch.profiler.profile(record_shapes=True) as profile:

@@ -20,7 +20,7 @@ SCALES = (0.0, -0.0, 1.0, -0.75, 1e-45, 1e-38, 3.4028234663852886e38, -3.4028234
 
 
 class Sent(NamedTuple):
-    """What a rank sends of one tensor."""
+    """The elements that a rank sends of one tensor."""
 
     scale: float
     indices: NDArray[np.int64]
@@ -44,7 +44,7 @@ def encode_by_definition(sent: Sent) -> NDArray[np.uint8]:
 
 
 def decode_by_definition(data: NDArray[np.uint8], elements: int) -> tuple[Sent, int] | None:
-    """None: the bytes are no encoding."""
+    """Return the decoded elements; None: the bytes are no encoding."""
     head = padded(data, STREAM_HEADER_BYTES)
     scale, count = float(head[:4].view("<f4")[0]), int(head[4:].view("<u4")[0])
     if count > elements or not np.isfinite(scale):
@@ -194,7 +194,7 @@ def test_blocks_of_zeros_that_were_not_sent_are_decoded(
 
 
 def received(data: NDArray[np.uint8], parts: list[Part]) -> list[list[Sent]] | None:
-    """What each rank sent of each part; None: the bytes are refused."""
+    """Return what each rank sent of each part; None: the bytes are refused."""
     try:
         found = GatheredCoordinates(parts, [np.zeros(0, np.uint8)], 0).finish(data)
     except InvalidTensorError as error:

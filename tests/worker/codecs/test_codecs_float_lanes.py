@@ -19,7 +19,7 @@ WORDS = 8
 
 
 def switch_sum(tensors: list[np.ndarray], bits: int, *, mean: bool = False, dense: bool = False) -> list[Summed]:
-    """What the ranks get, with the switch's part done by numpy."""
+    """Return what the ranks get, with the switch's part done by numpy."""
     segments = [Floats(tensor, bits, mean=mean, keep_sent=True) for tensor in tensors]
     sources = [segment.bind(len(tensors), WORDS, dense) for segment in segments]
     words, agreed = summed_words(sources, WORDS)

@@ -23,7 +23,7 @@ def bytes_of_rank(rank: int, length: int) -> np.ndarray:
 def gather(
     given: list[np.ndarray], geometry: Geometry = DEFAULT, capacity: int = CAPACITY
 ) -> list[tuple[np.ndarray, int]]:
-    """What each rank gets of one collective with sums before and after, and the bytes down."""
+    """Return what each rank gets of one collective with sums before and after, and the bytes down."""
     ranks = len(given)
 
     def rank_main(comm: Communicator) -> tuple[np.ndarray, int]:

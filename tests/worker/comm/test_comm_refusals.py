@@ -37,7 +37,7 @@ def with_nan() -> np.ndarray:
 
 
 def outcome(call: Callable[[], Any]) -> Any:
-    """What the call returns, or the error it raises."""
+    """Return the call's result, or the error that it raises."""
     try:
         return call()
     except (InvalidTensorError, PeerRefusedError, TypeError, ValueError) as error:

@@ -19,7 +19,7 @@ AFTER = 3
 
 
 class FailedError(Exception):
-    """What goes wrong."""
+    """The error of the step that fails."""
 
 
 @pytest.fixture

@@ -116,7 +116,7 @@ def test_a_healthy_system(local: LocalSystem, controller: str) -> None:
 
 
 def examined_pair(local: LocalSystem, timeout_s: float) -> list[list[Check]]:
-    """What doctors find that take part as the ranks of a job of two."""
+    """Return the findings of doctors that take part as the ranks of a job of two."""
 
     def examined(rank: int) -> list[Check]:
         spec, switch = RankSpec("pair", rank, 2), local.switch_of(rank, 2)

@@ -422,7 +422,7 @@ def test_doctor_says_which_ranks_share_a_host_and_has_the_rest_sent(
 
 
 class Interrupted(BaseException):
-    """As KeyboardInterrupt."""
+    """An exception like KeyboardInterrupt."""
 
 
 def test_a_rank_may_refuse_the_collective_that_looks_for_hosts(monkeypatch: pytest.MonkeyPatch) -> None:

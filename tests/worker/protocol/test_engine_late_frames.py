@@ -20,7 +20,7 @@ rank: after 5, 10 and 20 ms without a RESULT, which is as soon as a probe is sen
 
 
 def tensor(rank: int, density: float) -> np.ndarray:
-    """Of each rank other blocks are not zero."""
+    """Return a rank's tensor; each rank has other blocks that are not zero."""
     held = np.random.default_rng((1, rank)).permutation(BLOCKS)[: round(density * BLOCKS)]
     blocks = np.zeros((BLOCKS, DEFAULT.block_words), np.int32)
     blocks[held] = rank + 1

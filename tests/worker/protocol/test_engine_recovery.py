@@ -71,7 +71,7 @@ class Slots:
         return float(self.loss["timer_at"])
 
     def no_queue(self) -> None:
-        """Let the reordering window be that of the path alone."""
+        """Set the reordering window to that of the path alone."""
         self.path["result_interval"] = 0.0
 
 
@@ -303,7 +303,7 @@ def train(conditions: NetworkConditions, drop: float, seed: int = 1, collectives
 
 
 def on_average(conditions: NetworkConditions, drop: float) -> tuple[float, float]:
-    """What `train` returns, on average where few frames are lost: which these are makes a large difference."""
+    """Return what `train` returns, on average where few frames are lost: which these are makes a large difference."""
     seeds = (1, 2, 3) if drop < 0.1 else (1,)
     seconds, sent_again = np.mean([train(conditions, drop, seed) for seed in seeds], axis=0)
     return float(seconds), float(sent_again)

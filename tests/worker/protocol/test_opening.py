@@ -40,7 +40,7 @@ WINDOW = 4
 
 @dataclass(frozen=True)
 class Said:
-    """What one rank describes."""
+    """The call or refusal that one rank describes."""
 
     call: Call = CALL
     window: int = WINDOW
@@ -99,7 +99,7 @@ def blocks_of(said: Sequence[Said]) -> bytes:
 
 
 def read(rank: int, said: Sequence[Said], blocks: bytes = b"") -> tuple[dict[int, Reason], int]:
-    """What the rank reads in `blocks`, by default those of what was said."""
+    """Return what the rank reads in `blocks`, by default those of what was said."""
     return read_calls(lease(rank, len(said)), blocks or blocks_of(said), said[rank].words)
 
 

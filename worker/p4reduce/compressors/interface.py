@@ -94,7 +94,7 @@ class Compressor(ABC):
         self._states.update(states)
 
     def residue(self, key: str) -> torch.Tensor | None:
-        """Return what is kept back of `key` for later steps, float32 [elements]; None before its first step."""
+        """Return what was not sent of earlier gradients of `key`, float32 [elements]; None before its first step."""
         return self.state_of(key).residue
 
     def residue_norm(self) -> float:

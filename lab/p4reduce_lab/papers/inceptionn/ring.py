@@ -27,7 +27,7 @@ _LARGEST: Final = np.finfo(np.float32).max
 
 
 class Hop(NamedTuple):
-    """The bytes to send to the next rank, and the length of those that come from the rank before."""
+    """The message for the next rank, in two pieces, and the elements of the part that comes from the rank before."""
 
     head: Bytes
     body: Bytes

@@ -30,7 +30,7 @@ def constant(number: int) -> Constant:
 
 
 def field_value(field: FieldRef) -> Data:
-    """Return the value of a field."""
+    """Return the expression that reads a field, with the interval of its values."""
     kind = field.type
     varbit_bits = 8 * max(0, field.header.type.varbit_bytes) if kind.varbit else 0
     return FieldValue(Interval.of(varbit_bits or kind.width, kind.signed), field)

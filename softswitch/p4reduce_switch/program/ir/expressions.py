@@ -44,7 +44,7 @@ class Constant(Data, frozen=True):
 
 
 class FieldValue(Data, frozen=True):
-    """The value of a field."""
+    """A field as an operand: the value that it has when the expression is computed."""
 
     field: FieldRef
 

@@ -190,7 +190,7 @@ class Call(Node, frozen=True):
 
     @property
     def successors(self) -> tuple[int | None, ...]:
-        """The successor."""
+        """The next node, as the only one."""
         return (self.next,)
 
 

@@ -117,7 +117,7 @@ class Emitter:
         self.b.store(value, pointer, align=align)
 
     def load_pointer(self, pointer: Value) -> Value:
-        """Load a pointer."""
+        """Load a pointer from memory."""
         return self.load(POINTER, pointer)
 
     def copy(self, target: Value, source: Value, length: Value | int) -> None:

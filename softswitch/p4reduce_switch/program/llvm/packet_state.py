@@ -53,7 +53,7 @@ class PacketState:
         return cell.pointer if cell.place is None else self.e.load_pointer(cell.place)
 
     def refer(self, cell: Cell, value: Value) -> None:
-        """Let the value of a slot with a place be at `value`, where nothing changes while the packet is processed."""
+        """Take `value` as the address of a slot's value, which nothing changes while the packet is processed."""
         self.e.store(value, cell.place)
 
     def written(self, cell: Cell) -> None:

@@ -86,7 +86,7 @@ class Expressions:
         return self.as_condition(run(self._any(place)), place)
 
     def header(self, place: Place) -> HeaderRef:
-        """Return a header."""
+        """Return a reference to the header that `place` names."""
         return self.as_header(run(self._any(place)), place)
 
     def union(self, place: Place) -> UnionRef:

@@ -27,7 +27,7 @@ COMMANDS = {"bmv2": ["simple_switch_grpc"], "embedded": [sys.executable, "-m", "
 
 @dataclass(frozen=True)
 class Seen:
-    """What the queue told of the frames that left."""
+    """The queueing metadata of the frames that left."""
 
     first_marked: int
     """Number of the first frame that found 10 others in the queue."""

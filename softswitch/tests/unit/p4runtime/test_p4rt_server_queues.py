@@ -42,7 +42,7 @@ Cli = Callable[..., click.testing.Result]
 
 @pytest.fixture
 def switch() -> Switch:
-    """With two queues for each port, and the program that looks at them; `served` closes it."""
+    """A switch with two queues for each port, and the program that reads them; `served` closes it."""
     one = Switch(cpu_port=255, queues=QueueSettings(priorities=2))
     one.add_ports(Interfaces())
     one.install(one.load(QUEUES))

@@ -352,7 +352,7 @@ def swapped(frame: bytes) -> bytes:
 
 
 def returned(far: socket.socket, count: int) -> tuple[list[bytes], list[int]]:
-    """That many frames of the test's own that came back, and how many came at once."""
+    """Return that many frames of the test's own that came back, and how many came at once."""
     frames: list[bytes] = []
     together = []
     deadline = time.monotonic() + LIMIT_S

@@ -66,7 +66,7 @@ def frame(kind: int, id: int = 0, level: int = 0, wide: int = 0) -> bytes:
 
 
 def way(program: Program, *fields: int) -> int:
-    """What the parser noted of the way that a frame took."""
+    """The parser's note of the states that a frame took."""
     return program.process(1, frame(*fields))[0][1][-1]
 
 

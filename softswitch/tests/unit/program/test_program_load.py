@@ -129,7 +129,7 @@ def deep(index: int) -> tuple[int | None, int | None]:
 
 
 def wide(index: int) -> tuple[int | None, int | None]:
-    """From each of two conditions to each of the next two: 2^100 paths, if they were all written down."""
+    """A parser with edges from each of two states to each of the next two: 2^100 paths, if all were written down."""
     after = index // 2 * 2 + 2
     return after, None if after == 200 else after + 1
 

@@ -111,7 +111,7 @@ def code_of(config: Any) -> str:
 
 @pytest.fixture
 def canary(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What the payloads call when they are executed."""
+    """The function that the payloads call when they are executed."""
     calls: list[str] = []
     monkeypatch.setattr(builtins, CANARY, lambda: calls.append("called"), raising=False)
     return calls

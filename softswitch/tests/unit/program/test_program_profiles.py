@@ -31,7 +31,7 @@ def selector(load: Callable[[str], Program]) -> Program:
 
 
 def ports(program: Program, count: int = 40) -> set[int]:
-    """Where frames of several flows leave."""
+    """Return the ports where frames of several flows leave."""
     frames = (bytes((0, 0, 0, flow)) for flow in range(count))
     return {port for frame in frames for port, _ in program.process(1, frame)}
 

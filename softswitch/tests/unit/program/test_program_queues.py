@@ -190,7 +190,7 @@ def queued(**settings: Any) -> Program:
 
 
 def told(frame: bytes) -> dict[str, int]:
-    """What the queue told of this packet; times in us."""
+    """Return the queueing metadata of this packet; times in us."""
     names = {"enqueued": (2, 6), "enqueue_depth": (6, 10), "delay": (10, 14), "dequeue_depth": (14, 18)}
     return {name: int.from_bytes(frame[start:end], "big") for name, (start, end) in names.items()}
 

@@ -60,7 +60,7 @@ class TableProgram:
         self.table: Table = table
 
     def look(self, *key: int) -> int:
-        """What the table's action writes for this key."""
+        """Return what the table's action writes for this key."""
         number = 0
         for value, bits in zip(key, self._bits, strict=True):
             number = number << bits | value

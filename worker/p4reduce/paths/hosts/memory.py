@@ -190,7 +190,7 @@ class HostMemory:
         return self._nonzero[place]
 
     def set_published(self, place: int, blocks: int) -> None:
-        """Say how many blocks of each shard a rank's data has in the memory; 0 before the ranks compare their calls."""
+        """Write how many blocks of each shard a rank's data has in the memory; 0 until the ranks compare calls."""
         self.published[place] = blocks
 
     def set_finished(self, shard: int, blocks: int) -> None:
@@ -202,7 +202,7 @@ class HostMemory:
         return ALL_BLOCKS if self._done[shard] == number else int(self._finished[shard])
 
     def set_done(self, place: int, number: int) -> None:
-        """Say that a rank has done its part of sum `number`: its data, and the sums of its shard, are in the memory."""
+        """Write that a rank has done its part of sum `number`: its data, and its shard's sums, are in the memory."""
         self._done[place] = number
 
     def set_failed(self, place: int, number: int) -> None:

@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 
 
 class CompressedSums:
-    """Those of one process group on this rank. All ranks make the same calls in the same order."""
+    """The compressed sums of one process group on this rank. All ranks make the same calls in the same order."""
 
     def __init__(self, compressor: Compressor, least_bytes: int, group: str = "") -> None:
         """`least_bytes`: fewer are sent in full. `group`: its name, where it shares the compressor with others."""
