@@ -77,7 +77,7 @@ def mean_and_range(values: Sequence[float | None], digits: int) -> str:
 def picture(path: Path, panels: int, *, width: float = 13.0, title: str = "") -> Iterator[list[Axes]]:
     """Yield the axes of so many panels side by side; at the end of the block write the PNG.
 
-    `width`: of the whole in inches. Raises ImportError without matplotlib.
+    `width`: inches of the whole picture. Raises ImportError without matplotlib.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure

@@ -89,7 +89,7 @@ def generation(
 ) -> Generation:
     """Leases of `slots` slots for all ranks; `secret` makes their secrets different from another generation's.
 
-    `shape`: of the tree of switches; None: one switch.
+    `shape`: the tree of switches; None: one switch.
     """
     tree = None if shape is None else TreeRig("small", shape)
     leases = tuple(

@@ -180,7 +180,7 @@ class Parts:
     def is_over(self, number: int, state: int) -> bool:
         """Return whether a frame changes nothing, and never will, since its round is over.
 
-        `state`: of the part that it is on its way to.
+        `state`: that of the part that it is on its way to.
         """
         frame = self.frames[number]
         over = self._over.get((number, state))

@@ -51,7 +51,7 @@ class Node(NamedTuple):
 
 
 class Step(NamedTuple):
-    """A step of the job. `number`: of a frame or a rank; `other`: the frame with a flipped bit."""
+    """A step of the job. `number`: a frame's or a rank's; `other`: the frame with a flipped bit."""
 
     kind: str
     number: int = -1

@@ -26,8 +26,8 @@ class CompiledSwitch:
 
     A state is a value: the number of the admitted leases, and the cells of all registers.
 
-    `mutate` changes the program's JSON before it is compiled. `shape`: of a tree (rigs/tree.py); None: one switch for
-    all ranks. `uplink_secrets`: of the links between switches, by generation; None: others in each. With new leases of
+    `mutate` changes the program's JSON before it is compiled. `shape`: a tree's (rigs/tree.py); None: one switch for
+    all ranks. `uplink_secrets`: links' secrets, by generation; None: others in each. With new leases of
     an epoch that was used before, the registers are as after a start (the controller repeats an epoch only then); else
     they stay as they are.
     """

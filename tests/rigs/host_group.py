@@ -51,7 +51,7 @@ class HostGroup(LocalGroup):
     """A LocalGroup whose rank r is on host `hosts[r]`; a shard's job is a `shard_group`."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, hosts: Sequence[int], *further: Any, **options: Any) -> None:
-        """`further` and `options`: of the group."""
+        """`further` and `options`: those of the group."""
         self.shard_group = options.pop("shard_group", LocalGroup)
         self.shards = self.make_shards(full=options.pop("full", False))
         super().__init__(len(hosts), *further, **options)

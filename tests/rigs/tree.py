@@ -50,7 +50,7 @@ class TreeRig:
         compiled: Compiled | None = None,
         slot_count: int = SLOT_COUNT,
     ) -> None:
-        """`uplink_secret`: of a switch at its parent. `compiled`: another program to run."""
+        """`uplink_secret`: a switch's at its parent. `compiled`: another program to run."""
         self.switches: dict[int, PipelineRig] = {}
         self.children: list[list[tuple[int, ...]]] = []
         self.parents: list[int] = []

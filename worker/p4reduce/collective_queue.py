@@ -96,7 +96,7 @@ class CollectiveQueue:
     """
 
     def __init__(self, name: str = "p4reduce-collectives") -> None:
-        """`name`: of its thread."""
+        """`name`: the thread's."""
         self._name = name
         self._process = os.getpid()
         self._lock = threading.Lock()

@@ -92,7 +92,7 @@ class Communicator:
     ) -> None:
         """Take part under `lease`, over `transport`.
 
-        `timeout_s`: of collectives that are called without one. `window`: a fixed number of slots; None adapts it.
+        `timeout_s`: limit of collectives called without one. `window`: a fixed number of slots; None adapts it.
         """
         self.timeout_s = timeout_seconds(timeout_s)
         kernels.preload("p4reduce.protocol.kernels")  # now, not while other ranks wait for this one's first frames

@@ -68,7 +68,7 @@ class Contributions:
     """
 
     def __init__(self, geometry: Geometry, grant: Grant, switch: SwitchConfig, *, encapsulated: bool) -> None:
-        """`encapsulated`: with Ethernet, IPv4 and UDP headers; else UDP payloads."""
+        """`encapsulated`: frames have Ethernet, IPv4 and UDP headers; else they are UDP payloads."""
         ranks, slots = range(len(grant.children)), range(grant.slots.count)
         addresses = [child.address for child in grant.children]
         payloads = [_contribution(geometry, grant, rank, slot) for slot in slots for rank in ranks]

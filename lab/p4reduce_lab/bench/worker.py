@@ -105,7 +105,7 @@ class Worker:
     def collective(self, peer: str, name: str, elements: int, dtype: str, calls: int = 1) -> Reply:
         """Run a collective of torch.distributed `calls` times in a row and measure one call.
 
-        `peer`: the backend, "gloo" or "p4reduce". `elements`: of this rank's tensor.
+        `peer`: the backend, "gloo" or "p4reduce". `elements`: the length of this rank's tensor.
         """
         group = self._group(peer)
         mine = torch.ones(elements, dtype=getattr(torch, dtype))

@@ -38,11 +38,11 @@ class Settings:
     dense_steps: int = 100
     autoencoder_steps: int = 200
     compressed_steps: int = 200
-    share: float = 0.002  #: of all elements, what a leader chooses
+    share: float = 0.002  #: share of all elements that a leader chooses
     lr: float = 0.03
     momentum: float = 0.9
     autoencoder_lr: float = 0.001
-    innovation: float = 0.1  #: of a rank's chosen values, what it sends as it is, in the server variant
+    innovation: float = 0.1  #: share of a rank's chosen values that it sends unencoded, in the server variant
 
     @property
     def steps(self) -> int:
@@ -84,8 +84,8 @@ class Autoencoder(nn.Module):
 class Sent:
     """The results of sending all ranks' values [ranks, k] at the leader's choice."""
 
-    mean: torch.Tensor  #: [k], as all ranks get it
-    own: torch.Tensor  #: [ranks, k], what each takes from its residue
+    mean: torch.Tensor  #: [k], the mean that all ranks get
+    own: torch.Tensor  #: [ranks, k], the values that each takes from its residue
 
 
 def exact(values: torch.Tensor, leader: int, coder: Autoencoder, settings: Settings) -> Sent:

@@ -37,7 +37,7 @@ Batch = tuple[torch.Tensor, torch.Tensor]
 
 
 def train(run: Run, cache: Path, controller: str | None, device: str = "cpu") -> dict[str, Any]:
-    """Train once; return the results as plain numbers. `controller`: of a running switch, for the bytes.
+    """Train once; return the results as plain numbers. `controller`: a running switch's, for the bytes.
 
     The model and the optimizer are on `device`, the gradients are compressed and summed in the host's memory.
     """

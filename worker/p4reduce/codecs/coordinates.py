@@ -32,9 +32,9 @@ _AT_ONCE = 4096
 class Coordinates(NamedTuple):
     """The elements that one rank sends of several tensors, in order: a tensor's scale times -1 or 1 at each."""
 
-    indices: NDArray[np.int64]  #: counted from their tensor's first, rising for each
-    signs: NDArray[np.int8]  #: -1 or 1, as many
-    ends: NDArray[np.int64]  #: [tensors]: where each one's end
+    indices: NDArray[np.int64]  #: elements, counted from their tensor's first, rising for each
+    signs: NDArray[np.int8]  #: -1 or 1 for each element
+    ends: NDArray[np.int64]  #: [tensors]: the end of each one's elements
     scales: NDArray[np.float32]  #: [tensors]
 
 
@@ -74,10 +74,10 @@ class _Received:
     """The coordinates that the ranks sent of all tensors of a segment, one after the other."""
 
     table: NDArray[np.int64]  #: [tensors, 2]: elements and sender, -1: every rank
-    indices: NDArray[np.int64]  #: of a tensor one rank after the other
-    signs: NDArray[np.int8]  #: as many
-    tensor_ends: NDArray[np.int64]  #: [tensors]: where each tensor's end
-    ends: NDArray[np.int64]  #: [tensors, ranks]: where each rank's end, counted from the tensor's first
+    indices: NDArray[np.int64]  #: elements of a tensor, one rank after the other
+    signs: NDArray[np.int8]  #: -1 or 1 for each element
+    tensor_ends: NDArray[np.int64]  #: [tensors]: the end of each tensor's elements
+    ends: NDArray[np.int64]  #: [tensors, ranks]: the end of each rank's, counted from the tensor's first
     scales: NDArray[np.float64]  #: [tensors, ranks]
 
     @cached_property
@@ -96,9 +96,9 @@ class _Received:
 class RanksCoordinates:
     """The coordinates that the ranks sent of one tensor: of all ranks in their order, or of the one sender."""
 
-    indices: NDArray[np.int64]  #: of all ranks, one after the other
-    signs: NDArray[np.int8]  #: as many
-    ends: NDArray[np.int64]  #: [ranks]: where each one's end
+    indices: NDArray[np.int64]  #: elements of all ranks, one after the other
+    signs: NDArray[np.int8]  #: -1 or 1 for each element
+    ends: NDArray[np.int64]  #: [ranks]: the end of each one's elements
     scales: NDArray[np.float64]  #: [ranks]
     _received: _Received
     _number: int

@@ -66,7 +66,7 @@ def begin(compressor: Compressor, gradients: Gradients, group: Lease, *, checked
 
 
 def finish(comm: Communicator, begun: Begun, *, timeout_s: float | None = None) -> tuple[Outcome, BucketReport]:
-    """Take part in the collectives of a bucket; errors as in `all_reduce_compressed`. `timeout_s`: of each of them."""
+    """Take part in the collectives of a bucket; errors as in `all_reduce_compressed`. `timeout_s`: each one's limit."""
     before = comm.stats.copy()
 
     def answer(request: Request) -> list[Any]:

@@ -41,7 +41,7 @@ class ElementSparsifier(Compressor):
         momentum: float = 0.0,
     ) -> None:
         """`form`: "auto" is gather, or sum where all ranks' coordinates took more bytes in the last step than lanes for
-        all elements would. `levels`: of the form sum. `value_bits`: 8, 16 or 32, of the form shared."""
+        all elements would. `levels`: the form sum's; `value_bits`: the form shared's, 8, 16 or 32."""
         check_whole("levels", levels, 1)
         check_choice("value_bits", value_bits, (8, 16, 32))
         policy = self.default_policy() if policy is None else policy

@@ -65,7 +65,7 @@ def exchange(
     `gradients`: float32, float16 or bfloat16 on the CPU, by parameter name, the same names and shapes in the same order
     on every rank. Those of 16 bits are compressed in float32, and their means rounded. Raises InvalidTensorError for
     other types, and NotFiniteError when one holds a NaN or an infinity, naming the parameter and before anything is
-    sent or kept, unless the caller has `checked` that. `begins`: where in their parameters they begin.
+    sent or kept, unless the caller has `checked` that. `begins`: their first elements' indices in the parameters.
     """
     if not checked:
         check_gradients(gradients)
@@ -155,7 +155,7 @@ def _exchange_messages(
 ) -> Generator[Request, list[Any], list[Any]]:
     """Send these parameters' messages together; return the answers, in the order of the messages.
 
-    `name` and `agreement`: of the first collective, which takes place in any case. A second one does when a message
+    `name` and `agreement`: the first collective's, which takes place in any case. A second one does when a message
     needs it.
     """
     exchanges = [message.exchange(owner, group) for _, message in messages]

@@ -155,7 +155,7 @@ def subtract(
 ) -> int:
     """Subtract a parameter's own of `amounts` times its sign from each element chosen that is not 0.
 
-    `begin`: where each parameter begins in `total`. Writes those elements to `kept` and their signs, -1 or 1, to
+    `begin`: each parameter's first index in `total`. Writes those elements to `kept` and their signs, -1 or 1, to
     `signs`, one parameter after the other, each up to its place in `kept_ends`, and returns the last of these.
     """
     count = first = 0

@@ -130,9 +130,9 @@ class Integers(Numbers):
     """Integers times a unit that is the same on all ranks, in lanes. The answer is their int32 sums [elements]."""
 
     values: torch.Tensor  #: int8 or int32 [elements]
-    bound: int  #: no rank's |value| is larger; the same on all ranks
-    unit: float  #: what a value stands for; it is not sent
-    bits: int = 0  #: of a lane, once the group is known
+    bound: int  #: largest |value| of any rank, the same on all ranks
+    unit: float  #: number that a value of 1 stands for; it is not sent
+    bits: int = 0  #: bits of a lane, once the group is known
 
     def exchange(self, owner: str, group: Lease) -> MessageExchange:
         return (yield replace(self, bits=narrowest(group.world_size, self.bound)))
@@ -178,7 +178,7 @@ class Stream(Piece):
     """
 
     order: ClassVar[int] = 2
-    data: Bytes  #: none where another rank is the sender
+    data: Bytes  #: encoded coordinates; no bytes where another rank is the sender
     part: Part
 
     @classmethod
@@ -195,7 +195,7 @@ class Stream(Piece):
 class Support:
     """The leader's choice of elements, and this rank's values at them. The answer is an AtSupport."""
 
-    data: Bytes  #: on the leader the encoded choice, no bytes elsewhere
+    data: Bytes  #: encoded choice on the leader, no bytes elsewhere
     part: Part  #: its sender is the leader
     values: torch.Tensor  #: float32 [elements]: those at the choice are sent
     bits: int  #: 8, 16 or 32, of a value
@@ -211,8 +211,8 @@ class AtSupport(NamedTuple):
     """The result at the elements that the leader chose."""
 
     indices: torch.Tensor  #: int64 [chosen]
-    mean: torch.Tensor  #: over the ranks, float32 [chosen]
-    sent: torch.Tensor  #: of this rank's own values, as they were rounded, float32 [chosen]
+    mean: torch.Tensor  #: mean over the ranks, float32 [chosen]
+    sent: torch.Tensor  #: this rank's own values, as they were rounded, float32 [chosen]
 
 
 @dataclass(frozen=True)

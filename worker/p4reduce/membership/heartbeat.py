@@ -35,7 +35,7 @@ class Heartbeat:
     def __init__(
         self, client: JobClient, nonce: int, lease: Lease, watch: Watch, reported: CollectiveStats | None = None
     ) -> None:
-        """`watch`: of this membership. `reported`: what the controller knows of earlier epochs."""
+        """`watch`: this membership's. `reported`: the counts of earlier epochs that the controller knows."""
         self._client = client
         self.nonce = nonce
         """The nonce with which this rank joined."""

@@ -51,7 +51,7 @@ class Rejoin:
         timeout_s: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`timeout_s`: for all joining on behalf of one collective.
+        """`timeout_s`: seconds for all joining on behalf of one collective.
 
         `join` joins the job's next epoch within so many seconds, and the membership before it is void; it raises
         JoinError. `cancel` ends a `join` on another thread, and lets there be no further one.

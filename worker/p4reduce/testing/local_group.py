@@ -66,7 +66,7 @@ class LocalGroup:
         leases: Sequence[Lease] | None = None,
         **options: Any,
     ) -> None:
-        """`leases`: by rank, of a job that `switch` has; None: those of a job of this group's own."""
+        """`leases`: those of a job that `switch` has, by rank; None: those of a job of this group's own."""
         self.world_size = world_size
         drawn = [0 if switch is not None else secrets.randbits(SECRET_BITS) for _ in range(world_size)]
         if switch is None:

@@ -38,7 +38,7 @@ class ResettableGroup(LocalGroup):
     def __init__(
         self, world_size: int, *, geometry: Geometry = DEFAULT, slots: int = 64, rejoin_s: float = 20.0, **options: Any
     ) -> None:
-        """`rejoin_s`: for all joining on behalf of one collective."""
+        """`rejoin_s`: seconds for all joining on behalf of one collective."""
         super().__init__(world_size, geometry=geometry, slots=slots, **options)
         self._geometry, self._slots = geometry, slots
         self.epoch = EPOCH

@@ -51,11 +51,11 @@ class _Classes(NamedTuple):
     least_8: float
     least_16: float
     least_32: float
-    per_8: float  #: units in 1, as a factor
+    per_8: float  #: factor that makes units of a number
     per_16: float
-    most_8: int  #: units
+    most_8: int  #: largest number of units
     most_16: int
-    rounding: float  #: added before the fraction is cut off
+    rounding: float  #: number added before the fraction is cut off
     keep_zeros: bool  #: whether what became 0 takes 8 bits all the same
 
 
@@ -100,7 +100,7 @@ class Inceptionn:
         return sum(_stream_bytes(head[_SCALE_BYTES:]))
 
     def encode(self, values: Floats, name: str | None = None) -> Bytes:
-        """Return the bytes of float32 numbers of any shape. `name`: of the tensor, in errors.
+        """Return the bytes of float32 numbers of any shape. `name`: the tensor's, in errors.
 
         Raises InvalidTensorError for another type, and for a NaN or an infinity.
         """

@@ -31,7 +31,7 @@ class Hop(NamedTuple):
 
     head: Bytes
     body: Bytes
-    elements: int  #: of the part that comes
+    elements: int  #: elements of the part that comes
 
 
 def mean_over_ring(

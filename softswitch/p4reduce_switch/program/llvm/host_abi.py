@@ -63,7 +63,7 @@ class HostAbi:
     """The formats of all log messages and digests; `number_of` numbers the messages for compiled code."""
 
     def __init__(self, program: Program, layout: Layout, *, traced: bool = False) -> None:
-        """`traced`: of code that reports each of its steps."""
+        """`traced`: whether the code reports each of its steps."""
         self.points: list[Point] | None = [] if traced else None
         """The places that report, by number, once the code is emitted; None: none does."""
         self.logs = [node for node in walk(program) if isinstance(node, Log)]

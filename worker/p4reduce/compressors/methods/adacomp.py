@@ -54,9 +54,8 @@ class AdaComp(ElementSparsifier):
         warmup_steps: int = 0,
         momentum: float = 0.0,
     ) -> None:
-        """`policy` gives L_T (default: 50 for convolutions, 500 for other layers). `levels`: of the form sum.
-        `value_bits`: 8, 16 or 32, of the form shared. `momentum`: of momentum correction, for an optimizer without a
-        first moment, `AdamW(betas=(0.0, beta2))` or `SGD(momentum=0)` (exchange.py)."""
+        """`policy` gives L_T (default: 50 for convolutions, 500 for other layers). `levels`: the form sum's;
+        `value_bits`: the form shared's, 8, 16 or 32. `momentum`: see `Compressor`."""
         super().__init__(
             policy, form, levels=levels, value_bits=value_bits, warmup_steps=warmup_steps, momentum=momentum
         )

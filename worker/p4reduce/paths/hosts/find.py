@@ -80,7 +80,7 @@ class Hosts:
     def __init__(
         self, jobs: ShardJobs, window: int | None = None, *, keep_words: bool = False, alone: str = ""
     ) -> None:
-        """`window`: a fixed number of slots for each shard; None adapts it. `keep_words`: for a recovery policy.
+        """`window`: a fixed number of slots for each shard; None adapts it. `keep_words`: collectives have `sums`.
 
         `alone`: why this rank shares no memory, of which the search tells the others.
         """

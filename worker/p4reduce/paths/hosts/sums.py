@@ -355,7 +355,7 @@ class HostLayout:
         return range(bisect.bisect_right(self.starts, first) - 1, bisect.bisect_left(self.starts, last))
 
     def results(self, found: Words | None, exponents: NDArray[np.uint8]) -> list[Any]:
-        """Return the results of the parts; `found`: as copied out, None where the sums replaced the data."""
+        """Return the results of the parts; `found`: the copied words, None where the sums replaced the data."""
         if found is None:
             found, touched = self.parts[0].values, exponents != UNTOUCHED
             if not touched.all():  # where there may be negative zeros

@@ -48,7 +48,7 @@ class Call:
     """One collective of this rank. Its text is equal on all ranks that call the same."""
 
     def __init__(self, number: int, name: str, tensors: Sequence[torch.Tensor], way: str) -> None:
-        """`number`: from 1 on; `way`: what it goes over."""
+        """`number`: the call's, from 1 on; `way`: the path that it takes."""
         self._number, self._way = number, way
         self._name = _NAMES.get(name, name)
         self._elements = -1 if name in _UNEQUAL or not tensors else sum(tensor.numel() for tensor in tensors)

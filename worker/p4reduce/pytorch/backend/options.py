@@ -75,7 +75,7 @@ class Options:
         return int(text)
 
     def compressor_of(self, *, world: bool) -> Compressor | None:
-        """Return the compressor of a group, `world`: of all ranks; ValueError for a text that names none."""
+        """Return the compressor of a group, with `world` that of all ranks; ValueError for a text that names none."""
         text = self.compressor
         if text is None and world and self.float_sums != "gloo":
             text = os.environ.get(COMPRESSOR_VARIABLE) or None
