@@ -112,7 +112,7 @@ def safe_folder(path: Path) -> Path:
 
 
 def read(path: Path) -> bytes | None:
-    """Return what `write` put there; None when there is nothing, or it must not be used (logged)."""
+    """Return the data that `write` wrote; None when there is no file, or it must not be used (logged)."""
     try:
         with open(path, "rb", opener=_open_itself) as file:
             found = os.fstat(file.fileno())
@@ -136,7 +136,7 @@ def read(path: Path) -> bytes | None:
 
 
 def write(path: Path, content: bytes) -> None:
-    """Put this there, whole or not at all; what stands against it is logged."""
+    """Write the data to the file, whole or not at all; an error is logged."""
     temporary = path.with_name(f"{path.name}.{secrets.token_hex(8)}.tmp")
     try:
         try:
@@ -191,7 +191,7 @@ def why_not_kept() -> str | None:
 
 
 def say_once(kind: str, text: str) -> None:
-    """Log the first warning of its kind: a program has forty kernels, and what stands against one does against all."""
+    """Log the first warning of its kind: a program has forty kernels, which all have the same problem."""
     if _said.setdefault(kind, text) is text:
         _log.warning("%s", text)
 

@@ -100,7 +100,7 @@ class KernelCache:
 
 
 def separate(library: Any) -> None:
-    """Give what calls a compiled kernel no code of it: the loader finds the kernel by its name, as it is loaded."""
+    """Leave a compiled kernel's code out of its callers': the loader finds the loaded kernel by its name."""
     from llvmlite import binding
 
     library._get_module_for_linking = functools.partial(binding.parse_assembly, "")

@@ -29,7 +29,7 @@ class HostPort(click.ParamType[str]):
     name = "HOST:PORT"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return it as it is, or fail."""
+        """Return the text unchanged, or fail."""
         try:
             return settings.HostPort(str(value))
         except ValueError as error:

@@ -318,8 +318,8 @@ class Communicator:
     def settle(self, error: InvalidTensorError | PeerRefusedError) -> bool:
         """Return whether NaN, infinity and underflow are all that kept ranks from a sum; the same on every rank.
 
-        `error`: what the sum raised here, or what was wrong with this rank's data before it; the other ranks are then
-        told of it, as `refuse` does. Raises CollectiveError as `refuse` does.
+        `error`: what the sum raised here, or what was wrong with this rank's data before it; the other ranks then
+        get it, as by `refuse`. Raises CollectiveError as `refuse` does.
         """
         reasons = error.reasons if isinstance(error, PeerRefusedError) else self.refuse(error)
         found = functools.reduce(operator.or_, reasons.values())

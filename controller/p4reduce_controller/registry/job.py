@@ -191,7 +191,7 @@ class Job:
         return replace(self, members={}, grants={}, active=False)
 
     def count(self, member: Member, usage: Usage) -> None:
-        """Record what a present or former member has counted since it joined; less than before is not believed."""
+        """Record the counts of a present or former member since it joined; counts below earlier ones are ignored."""
         grown, known = {}, {}
         for name, total in vars(self.usage).items():
             before = getattr(member.usage, name)

@@ -49,9 +49,9 @@ class Compressor(ABC):
 
         A parameter's first `warmup_steps` steps are dense.
 
-        `momentum`: factor of momentum correction (Lin et al., Deep Gradient Compression, ICLR 2018, section 3.2), from 0
-        to less than 1; 0: none. Each rank compresses the moving average of its own gradients, for an optimizer without
-        a first moment, `AdamW(betas=(0.0, beta2))` or `SGD(momentum=0)` (exchange.py).
+        `momentum`: factor of momentum correction (Lin et al., Deep Gradient Compression, ICLR 2018, section 3.2), from
+        0 to less than 1; 0: none. Each rank compresses the moving average of its own gradients, for an optimizer
+        without a first moment, `AdamW(betas=(0.0, beta2))` or `SGD(momentum=0)` (exchange.py).
         """
         known = (AUTO, *self.forms) if len(self.forms) > 1 else self.forms
         if form not in known:

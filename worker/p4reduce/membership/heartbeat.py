@@ -41,7 +41,7 @@ class Heartbeat:
         """The nonce with which this rank joined."""
         self._lease = lease
         self._before = self.reported = reported or CollectiveStats()
-        """`reported`: what the controller has been told of the communicator's counts."""
+        """`reported`: the communicator's counts that the controller has received."""
         self._stop = threading.Event()
         self._failure: CollectiveError | None = None
         self._communicator: weakref.ref[Communicator] | None = None

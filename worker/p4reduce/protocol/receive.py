@@ -232,7 +232,7 @@ def split(  # noqa: PLR0917
 def receive(engine: Engine, data: NDArray[np.uint32], received: Table[Received], now: float) -> int:
     """Take in the burst from `next_received` on: store sums, and put the slots that go on into `contributions`.
 
-    Returns END, or what Python has to see to: COMPARE_CALLS, the descriptors in the RESULT of slot 0's opening round,
+    Returns END, or what Python has to handle: COMPARE_CALLS, the descriptors in the RESULT of slot 0's opening round,
     which are not all alike (set `calls_compared`, and `refused` if so, and call again); HOLD_BACK, the frame before
     `next_received` has to wait for that one; CORRUPT_RESULT, its check word is wrong, or one of its words larger than
     the ranks' can add up to.

@@ -309,5 +309,5 @@ REFUSED: Final = 6
 IGNORED: Final = 0
 """The type of a received datagram that is no frame for this rank."""
 
-# why `receive` stopped: all frames are taken in, or Python has to see to frame `next_received`, or the one before it
+# why `receive` stopped: all frames are taken in, or Python has to handle frame `next_received`, or the one before it
 END, COMPARE_CALLS, HOLD_BACK, CORRUPT_RESULT = range(4)

@@ -467,7 +467,7 @@ class _ShardLayout(Layout):
         self._sums = host.sums
 
     def make_room(self, dense: bool) -> Words:
-        """Return the host's memory for sums; what is in blocks without a sum means nothing."""
+        """Return the host's memory for sums; blocks without a sum have old data."""
         return self._sums
 
     def finish(self, sums: Words, exponents: NDArray[np.uint8]) -> list[Any]:
