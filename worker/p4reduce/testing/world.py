@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from heapq import heappop, heappush
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from p4reduce.protocol.blocks import Blocks
 from p4reduce.protocol.call import Call
@@ -33,6 +33,8 @@ class Place(NamedTuple):
     rank: int = -1
 
 
+BURST_BYTES: Final = 65536
+"""Number of bytes that an idle direction of a link with a rate sends at once."""
 Link = tuple[int, int]
 """A pair of switches, from the first to the second; -1: all ranks."""
 
@@ -88,12 +90,6 @@ class NetworkConditions:
     """Processing time of a frame at the sending rank, and at a switch for each in and out; frames queue."""
     bits_per_s: float = 0.0
     """Bits a second in each direction of each link, which keeps the order of frames; 0: no limit."""
-    trunk_bits_per_s: float = 0.0
-    """Bits a second in each direction of each link between switches; 0: `bits_per_s`."""
-    overhead_bytes: int = ENCAP_BYTES
-    """Bytes of each frame on a link with a rate, beside its UDP payload."""
-    burst_bytes: int = 65536
-    """Bytes that a direction which was idle sends at once."""
     stall_after: int = 0
     """Number of frames after which a switch takes none in for `stall_s`; 0: it always takes them in."""
     stall_s: float = 0.0
@@ -106,14 +102,13 @@ class TokenBucket:
     """One direction of a link with a rate (tc-tbf)."""
 
     bytes_per_s: float
-    burst: int
-    tokens: float
+    tokens: float = BURST_BYTES
     free_at: float = 0.0
 
     def leaves(self, now: float, size: int) -> float:
         """Return when a frame of `size` bytes that comes now leaves."""
         at = max(now, self.free_at)
-        self.tokens = min(self.burst, self.tokens + (at - self.free_at) * self.bytes_per_s)
+        self.tokens = min(BURST_BYTES, self.tokens + (at - self.free_at) * self.bytes_per_s)
         if self.tokens < size:
             at += (size - self.tokens) / self.bytes_per_s
             self.tokens = size
@@ -243,11 +238,8 @@ class World:
         self.frames[link] += 1
         self.bytes[link] += len(payload)
         if self.conditions.bits_per_s:
-            rate, burst = self.conditions.bits_per_s / 8, self.conditions.burst_bytes
-            if origin[0] >= 0 and to.switch >= 0 and self.conditions.trunk_bits_per_s:
-                rate = self.conditions.trunk_bits_per_s / 8
-            bucket = self._buckets.setdefault((*origin, to), TokenBucket(rate, burst, burst))
-            leaves = bucket.leaves(max(self.now, leaves), len(payload) + self.conditions.overhead_bytes)
+            bucket = self._buckets.setdefault((*origin, to), TokenBucket(self.conditions.bits_per_s / 8))
+            leaves = bucket.leaves(max(self.now, leaves), len(payload) + ENCAP_BYTES)
         if to.rank >= 0:
             self._send(partial(self._down, self.members[to.rank], payload), leaves)
         else:
