@@ -105,10 +105,7 @@ class Compressed:
 
 
 class Ring:
-    """A ring of hosts, in INCEPTIONN's numbers or with plain ones, and what its ranks have sent.
-
-    The ranks' schedules (`mean_over_ring`) take turns in this process.
-    """
+    """A ring of hosts, in INCEPTIONN's numbers or with plain ones, and what its ranks have sent."""
 
     compressors: Sequence[Compressor] = ()
 
@@ -127,7 +124,7 @@ class Ring:
                 2 * (self._world_size - 1) * FLOAT_BYTES // (2 if self._cut else 1) * len(found)
             )  # of all ranks
         else:
-            found, sent = _round_the_ring(flat, self._codec)
+            found, sent = mean_over_ring(flat, self._codec)
             self._bytes += sent
         self._steps += 1
         self._elements += len(found)
@@ -160,24 +157,6 @@ def make_sums(variant: Variant, task: Task, model: nn.Module, world_size: int) -
     if variant.ring is not None:
         return Ring(variant, world_size)
     return Compressed(model, lambda: make_compressor(variant, task), world_size)
-
-
-def _round_the_ring(values: Sequence[Floats], codec: Inceptionn) -> tuple[Floats, int]:
-    """Return the mean over ranks that are all in this process, float32 [elements], and the bytes that all have sent."""
-    ranks = [mean_over_ring(own, rank, len(values), codec, "the bucket") for rank, own in enumerate(values)]
-    received: list[Any] = [None] * len(ranks)
-    sent, means = 0, list[Floats]()
-    while not means:
-        hops = []
-        for steps, data in zip(ranks, received, strict=True):
-            try:
-                hop = steps.send(data)
-                hops.append(np.concatenate([hop.head, hop.body]))
-            except StopIteration as finished:
-                means.append(finished.value)
-        sent += sum(map(len, hops))
-        received = [*hops[-1:], *hops[:-1]]
-    return means[0], sent
 
 
 def cut(values: Floats) -> Floats:

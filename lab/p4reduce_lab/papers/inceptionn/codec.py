@@ -86,18 +86,9 @@ class Inceptionn:
             self._exponent = exponent - 1
         self.bound, self.scale, self.rule = bound, scale, rule
 
-    @property
-    def settings(self) -> str:
-        """The settings as text; equal on ranks that understand each other."""
-        return f"{self.rule} within 2^-{self._b}, scale {self.scale}"
-
     def head_bytes(self, elements: int) -> int:
         """Bytes before a message's numbers: the scale, and two bits for each number's class."""
         return _SCALE_BYTES + -(-elements // 4)
-
-    def body_bytes(self, head: Bytes) -> int:
-        """Return how many bytes follow this head."""
-        return sum(_stream_bytes(head[_SCALE_BYTES:]))
 
     def encode(self, values: Floats, name: str | None = None) -> Bytes:
         """Return the bytes of float32 numbers of any shape. `name`: the tensor's, in errors.
