@@ -39,7 +39,7 @@ def test_every_weight_is_odd_and_no_two_are_alike() -> None:
 
 
 def test_the_weights_are_those_of_the_formula() -> None:
-    """As docs/protocol.md states it; another implementation has only that."""
+    """The formula is that of docs/protocol.md: another implementation has only that."""
     for column, word in ((0, 0), (0, 31), (3, 5), (7, 63)):
         factor = 1
         for _ in range(column):

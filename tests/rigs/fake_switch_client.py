@@ -57,7 +57,7 @@ class Held:
 
 
 class FakeSwitchClient:
-    """As strict as a real switch: inserting twice or deleting what is absent is a WriteError."""
+    """A client as strict as a real switch: inserting twice or deleting what is absent is a WriteError."""
 
     on_packet_in: Callable[[bytes, dict[str, int]], None] | None = None
     on_digest: Callable[[str, list[tuple[int, ...]]], None] | None = None

@@ -184,7 +184,7 @@ def test_a_folder_below_a_sticky_one_is_used(tmp_path: Path, monkeypatch: pytest
 def test_a_folder_of_another_user_is_not_used(
     theirs: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: Callable[[], list[str]]
 ) -> None:
-    """As root sees the home of a user after `sudo -E`; the last is the link that was turned."""
+    """Root finds the home of a user after `sudo -E`; the last is the link that was turned."""
     (tmp_path / "home" / ".cache" / "p4reduce").mkdir(mode=0o700, parents=True)
     (tmp_path / "home" / "link").symlink_to(tmp_path / "home" / ".cache")
     os.chown(tmp_path / theirs, OTHER_UID, OTHER_UID, follow_symlinks=False)

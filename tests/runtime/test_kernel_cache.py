@@ -144,7 +144,7 @@ def test_a_path_of_another_type_is_not_used(place: str, environment: dict[str, s
 def test_a_stopped_process_with_the_lock_is_passed(
     environment: dict[str, str], use: Use, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What others see of it: the lock is held, and no kernel comes."""
+    """Other processes see only that the lock is held, and that no kernel comes."""
     use()
     (kernel,) = kept(environment)
     kernel.unlink()
@@ -221,7 +221,7 @@ def test_one_of_those_that_wait_takes_the_place_of_a_stopped_process(
 
 
 def test_a_released_lock_is_free_although_a_copy_of_its_descriptor_is_open(tmp_path: Path) -> None:
-    """As a child has one that was forked while this process compiled."""
+    """A child that was forked while this process compiled has such a copy."""
     cached = kernel_cache.KernelCache(tmp_path / "kernel", tmp_path / "lock", allocates=False)
     with cached:
         cached._lock = kernel_cache._acquire(tmp_path / "lock")

@@ -28,7 +28,7 @@ STEPS = 120
 
 
 def ranks_of(system: System) -> int:
-    """As many as RANKS at each switch that has ranks."""
+    """Return the ranks of a job: RANKS at each switch that has ranks."""
     return RANKS * max(1, len(system.leaves))
 
 

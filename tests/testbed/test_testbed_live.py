@@ -101,7 +101,7 @@ class Machine:
         return sorted(link["ifname"] for link in json.loads(self.run("ip", "-j", "link")))
 
     def close(self) -> None:
-        """Let it go."""
+        """Let the process end."""
         self._holder.communicate()
 
 
@@ -347,7 +347,7 @@ def test_the_prompt(start: Any, network: str) -> None:
 @needs_tc
 @needs_nft
 def test_links_have_their_rate_and_loss_and_no_offloads(start: Any, machine: Machine) -> None:
-    """Of hosts, both ways, and between switches."""
+    """The links are those of hosts, in both directions, and those between switches."""
     topology = a_chain(None, 20)
     topology["links"][1] += [None, 20, 1.5]
     show = "tc qdisc show dev eth0; nft list ruleset; ethtool -k eth0; echo up; sleep 600"

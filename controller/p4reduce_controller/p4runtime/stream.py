@@ -27,7 +27,7 @@ def first_id() -> ElectionId:
 
 
 def id_above(taken: ElectionId) -> ElectionId:
-    """Return the next larger id. After the largest it is that one again: it can follow itself once it has left."""
+    """Return the next larger id; for the largest, itself: a controller may take it again once its holder has left."""
     if taken >= LARGEST_ID:
         return LARGEST_ID
     number = (taken[0] << 64 | taken[1]) + 1

@@ -123,7 +123,7 @@ class Links:
         return silent
 
     def arrived(self, hello: Hello, switch: str) -> str | None:
-        """Take a HELLO that `switch` punted. Return the child of the link that it tells something new of, else None.
+        """Take a HELLO that `switch` punted. Return the child of the link whose state it changes, else None.
 
         A HELLO that arrives elsewhere than it should is the link's fault. On a known link, where it may be a copy, it
         counts only when the link is silent.

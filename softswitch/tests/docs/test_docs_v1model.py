@@ -166,7 +166,7 @@ def test_the_compiled_program_is_current() -> None:
 @pytest.mark.skipif(shutil.which("unshare") is None, reason="needs the command unshare")
 @pytest.mark.parametrize("name", ["embedded", "bmv2"])
 def test_hosts_reach_each_other_in_mininet(name: str) -> None:
-    """In a network namespace of its own, where no other switch has the address."""
+    """They are in a network namespace of their own, where no other switch has the address."""
     switch = "simple_switch_grpc" if name == "bmv2" else f"{sys.executable} -m p4reduce_switch.bmv2"
     if name == "bmv2" and shutil.which(switch) is None:
         pytest.skip("simple_switch_grpc is not on PATH")

@@ -128,7 +128,7 @@ def test_a_condition_releases_a_lock_that_was_acquired_several_times() -> None:
 
 
 def test_a_thread_that_gives_up_waiting_does_not_block_others() -> None:
-    """As when a signal handler raises while a thread waits."""
+    """A signal handler may raise while a thread waits."""
     lock, told = FairLock(), threading.Event()
     lock.acquire()
     thread = threading.Thread(target=lambda: lock.acquire() and told.set() or lock.release())

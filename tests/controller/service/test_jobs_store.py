@@ -72,7 +72,7 @@ def test_a_saved_job_is_read_back(store: Store) -> None:
 
 
 def test_jobs_that_ended_are_kept_for_a_while(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a rank counted may come after the end, and after the controller has started again it is still known."""
+    """Counts that a rank reports after the end are kept too, also when the controller has started again."""
     monkeypatch.setattr("p4reduce_controller.service.store.KEPT_JOBS", 3)
     now = [1e9]
     monkeypatch.setattr("p4reduce_controller.service.store.time.time", lambda: now[0])
@@ -228,7 +228,7 @@ def test_the_file_is_locked_and_private(store: Store) -> None:
 def test_permissions_of_other_users_are_removed_at_the_start(
     store: Store, caplog: pytest.LogCaptureFixture, suffix: str, mode: int
 ) -> None:
-    """As after a restore from a backup."""
+    """A file that was restored from a backup may have other permissions."""
     store.close()
     file = store.path.with_name(store.path.name + suffix)
     file.touch()

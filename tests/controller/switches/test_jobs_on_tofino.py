@@ -133,7 +133,7 @@ def test_addresses_are_learned_from_the_digest(running: Tofino) -> None:
 
 
 def test_a_switchs_entries_are_kept_or_its_pipeline_is_set_anew(tmp_path: Path) -> None:
-    """What the controller reads of the switch it compares with its own, two admission entries a rank."""
+    """The controller compares what it reads of the switch with its own entries, two for each rank."""
     pipeline = pipelines.read(pipeline_folder(tmp_path / "pipeline", "tofino1-4x8"))
     grants = [grant(number) for number in range(2)]
     with tna_switch("tofino1-4x8") as switch:

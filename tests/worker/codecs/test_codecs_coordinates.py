@@ -219,7 +219,7 @@ def received(data: NDArray[np.uint8], parts: list[Part]) -> list[list[Sent]] | N
     ),
 )
 def test_means_equal_the_definition(elements: int, ranks: list[tuple[float, int, float]]) -> None:
-    """Of two tensors of all ranks, and one between them that the last rank alone sends."""
+    """Two tensors are of all ranks, and one between them is of the last rank alone."""
     sent = [draw(elements, density, seed, float(np.float32(scale))) for density, seed, scale in ranks]
     total = np.zeros(elements)
     for rank in sent:

@@ -80,7 +80,7 @@ def test_the_examples_in_the_documentation(tensor: torch.Tensor, bits: Bits | No
 
 @pytest.mark.parametrize("ranks", [2, 5])
 def test_the_numbers_that_become_0_are_counted(ranks: int) -> None:
-    """In blocks of every exponent: numbers at the limit, above it, and zeros, of both signs."""
+    """Blocks of every exponent have numbers at the limit, above it, and zeros, of both signs."""
     limits = underflow_limits(32, ranks)
     blocks = np.zeros((255, BLOCK_WORDS), np.uint32)
     blocks[:, 0] = np.arange(255) << 23 | 1

@@ -30,7 +30,7 @@ def switch_sum(tensors: list[np.ndarray], bits: int, *, mean: bool = False, dens
     ("bits", "world_size"), [*product([8, 16, 32], [1, 2, 3, 4, 5, 31, 32]), (32, 33), (32, 65), (32, 1024)]
 )
 def test_the_largest_sum_of_a_word_is_reached(bits: int, world_size: int) -> None:
-    """Of float32 no bit is given away."""
+    """The sums of float32 use all bits."""
     below_four = np.full(WORDS * 32 // bits, np.nextafter(np.float32(4), np.float32(0)))
     source = Floats(below_four, bits).bind(world_size, WORDS, False)
     (words,) = source.encode(np.array([0]), source.exponents).astype(np.int64)

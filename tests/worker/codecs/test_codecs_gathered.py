@@ -76,7 +76,7 @@ def test_no_rank_has_any_bytes() -> None:
 
 
 def test_the_bytes_down_are_those_given_and_not_the_capacity() -> None:
-    """Of the second call alike: the first opens the whole window."""
+    """The second call alike is measured: the first opens the whole window."""
     given = [bytes_of_rank(rank, 1000 * (rank % 2)) for rank in range(4)]
 
     def rank_main(comm: Communicator) -> int:

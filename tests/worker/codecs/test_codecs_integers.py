@@ -28,7 +28,7 @@ def test_the_widths_that_are_promised() -> None:
 @settings(max_examples=25)
 @given(st.integers(0, 50), st.integers(0, 2**32))
 def test_sums_of_words_are_the_packed_sums(bits: int, count: int, seed: int) -> None:
-    """For every number of ranks that the lane holds, with any bound that then fits."""
+    """All numbers of ranks that the lane holds are tried, with any bound that then fits."""
     rng = np.random.default_rng(seed)
     for world_size in range(1, min(lane_limit(bits), MOST_RANKS) + 1):
         bound = int(rng.integers(1, lane_limit(bits) // world_size, endpoint=True))

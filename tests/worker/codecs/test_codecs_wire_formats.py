@@ -92,7 +92,7 @@ def test_the_16_bit_formats_are_converted_as_torch_does() -> None:
 @pytest.mark.parametrize("mean", [False, True])
 @pytest.mark.parametrize("dtype", DTYPES[1:])
 def test_a_sum_beside_a_tie_is_rounded_once(dtype: torch.dtype, mean: bool, size: int) -> None:
-    """In float32 it would be the tie itself."""
+    """As float32 the sum would be the tie itself."""
     ulp = 64 * torch.finfo(dtype).eps
     for numbers, wanted in (((64, ulp / 2, 2.0**-20, 0), 64 + ulp), ((64 + ulp, ulp / 2, -(2.0**-20), 0), 64 + ulp)):
         tensors = [torch.full((size,), number, dtype=dtype) for number in numbers]

@@ -66,7 +66,7 @@ def test_the_slots_used_are_those_of_the_last_equal_call(kinds: str, slots: list
 
 @pytest.mark.parametrize("eager", [True, False])
 def test_a_dense_call_after_a_sparse_one_soon_has_the_window(eager: bool) -> None:
-    """In virtual time, of round trips alone: at most 1.15 times as long as a call that opens the window."""
+    """The time is virtual, of round trips alone: at most 1.15 times as long as a call that opens the window."""
 
     def seconds(slots: int | None) -> float:
         make = partial(Collective, eager=eager)
@@ -96,7 +96,7 @@ def test_calls_that_differ_are_remembered_separately() -> None:
 
 
 def test_few_blocks_of_a_name_take_few_frames_from_the_first_call_on() -> None:
-    """As those of a small model's step with a compressor: 16 blocks of 8 columns, from 4 ranks."""
+    """A small model's step with a compressor has such calls: 16 blocks of 8 columns, from 4 ranks."""
 
     def rank_main(comm: Communicator) -> list[tuple[int, int, int]]:
         given = np.zeros((BLOCKS, 32), np.int32)

@@ -20,7 +20,7 @@ from rigs.buckets import Bucket
     "a forked child calls its parent's communicator: ForkedProcessError in the child; the parent continues"
 )
 def test_a_forked_child_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What tells a child from its parent is the number of its process."""
+    """A child is recognised by the number of its process."""
     ones, parent = torch.ones(3), os.getpid()
     with LocalGroup(1) as group:
         comm = group.comms[0]

@@ -98,7 +98,7 @@ def test_a_reset_ends_a_wait_of_30_minutes_at_once(caplog: pytest.LogCaptureFixt
     "lost, the MTU that is needed, and the path's where the system knows it"
 )
 def test_a_path_whose_mtu_is_below_a_frame_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As a system does that knows the path's MTU."""
+    """The system knows the path's MTU."""
     monkeypatch.setattr(UdpTransport, "path_mtu", property(lambda self: 1000))
     with UdpSwitch(1, 16) as switch, connect(switch.port, 0, 1, 16, timeout_s=1.0) as comm:
         process = switch.switch.process

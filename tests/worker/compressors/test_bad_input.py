@@ -52,7 +52,7 @@ def test_other_types_are_refused_by_name(compressor: Compressor, dtype: torch.dt
 
 @pytest.mark.parametrize("name", ["none", "adacomp, sum", "scalecom", "omnireduce", "quantize"])
 def test_gradients_of_16_bits_are_compressed_in_float32(name: str) -> None:
-    """In one bucket with float32: the means are those of the same numbers as float32, rounded."""
+    """Beside float32 in one bucket: the means are those of the same numbers as float32, rounded."""
     types = dict(zip(odd(0, 0), itertools.cycle([torch.bfloat16, torch.float32, torch.float16]), strict=False))
 
     def narrow(rank: int, step: int) -> dict[str, torch.Tensor]:
@@ -91,7 +91,7 @@ def test_gradients_of_zeros_send_nothing_and_keep_the_residue(name: str) -> None
 
 @pytest.mark.parametrize("name", MAKERS)
 def test_a_parameter_that_appears_later_begins_then(name: str) -> None:
-    """From its first gradient on it fares as it would alone."""
+    """Its results from the first gradient on are those that it has alone."""
 
     def later(rank: int, step: int) -> dict[str, torch.Tensor]:
         given = odd(rank, step)
@@ -109,7 +109,7 @@ def test_a_parameter_that_appears_later_begins_then(name: str) -> None:
 
 @pytest.mark.parametrize("form", ["sum", "gather", "auto", "shared"])
 def test_a_residue_that_overflows_is_refused(form: str) -> None:
-    """What the scale, half the largest, leaves of 3e38; in the form shared, what is never chosen."""
+    """The residue of 3e38, less the scale, overflows; in the form shared that of an element never chosen does."""
 
     def huge(rank: int, step: int) -> dict[str, torch.Tensor]:
         return {"w": torch.tensor([[3e38, 2e38, 1.0, 1.0]])}

@@ -58,7 +58,7 @@ def settled(name: str, comm: Communicator, steps: int) -> Compressor:
 @pytest.mark.parametrize("steps", [0, AFTER])
 @pytest.mark.parametrize("name", sorted(set(MAKERS) - {"none"}))
 def test_an_exception_in_any_call_of_a_step_changes_nothing(name: str, steps: int, comm: Communicator) -> None:
-    """In `compress` and `decompress`, of each parameter too, and in each collective; then the step goes well."""
+    """It is raised in `compress`, `decompress` or a collective, by each parameter; then the step succeeds."""
     compressor, other = (settled(name, comm, steps) for _ in range(2))
     before = compressor.state_dict()
     failures = 0

@@ -19,7 +19,7 @@ def test_ranks_with_different_calls_are_an_error() -> None:
 
 
 def test_ranks_with_different_settings_are_an_error() -> None:
-    """What they send looks alike, but for the collective's name."""
+    """Their messages look alike, but for the collective's name."""
     compressors: list[Compressor] = [AdaComp(form="sum", levels=levels) for levels in (2, 3)]
     with pytest.raises(AssertionError, match="the ranks ask for different collectives: .*3 levels"):
         exchange_all(compressors, [odd(0, 0), odd(1, 0)], groups(2))

@@ -79,7 +79,7 @@ def test_dense_parameters_give_an_optimizer_without_momentum_the_steps_of_sgd_wi
 
 @pytest.mark.parametrize("form", ["sum", "gather"])
 def test_a_rank_without_a_gradient_sends_nothing_and_keeps_its_velocity(form: str) -> None:
-    """Of a compressed and of a dense parameter; then it goes on from there."""
+    """A compressed and a dense parameter are tried; the next step continues from the velocity."""
     compressors: list[Compressor] = [AdaComp(form=form, momentum=MOMENTUM) for _ in range(2)]
 
     def source(rank: int, step: int) -> dict[str, torch.Tensor]:
@@ -166,7 +166,7 @@ def test_a_state_of_another_length_is_refused() -> None:
 
 
 def test_a_velocity_that_does_not_move_keeps_no_bucket_in_memory() -> None:
-    """As of experts that are used in different steps."""
+    """Experts that are used in different steps have such velocities."""
     compressor, (place,) = AdaComp(momentum=0.9), groups(1)
     keys = [str(number) for number in range(4)]
     for used in keys:

@@ -62,7 +62,7 @@ def check_that_they_go_on(compressors: list[Compressor], name: str) -> None:
     [*((name, 0) for name in FAMILIES), ("adacomp, shared in 8 bits", 1), ("scalecom, 32 bits", 1)],
 )
 def test_frames_lost_until_the_deadline_change_no_state(name: str, collective: int) -> None:
-    """Those of one rank, in the first collective of the step, or in the second."""
+    """The frames are one rank's, in the first or second collective of the step."""
     compressors = settled(name)
 
     def rank_main(comm: Communicator) -> None:

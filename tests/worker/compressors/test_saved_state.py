@@ -15,7 +15,7 @@ def step_twice(compressors: list[Compressor]) -> None:
 
 
 def test_a_state_without_scales_is_taken_where_there_are_none() -> None:
-    """As version 0.1 saved it."""
+    """Version 0.1 saved such states."""
     ranks = [make("scalecom") for _ in range(2)]
     step_twice(ranks)
     state = ranks[0].state_dict()

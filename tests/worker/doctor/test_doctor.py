@@ -201,7 +201,7 @@ def test_a_path_that_loses_frames(controller: str, sent_as: Callable[[Send], Non
 
 
 def test_over_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its own job is private there, and takes the token that only its creation returns."""
+    """The doctor's own job is private there, and takes the token that only its creation returns."""
     bench = Bench(tmp_path)
     for name, value in bench.environment("worker").items():
         monkeypatch.setenv(name, value)
@@ -256,7 +256,7 @@ def test_socket_buffers_that_are_too_small(controller: str, monkeypatch: pytest.
 @pytest.mark.fault("only full frames are lost (MTU): `doctor` names the size")
 @pytest.mark.usefixtures("given_up_soon")
 def test_full_frames_that_are_lost(controller: str, sent_as: Callable[[Send], None]) -> None:
-    """As where an MTU is too small: short frames pass."""
+    """An MTU is too small: short frames pass."""
     sent_as(lambda frames: [frame for frame in frames if len(frame) < SMALL.max_frame_bytes])
     checks = run_checks(controller, timeout_s=LIMIT_S)
     found = failed(checks)

@@ -95,7 +95,7 @@ def test_dense_means_are_those_of_all_ranks(monkeypatch: pytest.MonkeyPatch, pla
 def test_hosts_exchange_what_as_many_ranks_would(
     monkeypatch: pytest.MonkeyPatch, placement: Sequence[int], name: str
 ) -> None:
-    """Of the same parts, bit for bit: the means, and the residues, which only the ranks of a part have."""
+    """The means and the residues, which only the ranks of a part have, are the same bit for bit."""
     plan, ranks = plan_of(placement), len(placement)
     compressors = [make(name) for _ in placement]
 
@@ -282,7 +282,7 @@ def owed(parts: Sequence[Any], placement: Sequence[int], kind: str) -> dict[str,
 def test_checkpoints_load_on_other_hosts(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, before: Sequence[int]
 ) -> None:
-    """What all ranks are owed stays the same; on the same hosts training goes on with the same bits."""
+    """The sum of all residues stays the same; on the same hosts training goes on with the same bits."""
 
     def run(comm: Communicator, source: Any, steps: range) -> tuple[Any, Any, Any]:
         with DDPState(comm, AdaComp(momentum=0.5), module=Model()) as state:

@@ -383,7 +383,7 @@ def test_a_host_of_more_ranks_than_bits_is_several(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_collective_within_one_over_hosts_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As by a signal's handler, while the rank waits for another's part."""
+    """A signal's handler may call it while the rank waits for another's part."""
 
     def run(comm: Communicator) -> str:
         comm.all_reduce(gradient(comm.rank))

@@ -317,7 +317,7 @@ def on_average(conditions: NetworkConditions, drop: float) -> tuple[float, float
 @pytest.mark.parametrize(("drop", "bar"), [(0.01, 1.5), (0.1, 10.0)])
 @pytest.mark.slow
 def test_loss_prolongs_training_at_most_by(conditions: NetworkConditions, drop: float, bar: float) -> None:
-    """With the loss each way: times of the time without."""
+    """The times are multiples of the time without loss, by the loss each way."""
     assert on_average(conditions, drop)[0] <= bar * train(conditions, 0.0)[0]
 
 

@@ -223,7 +223,7 @@ def test_an_opening_round_that_stays_wrong_is_an_error_too() -> None:
 
 @pytest.mark.fault("a forged RESULT at a worker: not taken")
 def test_a_forged_result_is_ignored() -> None:
-    """From a host that has job, epoch, slot, round and the tensor's shape, but not the secret."""
+    """Its sender has job, epoch, slot, round and the tensor's shape, but not the secret."""
     mine, _, _, got = in_data_round()
     for result in got[0]:
         frame = unpack(SMALL, result)
@@ -256,7 +256,7 @@ def test_blocks_outside_the_tensor_are_refused() -> None:
 
 @pytest.mark.parametrize("block", [1, 4, 15])
 def test_a_block_of_another_column_is_refused(block: int) -> None:
-    """Of a tensor whose first 16 blocks no rank holds: their keys are earlier than all that a rank has."""
+    """No rank holds the tensor's first 16 blocks: their keys are earlier than all that a rank has."""
     tensor = np.repeat(np.array([0, 1], np.int32), [16 * SMALL.block_words, 24 * SMALL.block_words])
     ranks = [make(Int32(tensor).bind(2, SMALL.block_words, False), rank=rank) for rank in range(2)]
     results = exchange(switch(), {rank: one.start(0.0) for rank, one in enumerate(ranks)})[0]

@@ -67,7 +67,7 @@ def undisturbed() -> dict[int, list[list[Any]]]:
 def test_a_reset_changes_no_sum(
     undisturbed: dict[int, list[list[Any]]], monkeypatch: pytest.MonkeyPatch, path: str, hosts: str, every: int
 ) -> None:
-    """Of `every` answers one is cut, each in a run of its own."""
+    """One of `every` answers is cut, each in a run of its own."""
     caught_up = set()
 
     def noted(call: Call, source: Blocks, outcome: CollectiveOutcome) -> ResyncedCollective:

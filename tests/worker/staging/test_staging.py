@@ -65,7 +65,7 @@ def by_a_future_s_callback(accelerator: SimulatedAccelerator, tensor: torch.Tens
 
 
 def in_a_block(accelerator: SimulatedAccelerator, tensor: torch.Tensor) -> None:
-    """As another library's result, which is on the device already."""
+    """Give the result in a block, as another library does whose result is on the device already."""
     staged = OnDevice(accelerator, META, [], [])
     with staged.writing([tensor]):
         accelerator.copy(tensor, 2 * GIVEN)

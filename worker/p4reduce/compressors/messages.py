@@ -162,7 +162,7 @@ class Values(Numbers):
 
     @classmethod
     def answers(cls, pieces: Sequence[Values], result: Any, group: Lease) -> list[Summed]:
-        """Cut both; as float32 nothing worth keeping was rounded away, so what was sent is what was given."""
+        """Cut means and sent values. float32 is rounded so little that the sent values are the given ones."""
         if isinstance(result, Summed):
             totals, sent = (cls.cut(flat, pieces, group) for flat in result)
         else:

@@ -78,7 +78,7 @@ def forget_sent(
 
 
 def with_velocity(state: ParameterState, moved: torch.Tensor | None) -> ParameterState:
-    """Return the state with a velocity that has `moved`; else with its own, which keeps no other's memory."""
+    """Return the state with the velocity `moved`; else with a copy of its own if that is part of a larger tensor."""
     kept = state.velocity
     if moved is not None:
         return replace(state, velocity=moved.view(-1))

@@ -489,7 +489,7 @@ def _drops(client: JobClient) -> Counter[str]:
 
 
 def _since(before: Counter[str], after: Counter[str], reasons: Sequence[str] = ()) -> str:
-    """Return what the switches dropped meanwhile, of all jobs, as an addition to a sentence; for these reasons, or any.
+    """Return the switches' drops since `before`, of all jobs, as the end of a sentence; for these reasons, or any.
 
     A switch whose drops were not read before is left out: all that it ever dropped would seem new.
     """

@@ -203,7 +203,7 @@ class Layout:
         return words
 
     def decode(self, words: Array, units: Array, blocks: Array, exponents: Array, sums: Array) -> None:
-        """Write what such words of these blocks are into `sums`; `units` [parts, 256]."""
+        """Write the numbers of these blocks' words into `sums`; `units` [parts, 256]."""
         table, spare = kernels.argument(self.table), _spare(self.parts[0].block_words)
         load_kernels().decode_blocks(table, words, units, blocks, exponents, spare, sums)
 

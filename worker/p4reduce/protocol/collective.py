@@ -232,7 +232,7 @@ class Collective:
                     self._release(time.monotonic())
                 elif event != pump.PAUSE:
                     place = int(state["next_received"]) - (event != COMPARE_CALLS)
-                    self._see_to(event, _payload(channel.socket.ring, channel.socket.received[place]), time.monotonic())
+                    self._handle(event, _payload(channel.socket.ring, channel.socket.received[place]), time.monotonic())
                 unsent, self._unsent = self._unsent, []
         finally:
             self._take_over_counts()
@@ -287,11 +287,11 @@ class Collective:
         received = kernels.argument(self._received)
         while (event := self._kernels.receive(self._arguments, data, received, now)) != END:
             place = int(state["next_received"]) - (event != COMPARE_CALLS)
-            self._see_to(event, _payload(data, self._received[place]), now)
+            self._handle(event, _payload(data, self._received[place]), now)
         state["received"] = state["next_received"] = 0
 
-    def _see_to(self, event: int, payload: bytes, now: float) -> None:
-        """Do what `receive` stopped for."""
+    def _handle(self, event: int, payload: bytes, now: float) -> None:
+        """Handle the event for which `receive` stopped."""
         index = int.from_bytes(payload[SLOT_BYTES], "big")
         if event == COMPARE_CALLS:
             self._compare_calls(payload, now)

@@ -89,7 +89,7 @@ def load(
 
 @kernel("float32(float64)")
 def to_odd(number: float) -> np.float32:
-    """Return the float32 towards zero from a number that none is equal to, with the last bit set; else that float32.
+    """Round to odd: return the equal float32, or where there is none the next one towards zero with its last bit set.
 
     Rounded to 16 bits it is what the number is, rounded once (Boldo and Melquiond, "Emulation of a FMA and correctly
     rounded sums", 2008: rounding to odd).
@@ -112,8 +112,8 @@ def level(number: np.float32, scale: np.float32, levels: np.int32) -> np.uint32:
 
 @kernel("float32(uint32, int64, int64, float32)")
 def number_of(word: np.uint32, above: int, others: int, unit: np.float32) -> np.float32:
-    """Return the number in a lane, of which no lane below has borrowed: `above` bits of the word lie above the lane,
-    `others` above and below."""
+    """Return the number in a lane from which no lower lane has borrowed: `above` bits of the word lie above the
+    lane, `others` above and below."""
     lane = np.int32(np.int32(word << np.uint32(above)) >> np.int32(others))
     return np.float32(np.float32(lane) * unit)
 

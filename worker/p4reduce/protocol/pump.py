@@ -31,7 +31,7 @@ LONGEST_LATENESS = 0.1
 
 @kernel("int64(Socket, Engine)", separate=True)
 def receive_burst(socket: Socket, engine: Engine) -> int:
-    """Receive all that has arrived and finds room, as the burst that `receive` takes in; return how many datagrams."""
+    """Receive the datagrams that have arrived, as far as there is room, for `receive`; return their number."""
     state, stats, received = engine.state[0], engine.stats[0], socket.received
     data = socket.ring.view(np.uint8)
     count, at, room = 0, 0, len(received)
@@ -57,7 +57,7 @@ def receive_burst(socket: Socket, engine: Engine) -> int:
 
 @kernel("int64(Engine)")
 def frames_together(engine: Engine) -> int:
-    """Return how many frames that leave one after the other may change places.
+    """Return up to how many frames in a row may leave in another order.
 
     Every rank puts others together, and loss detection takes it that all send in one order, give or take GRANULARITY_S:
     so a quarter of what is answered in that time, and of all in flight. None in a collective's first round with blocks:

@@ -64,7 +64,7 @@ def restart_pto(loss: Loss, path: Path, now: float) -> None:
 
 @kernel("void(Engine, float64)")
 def begin(engine: Engine, now: float) -> None:
-    """Have every slot send its opening frame, and begin to wait for the first RESULT."""
+    """Make the opening frame of every slot due, and begin to wait for the first RESULT."""
     contributions = engine.contributions
     for index in range(engine.state[0].slots):
         contributions[index].slot = index
@@ -131,7 +131,7 @@ def add_sample(path: Path, rtt: float, interval: float) -> None:
 
 @kernel("void(Loss, Path, Slot[::1], int64, float64)")
 def on_result(loss: Loss, path: Path, slots: Table[Slot], index: int, now: float) -> None:
-    """Take note of a RESULT; of one that was held back and is taken in now, nothing more."""
+    """Update loss detection and the estimates by a RESULT; once only for one that was held back."""
     slot = slots[index]
     if not slot.in_flight:
         return
@@ -156,7 +156,7 @@ def is_ambiguous(loss: Loss, slot: Slot) -> bool:
 
 @kernel("float64(Loss, Path, Slot)")
 def loss_time(loss: Loss, path: Path, slot: Slot) -> float:
-    """Return when a frame that later ones passed is sent again; of ambiguous ones one at a time is."""
+    """Return the time at which a frame that later ones passed is sent again; ambiguous frames one at a time."""
     if is_ambiguous(loss, slot):
         return max(slot.sent_at + retransmission_timeout(path), loss.ambiguous_until)
     rtt = max(loss.latest_rtt, path.min_rtt)

@@ -86,18 +86,18 @@ class OnHost:
 
     @contextmanager
     def writing(self, tensors: Sequence[torch.Tensor]) -> Iterator[None]:
-        """Let what is done to the caller's tensors in the block count as given back."""
+        """Count operations on the caller's tensors in the block as part of `give_back`."""
         yield
 
     def wait(self) -> None:
-        """Let what the calling thread does with the caller's tensors happen after they were given back."""
+        """Let the calling thread's further operations on the caller's tensors follow `give_back`."""
 
     def future(self) -> torch.futures.Future[Any]:
         """Return a future for `complete`."""
         return torch.futures.Future()
 
     def complete(self, future: torch.futures.Future[Any], value: Any) -> None:
-        """Set a future's value, after `give_back`; who waits for it does as with `wait`."""
+        """Set a future's value, after `give_back`; operations of those that wait for it follow, as with `wait`."""
         future.set_result(value)
 
 

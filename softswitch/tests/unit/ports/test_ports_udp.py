@@ -207,7 +207,7 @@ def test_frames_to_other_addresses_are_not_sent(bench: Bench) -> None:
 
 
 def test_a_hello_is_sent_to_the_peer_whatever_its_destination_is(bench: Bench) -> None:
-    """So that a switch at the wrong end of an uplink punts it, and the controller can name that switch."""
+    """A switch at the wrong end of an uplink then punts it, and the controller can name that switch."""
     peer = bench.peer()
     ((port, frame),) = bench.receive(HELLO, peer=peer)
     elsewhere = back(frame)[:36] + b"\0\1" + back(frame)[38:]
@@ -319,7 +319,7 @@ def test_the_parent_is_at_the_uplink_port_without_a_hello(leaf: Bench) -> None:
 
 
 def test_frames_go_to_the_parent_before_any_came_from_it(leaf: Bench) -> None:
-    """As the controller's first HELLO does, by which the parent makes this switch a peer."""
+    """The controller's first HELLO is such a frame, by which the parent makes this switch a peer."""
     parent, source = leaf.peers[0].getsockname(), leaf.underlay.address
     frame = bytes(Ether() / IP(src=source[0], dst=parent[0]) / UDP(sport=AGGREGATION_PORT, dport=parent[1]) / HELLO)
     assert leaf.send(UPLINK_PORT, frame)

@@ -191,7 +191,7 @@ class Wire:
         self.program = PythonBatch(Sent(), max_bytes=1 << 19, copies=300)
 
     def turn(self, *received: bytes) -> list[bytes]:
-        """Let the loop take these; returns what it sent, with headers."""
+        """Return the frames that the loop sends when it takes these, with headers."""
         os.write(self.wake_writer, b"x")
         for frame in received:
             self.far.send(frame)

@@ -91,7 +91,7 @@ def widened(config: Config, **bits: int) -> Config:
 def test_the_standard_metadata_have_the_widths_that_the_program_gives_them(
     config: Callable[[str], Config], bits: dict[str, int], queues: bool
 ) -> None:
-    """What does not fit is cut; the packet leaves by its own port all the same, as on BMv2."""
+    """Bits beyond a width are cut; the packet leaves by its own port all the same, as on BMv2."""
     program = Program(widened(config("standard_metadata"), **bits), TargetOptions(queues=queues))
 
     def cut(name: str, value: int) -> int:

@@ -50,7 +50,7 @@ def test_an_empty_group_runs_no_action(selector: Program) -> None:
 
 
 def test_an_empty_group_counts_as_a_hit() -> None:
-    """By the action that ran: none did, so no case; by hit: it was one. BMv2 leaves both open."""
+    """A switch on the action that ran takes no case, since none ran; one on the hit takes it. BMv2 leaves both open."""
     for name, follows in (("action_run_profile", bytes((1, 0, 0))), ("action_profile", bytes((0xF1, 0xF0, 0)))):
         config = json.loads((PROGRAMS / f"{name}.json").read_text())
         (pipeline,) = (p for p in config["pipelines"] if p["action_profiles"])
@@ -76,7 +76,7 @@ def test_a_full_profile(load: Callable[[str], Program]) -> None:
 
 
 def test_a_full_selector(selector: Program) -> None:
-    """Its size, 128, is of the weights of all groups together, or of all action sets."""
+    """Its size, 128, limits the weights of all groups together, or of all action sets."""
     profile, table = selector.action_profiles[MEMBERS], selector.tables[I + "t"]
     profile.insert_group(Group(1, (Share(1, 100),)))
     with pytest.raises(ProfileFullError, match="larger than 128"):

@@ -161,7 +161,7 @@ class HostMemory:
         return begin if self.most_words <= begin < _DATA_BYTES // 4 else 0
 
     def detach(self) -> None:
-        """Let what this process writes from now on to the memory that it allocated not be seen by the others.
+        """Make the memory that this process allocated private: other ranks do not see what it writes from now on.
 
         After an error or the end the caller may, while another rank still reads it. Does not raise.
         """

@@ -109,7 +109,7 @@ class HostSums:
         return None if self._keep_words else self._memory.allocate(self.place, size)
 
     def publish(self, blocks: Blocks, layout: HostLayout) -> Copies:
-        """Before calls are compared, write which blocks this rank holds and a piece; return what copies the rest."""
+        """Write, before calls are compared, which blocks this rank holds, and a piece; return the further copies."""
         memory, place, count = self._memory, self.place, blocks.n_blocks
         memory.set_published(place, 0)
         memory.set_finished(place, 0)

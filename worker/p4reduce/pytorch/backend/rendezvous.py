@@ -60,7 +60,7 @@ def _answer(store: Any, rank: int, timeout_s: float) -> str:
 
 
 def part(store: Any, rank: int, size: int, *, ends: bool = False) -> None:
-    """Return on the others once rank 0 has called it, which had to remove the job, and may have the store.
+    """Return on the other ranks once rank 0 has called it: rank 0 removes the job, and may have the store's server.
 
     Else the others could begin to make the next group while rank 0's store of this one is still there. Rank 0 returns
     once the others use the store no more: torch prints a stack trace where a store ends during a call. A rank that does

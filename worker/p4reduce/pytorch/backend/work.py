@@ -65,7 +65,7 @@ def _callbacks(_process: int) -> _Callbacks:
 
 
 def _wait_for_callbacks() -> None:
-    """Let callbacks end that the end of the communicators has interrupted.
+    """Wait for the end of callbacks that the end of the communicators has interrupted.
 
     The interpreter ends a daemon that wakes later in the middle of torch's C++ code, which aborts the process.
     """
