@@ -29,13 +29,7 @@ _MODULE = "p4reduce_lab.bench.run"
 
 
 def run_bench(
-    out: Path,
-    names: Sequence[str] = (),
-    *,
-    quick: bool = False,
-    again: bool = False,
-    check: bool = False,
-    console: Console | None = None,
+    out: Path, names: Sequence[str] = (), *, quick: bool = False, again: bool = False, check: bool = False
 ) -> bool:
     """Run the cases of these names, all for none, and write results.json, thresholds.json, a table and plots to `out`.
 
@@ -46,7 +40,7 @@ def run_bench(
     if unknown := [name for name in names if name not in BY_NAME]:
         raise ProcessError(f"there is no case {', '.join(unknown)}; there are: {', '.join(BY_NAME)}")
     cases = [case for case in CASES if not names or case.name in names]
-    console = console or console_of(_WIDTH_OF_A_FILE)
+    console = console_of(_WIDTH_OF_A_FILE)
     folder = out / ("quick-cases" if quick else "cases")
     folder.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()

@@ -44,13 +44,7 @@ _PROGRESS, _SYNC = 0, 1
 class Rejoin:
     """Finishes collectives although the job was reset during them: joins the job's next epoch and repeats."""
 
-    def __init__(
-        self,
-        join: Callable[[float], EpochMembership],
-        cancel: Callable[[], None],
-        timeout_s: float,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, join: Callable[[float], EpochMembership], cancel: Callable[[], None], timeout_s: float) -> None:
         """`timeout_s`: seconds for all joining on behalf of one collective.
 
         `join` joins the job's next epoch within so many seconds, and the membership before it is void; it raises
@@ -58,7 +52,6 @@ class Rejoin:
         """
         self._join, self._cancel = join, cancel
         self._timeout_s = timeout_s
-        self._clock = clock
         self._settled = False
         self._given_up = False
         self.kept: CollectiveOutcome | None = None
@@ -104,7 +97,7 @@ class Rejoin:
                     raise
                 if deadline is None:
                     patience_s = min(self._timeout_s, CLOSE_PATIENCE_S) if call.kind == Kind.CLOSE else self._timeout_s
-                    deadline = self._clock() + patience_s
+                    deadline = time.monotonic() + patience_s
                 self._join_again(communicator, reset, deadline)
 
     def _settle(self, communicator: Communicator, blocks: Blocks, timeout_s: float) -> CollectiveOutcome | None:
@@ -121,7 +114,7 @@ class Rejoin:
     def _join_again(self, communicator: Communicator, reset: JobResetError, deadline: float) -> None:
         """Join the job's next epoch. Raises what ended the communicator when that fails in time."""
         old = communicator.lease
-        left_s = deadline - self._clock()
+        left_s = deadline - time.monotonic()
         try:
             if left_s <= 0:
                 raise JoinError(f"{self._timeout_s:g} s are over")

@@ -7,18 +7,13 @@ is left out: the result is that over the switch, bit for bit.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Final
+from typing import Any
 
 from p4reduce.codecs import Segment, Summed
 from p4reduce.compressors.exchange import Gradients, Outcome, Request, exchange
 from p4reduce.compressors.interface import Compressor
-from p4reduce.protocol.blocks import Blocks, sum_blocks
+from p4reduce.protocol.blocks import sum_blocks
 from p4reduce_contracts.jobs.lease import Lease
-
-Within = Sequence[AbstractContextManager[object]]
-"""A context for each rank's work, by rank."""
-_NOTHING: Final = nullcontext()
 
 
 def groups(world_size: int, *, columns: int = 8, block_words: int = 32, slots: int = 64) -> list[Lease]:
@@ -27,30 +22,17 @@ def groups(world_size: int, *, columns: int = 8, block_words: int = 32, slots: i
 
 
 def exchange_all(
-    compressors: Sequence[Compressor],
-    gradients: Sequence[Gradients],
-    places: Sequence[Lease],
-    *,
-    in_rank_0: AbstractContextManager[object] = _NOTHING,
+    compressors: Sequence[Compressor], gradients: Sequence[Gradients], places: Sequence[Lease]
 ) -> list[Outcome]:
-    """Exchange one bucket between ranks that are all in this process; everything by rank.
-
-    What rank 0 does, and nothing else, is done within `in_rank_0`, which is entered several times.
-    """
+    """Exchange one bucket between ranks that are all in this process; everything by rank."""
     steps = [exchange(*one) for one in zip(compressors, gradients, places, strict=True)]
-    within: Within = [in_rank_0, *[_NOTHING] * (len(steps) - 1)]
-    requests: list[Request] = []
-    for one, its in zip(steps, within, strict=True):
-        with its:
-            requests.append(next(one))
+    requests = [next(one) for one in steps]
     while True:
-        results = _sum(requests, places[0], within)
         outcomes: list[Outcome] = []
         following: list[Request] = []
-        for one, received, its in zip(steps, results, within, strict=True):
+        for one, received in zip(steps, _sum(requests, places[0]), strict=True):
             try:
-                with its:
-                    following.append(one.send(received))
+                following.append(one.send(received))
             except StopIteration as finished:
                 outcomes.append(finished.value)
         if outcomes:
@@ -58,7 +40,7 @@ def exchange_all(
         requests = following
 
 
-def _sum(requests: Sequence[Request], group: Lease, within: Within) -> list[list[Any]]:
+def _sum(requests: Sequence[Request], group: Lease) -> list[list[Any]]:
     """The results of one collective, by rank and segment."""
     layouts = {
         (request.name, request.agreement, *(segment.layout for segment in request.segments)) for request in requests
@@ -66,22 +48,17 @@ def _sum(requests: Sequence[Request], group: Lease, within: Within) -> list[list
     if len(layouts) != 1:
         raise AssertionError(f"the ranks ask for different collectives: {layouts}")
     segments = zip(*(one.segments for one in requests), strict=True)
-    by_segment = [sum_segment(parts, group, within) for parts in segments]
+    by_segment = [sum_segment(parts, group) for parts in segments]
     return [list(results) for results in zip(*by_segment, strict=True)]
 
 
-def sum_segment(parts: Sequence[Segment], group: Lease, within: Within | None = None) -> list[Any]:
-    """Sum one segment of all ranks; the results by rank."""
-    within = within or [_NOTHING] * len(parts)
-    sources: list[Blocks] = []
-    for part, its in zip(parts, within, strict=True):
-        with its:
-            sources.append(part.bind(group.world_size, group.block_words, False))
+def sum_segment(parts: Sequence[Segment], group: Lease) -> list[Any]:
+    """Return the sums of one segment of all ranks, by rank."""
+    sources = [part.bind(group.world_size, group.block_words, False) for part in parts]
     summed = sum_blocks(sources, group.block_words)
     results: list[Any] = []
-    for source, its in zip(sources, within, strict=True):
-        with its:
-            results += source.decode(*summed)
+    for source in sources:
+        results += source.decode(*summed)
         if not isinstance(results[-1], Summed):  # the only result that differs between ranks
             return results * len(parts)
     return results
