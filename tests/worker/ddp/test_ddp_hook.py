@@ -164,6 +164,28 @@ def test_a_sparse_gradient_that_is_not_finite_is_refused_or_skipped(
             assert state.skipped_steps == (on_nonfinite == "skip")
 
 
+def test_a_skipped_sparse_bucket_is_nan_after_its_sum_too(comm: Communicator, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Late:
+        """A sum that is written when it is waited for."""
+
+        def __init__(self, given: torch.Tensor, **_: object) -> None:
+            self.given, self.waited = given, False
+            begun.append(self)
+
+        def wait(self) -> None:
+            self.given._values().fill_(1.0)
+            self.waited = True
+
+    begun: list[Late] = []
+    model = DistributedDataParallel(Sparse(), bucket_cap_mb=1e-4)
+    monkeypatch.setattr("p4reduce.pytorch.ddp.dist.all_reduce", Late)
+    with DDPState(comm, module=model, on_nonfinite="skip") as state:
+        model.register_comm_hook(state, ddp_hook)
+        (model(torch.arange(6)).sum() * float("inf")).backward()
+    assert [work.waited for work in begun] == [True]
+    assert model.module.table.weight.grad._values().isnan().all()
+
+
 def test_a_model_with_the_hook_is_copied_and_saved_without_its_connection(
     comm: Communicator, caplog: pytest.LogCaptureFixture
 ) -> None:

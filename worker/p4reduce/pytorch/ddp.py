@@ -424,6 +424,8 @@ class DDPState:
                 if not self._skipping:
                     self._sum_or_refuse(bucket, prepared)
                 if self._skipping:
+                    if bucket.summed is not None:
+                        bucket.summed.wait()  # or it would write its sum later
                     (bucket.buffer if bucket.summed is None else bucket.buffer._values()).fill_(torch.nan)
                 bucket.staged.give_back()
             bucket.staged.complete(bucket.future, bucket.given)
