@@ -9,10 +9,11 @@ from unittest.mock import Mock
 
 import pytest
 import torch
-from torch.distributed import DistNetworkError, HashStore
+from torch.distributed import AllreduceOptions, DistNetworkError, HashStore, ProcessGroupGloo
 
 from p4reduce.pytorch.backend import calls
 from p4reduce.pytorch.backend.calls import Calls, GlooWork
+from p4reduce.pytorch.backend.contiguous import contiguously
 from rigs.limits import LIMIT_S, wait_until
 
 FOUR = [torch.ones(4)]
@@ -80,3 +81,11 @@ def test_a_rank_that_waits_for_long_is_known_to_be_in_the_collective(monkeypatch
     assert store.get("in/0") == b""
     other.ended(call)
     assert store.get("in/1") == b""
+
+
+def test_the_future_of_a_work_that_was_waited_for_has_the_tensors_that_it_wrote() -> None:
+    columns = torch.ones(2, 3).t()
+    gloo = ProcessGroupGloo(HashStore(), 0, 1, timedelta(seconds=LIMIT_S))
+    work = contiguously(gloo.allreduce, [columns], AllreduceOptions())
+    work.wait()
+    assert [tensor.data_ptr() for tensor in work.get_future().wait()] == [columns.data_ptr()]

@@ -52,6 +52,7 @@ class _CopiedBack(Work):
     def __init__(self, work: Any, copies: list[tuple[torch.Tensor, torch.Tensor]]) -> None:
         super().__init__()
         self._work, self._copies, self._lock = work, copies, threading.Lock()
+        self._written = [tensor for tensor, _ in copies]
 
     def _copy_back(self, *_: Any) -> list[torch.Tensor]:
         with self._lock:
@@ -66,12 +67,10 @@ class _CopiedBack(Work):
         return done
 
     def get_future(self) -> Any:
-        tensors = [tensor for tensor, _ in self._copies]
-
         def finish(future: Any) -> list[torch.Tensor]:
             future.value()  # or its error
             self._copy_back()
-            return tensors
+            return self._written
 
         return self._work.get_future().then(finish)
 
