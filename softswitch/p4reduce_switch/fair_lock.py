@@ -42,9 +42,9 @@ class FairLock:
         """The LockState; `idle` of each further row is 0 while a helper of the native loop runs frames."""
         self.shared["idle"][1:] = self.shared["closed"] = 1
         self.open_helpers: Callable[[], None] = _nothing
-        """Called when the native loop owns the lock again: let its helpers run frames."""
+        """A function, called when the native loop owns the lock again, that lets its helpers run frames."""
         self.close_helpers: Callable[[], None] = _nothing
-        """Called when a thread owns the lock in Python: return when no helper runs frames."""
+        """A function, called when a thread owns the lock in Python, that returns when no helper runs frames."""
         self._request: RequestLock | None = None
         self._state = threading.Lock()
         self._owner: int | None = None

@@ -115,7 +115,7 @@ class Blocks:
         self.published: NDArray[np.uint64] = _NO_HOLDERS
         """[ranks of this host]: how many blocks of its data each has published; other processes change it."""
         self.copy: Callable[[Any], float] | None = None
-        """Called with the collective now and then, to copy data; returns for how many seconds not to call it again."""
+        """A function that gets the collective now and then, copies data, and returns the seconds to its next call."""
 
     def layout(self, *, keep_words: bool = False) -> Layout:
         """Return where the data lies, and where its sums belong; see `Layout`."""
