@@ -87,7 +87,7 @@ def expected_of_adacomp(compressors: list[AdaComp], group: Lease, step: int) -> 
         local = net()
         backward(local, rank, step)
         given.append(gradients(local))
-    outcome, *_ = exchange_all(compressors, given, [replace(group, rank=rank) for rank in range(RANKS)])
+    outcome, *_ = exchange_all(compressors, given, [replace(group, rank=rank, levels=()) for rank in range(RANKS)])
     return dict(outcome.means)
 
 

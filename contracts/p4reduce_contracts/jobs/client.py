@@ -276,7 +276,9 @@ def _whole_answer(method: Any) -> Callable[..., Any]:
 
     def call(request: Message, timeout: float) -> Message:
         parts = received(method(request, timeout=timeout))
-        answer: Message = next(parts)
+        answer: Message | None = next(parts, None)
+        if answer is None:
+            raise JobServiceError("the controller sent an answer without a part: see its log")
         for part in parts:
             answer.MergeFrom(part)
         return answer

@@ -92,7 +92,12 @@ def _end_of_server(store: Any) -> Iterator[None]:
     if not isinstance(store, _c10d.TCPStore):
         yield
         return
-    with suppress(OSError), socket.create_connection((store.host, store.port), _PART_S) as server:
+    try:
+        server = socket.create_connection((store.host, store.port), _PART_S)
+    except OSError:  # it has ended
+        yield
+        return
+    with server, suppress(OSError):
         yield
         server.recv(1)  # nothing is sent, so nothing comes until it ends
 
