@@ -12,11 +12,11 @@ NOT_IN_GIT = {".git", ".venv", ".pytest_cache", "__pycache__", "out", "dist"}
 """Folders that git ignores; other hidden folders have no Python and no Markdown."""
 
 LIMITS = {
-    "source of p4reduce": 36_300,
-    "tests of p4reduce": 34_700,
+    "source of p4reduce": 37_600,
+    "tests of p4reduce": 37_150,
     "source of the switch": 17_500,
     "tests of the switch": 13_000,
-    "Markdown": 30_300,
+    "Markdown": 31_350,
 }
 """Lines of Python without generated files, by house, and words. CONTRIBUTING says how a change may grow them."""
 
