@@ -411,11 +411,15 @@ class Communicator:
 
     def _path_of(self, contribution: Contribution) -> Path:
         """Return the path that sums a contribution; the same on all ranks."""
-        self._switch.keep_words, self._switch.at_wait = self.recovery is not None, self.at_wait
-        size = 4 * contribution.blocks.n_blocks * self.lease.block_words
+        switch, size = self._switch_path(), 4 * contribution.blocks.n_blocks * self.lease.block_words
         if self.hosts is None or size < FEWEST_HOST_BYTES:
-            return self._switch
-        return HostsPath(self.hosts, self._switch)
+            return switch
+        return HostsPath(self.hosts, switch)
+
+    def _switch_path(self) -> SwitchPath:
+        """Return the path over the switch, with what was set of this communicator since it was made."""
+        self._switch.keep_words, self._switch.at_wait = self.recovery is not None, self.at_wait
+        return self._switch
 
     def _count(self, contribution: Contribution, finished: Finished, begun: float) -> None:
         collective, stats = finished.collective, finished.stats
@@ -476,7 +480,7 @@ class Communicator:
         barrier = replace(collectives.no_blocks(Kind.BARRIER), number=self.operations)
         self._over_hosts = True
         try:
-            refused = HostsPath(self.hosts, self._switch).find(barrier, deadline, self._lost)
+            refused = HostsPath(self.hosts, self._switch_path()).find(barrier, deadline, self._lost)
         except BaseException as error:
             self.fail_of(error, "the search for hosts")
             raise
@@ -513,7 +517,7 @@ class Communicator:
         contribution = replace(contribution, number=number)
         self._check_epoch()
         try:
-            finished = self._switch.run(contribution, self._deadline(timeout_s), self._lost)
+            finished = self._switch_path().run(contribution, self._deadline(timeout_s), self._lost)
         except BaseException as error:
             self.fail_of(error, str(contribution.call()))
             raise

@@ -43,6 +43,14 @@ def test_a_wait_is_logged_after_10_s_and_then_at_doubling_times(caplog: pytest.L
     assert levels == {logging.WARNING}
 
 
+def test_a_wait_in_the_search_for_hosts_is_told_too() -> None:
+    comm, _ = rank_0(3)
+    comm.at_wait, comm.hosts = Mock(), Mock(searched=False, sums=None)
+    with pytest.raises(CollectiveTimeoutError):
+        comm.find_hosts()
+    assert comm.at_wait.call_count == 8
+
+
 @pytest.mark.fault("the switch's address answers nothing: the log reports it after 10 s")
 def test_an_address_that_answers_nothing_is_named_after_10_s(caplog: pytest.LogCaptureFixture) -> None:
     comm, _ = rank_0(2, lambda now: None)
