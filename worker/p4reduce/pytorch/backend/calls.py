@@ -44,7 +44,7 @@ _UNEQUAL: Final = frozenset({"alltoall", "scatter"})
 """Collectives whose tensors differ between the ranks of a right program."""
 
 
-class Call:
+class GroupCall:
     """One collective of this rank. Its text is equal on all ranks that call the same."""
 
     def __init__(self, number: int, name: str, tensors: Sequence[torch.Tensor], way: str) -> None:
@@ -65,16 +65,16 @@ class Calls:
     def __init__(self, store: Any, rank: int, size: int) -> None:
         self._store, self._rank, self._size = store, rank, size
         self._numbers = itertools.count(1)
-        self.running: Call | None = None
+        self.running: GroupCall | None = None
         """The call that the queue of the group runs."""
-        self._written: Call | None = None
+        self._written: GroupCall | None = None
         """The call that the store names for this rank."""
         self._compares = size > 1 and get_debug_level() == DebugLevel.DETAIL
 
-    def begin(self, name: str, tensors: Sequence[torch.Tensor], way: str, timeout_s: float) -> Call:
+    def begin(self, name: str, tensors: Sequence[torch.Tensor], way: str, timeout_s: float) -> GroupCall:
         """Return the next collective. In detailed debugging raise DistBackendError unless all ranks call it."""
         number = next(self._numbers)
-        call = Call(number, name, tensors, way)
+        call = GroupCall(number, name, tensors, way)
         if self._compares:
             self._compare(number, call, timeout_s)
         return call
@@ -83,19 +83,19 @@ class Calls:
         """Write that the collective of the queue has waited for long."""
         self.waits(self.running)
 
-    def waits(self, call: Call | None) -> None:
+    def waits(self, call: GroupCall | None) -> None:
         """Write that this rank has waited in `call` for long."""
         if self._written is not call:
             self._written = call
             self._write(str(call))
 
-    def ended(self, call: Call) -> None:
+    def ended(self, call: GroupCall) -> None:
         """Write that this rank is not in `call` any more, if it was written."""
         if self._written is call:
             self._written = None
             self._write("")
 
-    def after(self, call: Call, *, timed_out: bool) -> str:
+    def after(self, call: GroupCall, *, timed_out: bool) -> str:
         """Return what to append to the error of `call`: which collectives the ranks are in, if these differ.
 
         After the time limit that waits for the other ranks, whose limits are over too, and names those that are in none
@@ -113,7 +113,7 @@ class Calls:
         """Use the store no more."""
         self._store = None
 
-    def _compare(self, number: int, call: Call, timeout_s: float) -> None:
+    def _compare(self, number: int, call: GroupCall, timeout_s: float) -> None:
         def key(rank: int) -> str:
             return f"{number}/{rank}"
 
@@ -163,7 +163,7 @@ class Calls:
 class GlooWork(Work):
     """A collective over gloo, whose errors say which collectives the other ranks are in."""
 
-    def __init__(self, work: Any, call: Call, calls: Calls) -> None:
+    def __init__(self, work: Any, call: GroupCall, calls: Calls) -> None:
         super().__init__()
         self._work, self._call, self._calls = work, call, calls
 
