@@ -30,8 +30,8 @@ class Service(jobs_pb2_grpc.JobsServicer):
 
     def WaitLease(self, request: Any, context: Any) -> Any:
         sizes = {"world_size": 3, "slot_count": 16, "columns": 8, "block_words": 32}
-        first_round = 0 if request.nonce == OF_AN_EARLIER_VERSION else 0xFFFFFFFF
-        return jobs_pb2.Lease(name="train", rank=1, **sizes, levels=TREE, first_round=first_round)
+        switches = [] if request.nonce == OF_AN_EARLIER_VERSION else [jobs_pb2.LeasedSwitch(levels=TREE)]
+        return jobs_pb2.Lease(name="train", rank=1, **sizes, switches=switches, first_round=0xFFFFFFFF)
 
     def ListJobs(self, request: Any, context: Any) -> Any:
         yield jobs_pb2.ListJobsReply(jobs=[jobs_pb2.Job(name="train", tree=TREE)])
@@ -64,13 +64,13 @@ def test_counts_are_never_negative() -> None:
 
 def test_trees_arrive_as_levels(client: JobClient) -> None:
     leaf, root = Level("leaf1", ((0,), (1,)), "root"), Level("root", ((0, 1), (2,)))
-    assert client.wait_lease(1, 1.0).levels == (leaf, root)
+    assert client.wait_lease(1, 1.0).switches[0].levels == (leaf, root)
     assert client.list_jobs().jobs[0].tree == (leaf, root)
 
 
 def test_a_lease_of_an_earlier_version_is_refused(client: JobClient) -> None:
     assert client.wait_lease(1, 1.0).first_round == 0xFFFFFFFF
-    with pytest.raises(JobServiceError, match="earlier version than this worker: its lease has no first round"):
+    with pytest.raises(JobServiceError, match="earlier version than this worker: its lease names no switches"):
         client.wait_lease(OF_AN_EARLIER_VERSION, 1.0)
 
 

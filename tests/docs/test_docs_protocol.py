@@ -13,7 +13,7 @@ from p4reduce.protocol.call import CodecId, Kind
 from p4reduce.protocol.refusal import code_of
 from p4reduce.testing.local_group import EPOCH, JOB, LocalGroup
 from p4reduce.testing.reference_switch import ReferenceSwitch
-from p4reduce_contracts.jobs.lease import Lease
+from p4reduce_contracts.jobs.lease import Lease, LeasedSwitch
 from p4reduce_contracts.wire import SMALL
 
 PAGE = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text(encoding="utf-8")
@@ -38,7 +38,18 @@ class Recorder(ReferenceSwitch):
 def test_the_frames_of_the_example() -> None:
     switch, numbers = Recorder(), [np.array([1, -0.5], np.float32), np.array([2, 0], np.float32)]
     leases = [
-        Lease(JOB, "example", EPOCH, rank, 2, 1, SMALL.columns, SMALL.block_words, secret=secret, first_round=7)
+        Lease(
+            JOB,
+            "example",
+            EPOCH,
+            rank,
+            2,
+            1,
+            SMALL.columns,
+            SMALL.block_words,
+            switches=(LeasedSwitch(secret=secret),),
+            first_round=7,
+        )
         for rank, secret in enumerate(SECRETS)
     ]
     with LocalGroup(2, switch=switch, leases=leases, window=1) as group:

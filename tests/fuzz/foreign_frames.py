@@ -26,7 +26,7 @@ from p4reduce.codecs import Int32
 from p4reduce.protocol.call import Call, CodecId, Kind
 from p4reduce.protocol.collective import Collective
 from p4reduce_contracts import wire
-from p4reduce_contracts.jobs.lease import Lease
+from p4reduce_contracts.jobs.lease import Lease, LeasedSwitch
 from p4reduce_runtime.datagrams import ENCAP_BYTES
 from rigs.pipeline import EPOCH, JOB, SECRET_AT, SLOT_COUNT, PipelineRig, is_for, rank_port, udp_frame
 from rigs.secret import rank_secret
@@ -76,7 +76,16 @@ class ForeignFrames:
         engines = []
         for rank in range(RANKS):
             shape = (geometry.columns, geometry.block_words)
-            lease = Lease(JOB, "fuzzed", EPOCH, rank, RANKS, SLOT_COUNT, *shape, secret=rank_secret(rank))
+            lease = Lease(
+                JOB,
+                "fuzzed",
+                EPOCH,
+                rank,
+                RANKS,
+                SLOT_COUNT,
+                *shape,
+                switches=(LeasedSwitch(secret=rank_secret(rank)),),
+            )
             source = Int32(tensors[rank]).bind(RANKS, geometry.block_words, True)
             engines.append(Collective(lease, self._rounds[rank], source, call, 100.0))
         flying = [(rank, payload) for rank, engine in enumerate(engines) for payload in engine.start(0.0)]

@@ -194,18 +194,22 @@ class _Answered(JobClient):
 
 def _lease(data: bytes) -> None:
     lease = _Answered(jobs_pb2.Lease.FromString(data)).wait_lease(1, 1.0)
-    assert lease.full.bit_length() == len(lease.levels[-1].children)
-    assert len(lease.levels[-1].ranks) == lease.world_size <= lease.geometry.max_world_size
+    assert lease.full.bit_length() == len(lease.switches[0].levels[-1].children)
+    assert len(lease.switches[0].levels[-1].ranks) == lease.world_size <= lease.geometry.max_world_size
     assert "secret" not in repr(lease)
 
 
 def _leases() -> list[bytes]:
     fields = {"job_id": 7, "name": "a", "epoch": 3, "rank": 1, "world_size": 2, "slot_count": 64, "columns": 4}
-    fields |= {"block_words": 8, "heartbeat_interval_s": 2.0, "switch_host": "10.0.0.254", "switch_port": 21072}
+    fields |= {"block_words": 8, "heartbeat_interval_s": 2.0}
     leaf = jobs_pb2.Level(switch="leaf", children=[jobs_pb2.Child(ranks=[1])], parent="root")
     root = jobs_pb2.Level(switch="root", children=[jobs_pb2.Child(ranks=[0]), jobs_pb2.Child(ranks=[1])])
     return [
-        jobs_pb2.Lease(**fields, secret=1 << 63, first_round=1 << 31, levels=levels).SerializeToString()
+        jobs_pb2.Lease(
+            **fields,
+            first_round=1 << 31,
+            switches=[jobs_pb2.LeasedSwitch(host="10.0.0.254", port=21072, secret=1 << 63, levels=levels)],
+        ).SerializeToString()
         for levels in ([], [leaf, root])
     ]
 

@@ -14,7 +14,7 @@ from p4reduce.errors import Reason
 from p4reduce.protocol.blocks import Blocks
 from p4reduce.protocol.call import Call, CodecId, Kind
 from p4reduce.protocol.rtt import RoundTrip
-from p4reduce_contracts.jobs.lease import Lease
+from p4reduce_contracts.jobs.lease import Lease, LeasedSwitch
 from p4reduce_contracts.wire import SMALL
 from rigs.tree import Shape, TreeRig
 
@@ -102,8 +102,7 @@ def generation(
             slots,
             SMALL.columns,
             SMALL.block_words,
-            secret=secret << 32 | rank + 1,
-            levels=() if tree is None else tree.levels(rank),
+            switches=(LeasedSwitch(secret=secret << 32 | rank + 1, levels=() if tree is None else tree.levels(rank)),),
         )
         for rank in range(ranks)
     )

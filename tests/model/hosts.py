@@ -37,7 +37,7 @@ from p4reduce.protocol.blocks import Blocks
 from p4reduce.protocol.call import Call
 from p4reduce.protocol.collective import Collective
 from p4reduce.testing.reference_switch import ReferenceSwitch
-from p4reduce_contracts.jobs.lease import Lease
+from p4reduce_contracts.jobs.lease import Lease, LeasedSwitch
 from p4reduce_contracts.wire import SMALL
 
 SMALL_SEARCHES: Final = ({"steps": 2, "piece": 3}, {"steps": 1, "losses": 1}, {"steps": 1, "deaths": 1})
@@ -330,7 +330,9 @@ class Run:
 @cache
 def _lease(rank: int, job: int) -> Lease:
     place, size = (rank, 3) if job == 1 else (PLAN.host_of(rank), 2)
-    return Lease(job, f"job {job}", 1, place, size, 2, SMALL.columns, SMALL.block_words, secret=place)
+    return Lease(
+        job, f"job {job}", 1, place, size, 2, SMALL.columns, SMALL.block_words, switches=(LeasedSwitch(secret=place),)
+    )
 
 
 @cache

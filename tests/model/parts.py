@@ -239,7 +239,7 @@ class Parts:
         kind = {CONTRIBUTE: "CONTRIBUTE", RESULT: "RESULT"}.get(header.type, "PENDING")
         columns = [column for column in range(SMALL.columns) if header.present >> column & 1]
         leases = [generation.leases[max(0, frame.rank)] for generation in self._generations]
-        lease = [number for number, lease in enumerate(leases) if lease.secret == header.secret]
+        lease = [number for number, lease in enumerate(leases) if lease.switches[0].secret == header.secret]
         where = f"slot {header.slot} round {header.round} columns {columns}"
         return f"{way}: {kind} {where}" + (f" of lease {lease}" if len(leases) > 1 else "")
 

@@ -52,7 +52,7 @@ class CompiledSwitch:
                 "small",
                 list(range(ranks)) if shape is None else shape,
                 epoch=generation.leases[0].epoch,
-                secret_of=[lease.secret for lease in generation.leases].__getitem__,
+                secret_of=[lease.switches[0].secret for lease in generation.leases].__getitem__,
                 uplink_secret=lambda number, secret=secret: secret << 32 | number,  # type: ignore[misc]
                 compiled=compiled,
             )
@@ -211,7 +211,9 @@ class SwitchMLRule(CompiledSwitch):
             cell.seen = leases[0].full
         answer = switch._answer(RESULT if complete else PENDING, cell, frame, 0)
         to = (rank,) if duplicate else range(len(leases)) if complete else ()
-        return (generation, tuple(after)), [(other, with_secret(answer, leases[other].secret)) for other in to]
+        return (generation, tuple(after)), [
+            (other, with_secret(answer, leases[other].switches[0].secret)) for other in to
+        ]
 
 
 def _cell(seen: int, check: int, keys: Sequence[int], present: int, sums: Sequence[tuple[int, bytes]]) -> Cell:

@@ -30,7 +30,7 @@ from p4reduce.codecs import Floats, Gathered, Int32, Lanes, Segment
 from p4reduce.errors import CollectiveError, CollectiveTimeoutError, CorruptSumError
 from p4reduce.protocol.call import Call, Kind
 from p4reduce.protocol.collective import Collective
-from p4reduce_contracts.jobs.lease import Lease
+from p4reduce_contracts.jobs.lease import Lease, LeasedSwitch
 from p4reduce_contracts.wire import BASE_BYTES, GUARD_BYTES
 from p4reduce_runtime.datagrams import ENCAP_BYTES
 from rigs.float_sums import summed_words
@@ -135,8 +135,7 @@ class BitFlips:
                 SLOT_COUNT,
                 geometry.columns,
                 geometry.block_words,
-                secret=rank_secret(rank),
-                levels=self._tree.levels(rank),
+                switches=(LeasedSwitch(secret=rank_secret(rank), levels=self._tree.levels(rank)),),
             )
             sources.append(segments[rank].bind(ranks, geometry.block_words, True))
             engines.append(Collective(lease, self._rounds[rank], sources[rank], call, TIMEOUT_S))

@@ -15,7 +15,7 @@ from p4reduce.errors import Reason
 from p4reduce.protocol.blocks import Blocks
 from p4reduce.protocol.call import Call, CodecId, Kind
 from p4reduce.testing.world import Member
-from p4reduce_contracts.jobs.lease import Lease, Level
+from p4reduce_contracts.jobs.lease import Lease, LeasedSwitch, Level
 from p4reduce_contracts.wire import Geometry
 from rigs.float_sums import by_numpy
 from rigs.secret import rank_secret
@@ -140,8 +140,7 @@ def build(
                 slots,
                 geometry.columns,
                 geometry.block_words,
-                secret=rank_secret(rank),
-                levels=() if levels is None else levels(rank),
+                switches=(LeasedSwitch(secret=rank_secret(rank), levels=() if levels is None else levels(rank)),),
             ),
             calls[rank],
             list(starts),

@@ -7,7 +7,7 @@ from typing import Any
 from p4reduce.testing.local_group import EPOCH as RESETTABLE_EPOCH
 from p4reduce.testing.local_group import LocalGroup
 from p4reduce_contracts import artifacts
-from p4reduce_contracts.jobs.lease import Lease
+from p4reduce_contracts.jobs.lease import Lease, LeasedSwitch
 from p4reduce_contracts.wire import DEFAULT, SMALL, Geometry
 from rigs.cut_runs import CutGroup
 from rigs.pipeline import ARTIFACTS, EPOCH, JOB, SLOT_BASE, payload_of
@@ -41,8 +41,7 @@ def tree_job(world_size: int, geometry: Geometry, slots: int, epoch: int) -> dic
     leases = [
         Lease(
             *(JOB, "test", epoch, rank, world_size, slots, geometry.columns, geometry.block_words),
-            secret=rank_secret(rank),
-            levels=tree.levels(rank),
+            switches=(LeasedSwitch(secret=rank_secret(rank), levels=tree.levels(rank)),),
         )
         for rank in range(world_size)
     ]

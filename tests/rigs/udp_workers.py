@@ -44,7 +44,7 @@ class Worker:
             slot=0,
             round=number,
             seen=0,
-            secret=self.lease.secret,
+            secret=self.lease.switches[0].secret,
             check=check_of(1, blocks, self.geometry.block_words),
             keys=(wire.KEY_NONE,) * self.geometry.columns,
             blocks=blocks,
@@ -52,12 +52,12 @@ class Worker:
         self.send(wire.pack(self.geometry, frame))
 
     def send(self, payload: bytes) -> None:
-        self.socket.sendto(payload, (self.ticket.switch_host, self.ticket.switch_port))
+        self.socket.sendto(payload, (self.ticket.switches[0].host, self.ticket.switches[0].port))
 
     def receive(self) -> tuple[int, tuple[int, ...]]:
         """Type and words of the next frame."""
         frame = wire.unpack(self.geometry, self.socket.recv(2048))
-        assert self.lease is not None and frame.secret == self.lease.secret
+        assert self.lease is not None and frame.secret == self.lease.switches[0].secret
         return frame.type, struct.unpack(f"!{self.geometry.block_words}I", frame.blocks)
 
 

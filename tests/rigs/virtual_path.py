@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from p4reduce import Communicator
 from p4reduce.errors import CollectiveError, JobResetError
 from p4reduce.testing.reference_switch import ReferenceSwitch
-from p4reduce_contracts.jobs.lease import Lease, Level
+from p4reduce_contracts.jobs.lease import Lease, LeasedSwitch, Level
 from p4reduce_contracts.wire import SMALL
 
 SLOTS = 4
@@ -71,6 +71,6 @@ def rank_0(
     switch.add_job(1, 7, world_size, 0, SLOTS)
     path = Path(0, switch, answers)
     shape = SMALL.columns, SMALL.block_words
-    lease = Lease(1, "train", 7, 0, world_size, SLOTS, *shape, switch_host="10.0.0.7", levels=levels)
+    lease = Lease(1, "train", 7, 0, world_size, SLOTS, *shape, switches=(LeasedSwitch("10.0.0.7", levels=levels),))
     membership = None if reset_at is None else Membership(path, reset_at)
     return Communicator(lease, path, membership=membership, clock=path.clock), path

@@ -33,7 +33,7 @@ from p4reduce.collectives import Contribution
 from p4reduce.testing.local_group import LocalGroup
 from p4reduce.testing.reference_switch import ReferenceSwitch
 from p4reduce.testing.world import Member, NetworkConditions, OneSwitch, Switches, World
-from p4reduce_contracts.jobs.lease import Lease, Level
+from p4reduce_contracts.jobs.lease import Lease, LeasedSwitch, Level
 from p4reduce_contracts.wire import DEFAULT
 from rigs.cut_runs import CutGroup
 from rigs.host_group import HostGroup
@@ -116,8 +116,7 @@ def through_network(
     for rank in range(RANKS):
         lease = Lease(
             *(JOB, "same bits", epoch, rank, RANKS, slots, DEFAULT.columns, DEFAULT.block_words),
-            secret=rank_secret(rank),
-            levels=levels(rank),
+            switches=(LeasedSwitch(secret=rank_secret(rank), levels=levels(rank)),),
         )
         one = case.contribution(lease, case.values[drawn.order[rank]])
         contributions.append(one)

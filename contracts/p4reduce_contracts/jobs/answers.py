@@ -11,16 +11,29 @@ from p4reduce_contracts.jobs.lease import Level
 
 
 @dataclass(frozen=True)
+class SwitchAddress:
+    """Where a rank sends to; `name` is "" for the one address that all switches have for ranks."""
+
+    name: str
+    host: str
+    port: int
+
+    @property
+    def address(self) -> str:
+        """HOST:PORT."""
+        return f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True)
 class JoinTicket:
-    """A rank's permission to say HELLO to the switch."""
+    """A rank's permission to say HELLO to each of `switches`."""
 
     nonce: int
     job: str
     job_id: int
     rank: int
     world_size: int
-    switch_host: str
-    switch_port: int
+    switches: tuple[SwitchAddress, ...]
     columns: int
     block_words: int
     hello_interval_s: float

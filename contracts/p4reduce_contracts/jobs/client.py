@@ -23,7 +23,7 @@ from p4reduce_contracts.jobs.errors import (
     from_status,
     rounded,
 )
-from p4reduce_contracts.jobs.lease import Lease, Level
+from p4reduce_contracts.jobs.lease import Lease, LeasedSwitch, Level
 from p4reduce_contracts.jobs.watch import Watch
 from p4reduce_runtime import forks
 from p4reduce_runtime.security import (
@@ -148,7 +148,7 @@ class JobClient:
         the nonce with which this worker joined before: it may join again before its rank is free, which resets the
         job. `switch` names the switch that the worker sends to, "": the one address that all have for workers,
         and `host` the worker's host, for `job show`.
-        Then send HELLO with the ticket's nonce to the switch, repeatedly while `wait_lease` waits.
+        Then send HELLO with the ticket's nonce to the ticket's switches, repeatedly while `wait_lease` waits.
         """
         request = jobs_pb2.JoinRequest(
             job=job,
@@ -171,12 +171,15 @@ class JobClient:
         """
         request = jobs_pb2.WaitLeaseRequest(nonce=nonce, timeout_s=timeout_s)
         answer = self._call(self._stub.WaitLease, request, timeout_s + _LEASE_GRACE_S)
-        if not answer.first_round:
+        if not answer.switches:
             raise JobServiceError(
-                f"the controller at {self.address} is of an earlier version than this worker: its lease has no first "
-                "round; run the same version of p4reduce for both"
+                f"the controller at {self.address} is of an earlier version than this worker: its lease names no "
+                "switches; run the same version of p4reduce for both"
             )
-        return _convert(answer, Lease, levels=_levels(answer.levels))
+        switches = [
+            LeasedSwitch(each.host, each.port, each.secret, tuple(_levels(each.levels))) for each in answer.switches
+        ]
+        return _convert(answer, Lease, switches=tuple(switches))
 
     def heartbeat(self, nonce: int, slot_wait: WaitingSlot | None = None, usage: Usage | None = None) -> str | None:
         """Send a heartbeat, what this member waits for, and what it has counted since it joined.

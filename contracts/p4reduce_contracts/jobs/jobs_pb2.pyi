@@ -211,22 +211,30 @@ class JoinRequest(_message.Message):
     def __init__(self, job: _Optional[str] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ..., run_id: _Optional[str] = ..., token: _Optional[str] = ..., former: _Optional[int] = ..., switch: _Optional[str] = ..., host: _Optional[str] = ...) -> None: ...
 
 class JoinTicket(_message.Message):
-    __slots__ = ("nonce", "job_id", "switch_host", "switch_port", "columns", "block_words", "hello_interval_s")
+    __slots__ = ("nonce", "job_id", "columns", "block_words", "hello_interval_s", "switches")
     NONCE_FIELD_NUMBER: _ClassVar[int]
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
-    SWITCH_HOST_FIELD_NUMBER: _ClassVar[int]
-    SWITCH_PORT_FIELD_NUMBER: _ClassVar[int]
     COLUMNS_FIELD_NUMBER: _ClassVar[int]
     BLOCK_WORDS_FIELD_NUMBER: _ClassVar[int]
     HELLO_INTERVAL_S_FIELD_NUMBER: _ClassVar[int]
+    SWITCHES_FIELD_NUMBER: _ClassVar[int]
     nonce: int
     job_id: int
-    switch_host: str
-    switch_port: int
     columns: int
     block_words: int
     hello_interval_s: float
-    def __init__(self, nonce: _Optional[int] = ..., job_id: _Optional[int] = ..., switch_host: _Optional[str] = ..., switch_port: _Optional[int] = ..., columns: _Optional[int] = ..., block_words: _Optional[int] = ..., hello_interval_s: _Optional[float] = ...) -> None: ...
+    switches: _containers.RepeatedCompositeFieldContainer[SwitchAddress]
+    def __init__(self, nonce: _Optional[int] = ..., job_id: _Optional[int] = ..., columns: _Optional[int] = ..., block_words: _Optional[int] = ..., hello_interval_s: _Optional[float] = ..., switches: _Optional[_Iterable[_Union[SwitchAddress, _Mapping]]] = ...) -> None: ...
+
+class SwitchAddress(_message.Message):
+    __slots__ = ("name", "host", "port")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    PORT_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    host: str
+    port: int
+    def __init__(self, name: _Optional[str] = ..., host: _Optional[str] = ..., port: _Optional[int] = ...) -> None: ...
 
 class WaitLeaseRequest(_message.Message):
     __slots__ = ("nonce", "timeout_s")
@@ -237,7 +245,7 @@ class WaitLeaseRequest(_message.Message):
     def __init__(self, nonce: _Optional[int] = ..., timeout_s: _Optional[float] = ...) -> None: ...
 
 class Lease(_message.Message):
-    __slots__ = ("job_id", "name", "epoch", "rank", "world_size", "slot_count", "columns", "block_words", "heartbeat_interval_s", "switch_host", "switch_port", "secret", "private", "levels", "first_round")
+    __slots__ = ("job_id", "name", "epoch", "rank", "world_size", "slot_count", "columns", "block_words", "heartbeat_interval_s", "private", "first_round", "switches")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -247,12 +255,9 @@ class Lease(_message.Message):
     COLUMNS_FIELD_NUMBER: _ClassVar[int]
     BLOCK_WORDS_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_INTERVAL_S_FIELD_NUMBER: _ClassVar[int]
-    SWITCH_HOST_FIELD_NUMBER: _ClassVar[int]
-    SWITCH_PORT_FIELD_NUMBER: _ClassVar[int]
-    SECRET_FIELD_NUMBER: _ClassVar[int]
     PRIVATE_FIELD_NUMBER: _ClassVar[int]
-    LEVELS_FIELD_NUMBER: _ClassVar[int]
     FIRST_ROUND_FIELD_NUMBER: _ClassVar[int]
+    SWITCHES_FIELD_NUMBER: _ClassVar[int]
     job_id: int
     name: str
     epoch: int
@@ -262,13 +267,22 @@ class Lease(_message.Message):
     columns: int
     block_words: int
     heartbeat_interval_s: float
-    switch_host: str
-    switch_port: int
-    secret: int
     private: bool
-    levels: _containers.RepeatedCompositeFieldContainer[Level]
     first_round: int
-    def __init__(self, job_id: _Optional[int] = ..., name: _Optional[str] = ..., epoch: _Optional[int] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ..., slot_count: _Optional[int] = ..., columns: _Optional[int] = ..., block_words: _Optional[int] = ..., heartbeat_interval_s: _Optional[float] = ..., switch_host: _Optional[str] = ..., switch_port: _Optional[int] = ..., secret: _Optional[int] = ..., private: bool = ..., levels: _Optional[_Iterable[_Union[Level, _Mapping]]] = ..., first_round: _Optional[int] = ...) -> None: ...
+    switches: _containers.RepeatedCompositeFieldContainer[LeasedSwitch]
+    def __init__(self, job_id: _Optional[int] = ..., name: _Optional[str] = ..., epoch: _Optional[int] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ..., slot_count: _Optional[int] = ..., columns: _Optional[int] = ..., block_words: _Optional[int] = ..., heartbeat_interval_s: _Optional[float] = ..., private: bool = ..., first_round: _Optional[int] = ..., switches: _Optional[_Iterable[_Union[LeasedSwitch, _Mapping]]] = ...) -> None: ...
+
+class LeasedSwitch(_message.Message):
+    __slots__ = ("host", "port", "secret", "levels")
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    PORT_FIELD_NUMBER: _ClassVar[int]
+    SECRET_FIELD_NUMBER: _ClassVar[int]
+    LEVELS_FIELD_NUMBER: _ClassVar[int]
+    host: str
+    port: int
+    secret: int
+    levels: _containers.RepeatedCompositeFieldContainer[Level]
+    def __init__(self, host: _Optional[str] = ..., port: _Optional[int] = ..., secret: _Optional[int] = ..., levels: _Optional[_Iterable[_Union[Level, _Mapping]]] = ...) -> None: ...
 
 class HeartbeatRequest(_message.Message):
     __slots__ = ("nonce", "slot_wait", "usage")

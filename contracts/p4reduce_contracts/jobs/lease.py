@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
 from typing import Final
@@ -14,6 +14,9 @@ from p4reduce_runtime.underlay import AGGREGATION_PORT
 
 DEAD_AFTER_S: Final = 10.0
 """A controller that answers no heartbeat for this long (or for three intervals) is lost."""
+
+MOST_SWITCHES: Final = 32
+"""Most switches side by side of one job."""
 
 ONLY_SWITCH: Final = "switch"
 """The name of a controller's only switch, where its configuration gives it none."""
@@ -46,8 +49,33 @@ class Level:
 
 
 @dataclass(frozen=True)
+class LeasedSwitch:
+    """A switch that a member sends to."""
+
+    host: str = "127.0.0.1"
+    port: int = AGGREGATION_PORT
+    secret: int = field(default=0, repr=False)
+    """64 bits in every frame of this rank, both ways, which only the rank, the controller and the switch know."""
+    levels: tuple[Level, ...] = field(default=(), hash=False)
+    """The switches from this one up to the root of its tree. Without any: one switch whose children are the ranks."""
+
+    @property
+    def name(self) -> str:
+        """The name of the switch itself."""
+        return self.levels[0].switch
+
+    @property
+    def address(self) -> str:
+        """HOST:PORT."""
+        return f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True)
 class Lease:
-    """One member's place in one epoch of a job. Raises GeometryMismatchError where no worker could use it."""
+    """One member's place in one epoch of a job. Raises GeometryMismatchError where no worker could use it.
+
+    Slot s of the job is slot s div M of switch s mod M, where `switches` has M.
+    """
 
     job_id: int
     name: str
@@ -55,29 +83,37 @@ class Lease:
     rank: int
     world_size: int
     slot_count: int
+    """Slots of the job at all of its switches together."""
     columns: int
     block_words: int
     heartbeat_interval_s: float = 2.0
-    switch_host: str = "127.0.0.1"
-    switch_port: int = AGGREGATION_PORT
-    secret: int = field(default=0, repr=False)
-    """64 bits in every frame of this rank, both ways, which only the rank, the controller and the switch know."""
+    switches: tuple[LeasedSwitch, ...] = (LeasedSwitch(),)
+    """The switches side by side, the same on all ranks; the only one may be of a tree, and another for other ranks."""
     private: bool = False
     """Whether joining the job takes a token."""
-    levels: tuple[Level, ...] = field(default=(), hash=False)
-    """The switches from the rank's own up to the root. Without any: one switch whose children are the ranks."""
     first_round: int = 0
     """The number of every slot's first round; the controller draws it for each grant, the same for all ranks."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.world_size <= MAX_RANKS or not 0 <= self.rank < self.world_size:
             raise GeometryMismatchError(f"rank {self.rank} of {self.world_size}: a job has 1 to {MAX_RANKS} ranks")
-        if not self.levels:
-            ranks = tuple((rank,) for rank in range(self.world_size))
-            object.__setattr__(self, "levels", (Level(ONLY_SWITCH, ranks),))
-        self._check_levels()
-        if self.slot_count < 1:
-            raise GeometryMismatchError(f"job {self.name!r} was leased no slots; create it with --slots 1 or more")
+        ranks = tuple((rank,) for rank in range(self.world_size))
+        flat = (Level(ONLY_SWITCH, ranks),)
+        switches = tuple(switch if switch.levels else replace(switch, levels=flat) for switch in self.switches)
+        object.__setattr__(self, "switches", switches)
+        if not 1 <= len(switches) <= MOST_SWITCHES:
+            raise GeometryMismatchError(
+                f"job {self.name!r} has {len(switches)} switches; a job has 1 to {MOST_SWITCHES}"
+            )
+        for switch in switches:
+            self._check_levels(switch.levels)
+            if len(switches) > 1 and [level.children for level in switch.levels] != [ranks]:
+                raise GeometryMismatchError(f"switch {switch.name} sums beside others, and not for each rank alone")
+        if self.slot_count < len(switches) or self.slot_count % len(switches):
+            raise GeometryMismatchError(
+                f"job {self.name!r} was leased {self.slot_count} slots at {len(switches)} switches; create it with "
+                "--slots 1 or more"
+            )
         most = self.geometry.max_world_size
         if self.world_size > most:
             raise GeometryMismatchError(
@@ -92,23 +128,23 @@ class Lease:
 
     @property
     def full(self) -> int:
-        """The root's `seen` bitmap of a round to which all its children have contributed."""
-        return self.levels[-1].full
+        """The root's `seen` bitmap of a round to which all its children have contributed; the same at all switches."""
+        return self.switches[0].levels[-1].full
 
     @property
     def depth(self) -> int:
-        """Number of levels from the rank's own switch up to the root."""
-        return len(self.levels) - 1
+        """Number of levels from the rank's own switch up to the root; 0 where several switches are side by side."""
+        return len(self.switches[0].levels) - 1
 
     @property
     def dead_after_s(self) -> float:
         """Seconds that heartbeats may stay unanswered before the controller counts as lost."""
         return max(DEAD_AFTER_S, 3 * self.heartbeat_interval_s)
 
-    def _check_levels(self) -> None:
+    def _check_levels(self, levels: tuple[Level, ...]) -> None:
         """Raise GeometryMismatchError unless the levels lead from this rank to a root with all ranks."""
         behind: tuple[int, ...] = (self.rank,)
-        for level in self.levels:
+        for level in levels:
             if len(level.children) > MAX_CHILDREN:
                 raise GeometryMismatchError(
                     f"switch {level.switch} has {len(level.children)} children of job {self.name!r}, and a switch "

@@ -211,8 +211,7 @@ class JobsServicer:
         return jobs_pb2.JoinTicket(
             nonce=member.nonce,
             job_id=job.id,
-            switch_host=host,
-            switch_port=port,
+            switches=[jobs_pb2.SwitchAddress(name=request.switch, host=host, port=port)],
             columns=geometry.columns,
             block_words=geometry.block_words,
             hello_interval_s=self._terms.hello_interval_s,
@@ -329,11 +328,12 @@ class JobsServicer:
             columns=self._registry.geometry.columns,
             block_words=self._registry.geometry.block_words,
             heartbeat_interval_s=self._terms.heartbeat_interval_s,
-            switch_host=host,
-            switch_port=port,
-            secret=job.secret(member.rank),
+            switches=[
+                jobs_pb2.LeasedSwitch(
+                    host=host, port=port, secret=job.secret(member.rank), levels=map(_level, job.levels(member.rank))
+                )
+            ],
             private=job.private,
-            levels=map(_level, job.levels(member.rank)),
             first_round=job.grants[member.switch].first_round,
         )
 

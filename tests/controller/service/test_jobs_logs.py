@@ -55,7 +55,7 @@ def test_no_secret_is_in_any_line(
     with JobClient(running.address, token=made.owner_token) as owner:
         owner.remove_job("mine")
     secrets = {made.owner_token, made.member_token}
-    for number in [ticket.nonce for ticket in tickets] + [lease.secret for lease in leases]:
+    for number in [ticket.nonce for ticket in tickets] + [lease.switches[0].secret for lease in leases]:
         secrets |= {str(number), f"{number:x}", str(number.to_bytes(8, "big"))[2:-1]}
     lines = [formatter.format(record) for record in list(caplog.records)]
     assert any("job granted" in line for line in lines)

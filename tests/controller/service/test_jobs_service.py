@@ -10,6 +10,7 @@ from unittest.mock import Mock
 import grpc
 import pytest
 
+from p4reduce_contracts.jobs.answers import SwitchAddress
 from p4reduce_contracts.jobs.client import JobClient
 from p4reduce_contracts.jobs.errors import (
     ControllerUnreachableError,
@@ -22,7 +23,7 @@ from p4reduce_contracts.jobs.errors import (
     SwitchFullError,
     UnknownJobError,
 )
-from p4reduce_contracts.jobs.lease import Lease
+from p4reduce_contracts.jobs.lease import Lease, LeasedSwitch
 from p4reduce_controller.config import Config
 from rigs.fake_switch_client import OWN_TABLES, Running, form, make_config, serving
 from rigs.limits import LIMIT_S
@@ -32,7 +33,7 @@ def test_a_job_from_create_to_remove(running: Running, client: JobClient) -> Non
     made = client.create_job("train", 2, slots=5)
     assert (made.state, made.slots, made.epoch, made.members) == ("FORMING", 5, 0, ())
     tickets, leases = form(running, client, "train", 2)
-    assert (tickets[0].switch_host, tickets[0].switch_port) == ("127.0.0.1", 21072)
+    assert tickets[0].switches == (SwitchAddress("", "127.0.0.1", 21072),)
     assert leases[1] == Lease(
         made.id,
         "train",
@@ -43,12 +44,10 @@ def test_a_job_from_create_to_remove(running: Running, client: JobClient) -> Non
         4,
         8,
         2.0,
-        "127.0.0.1",
-        21072,
-        secret=leases[1].secret,
+        (LeasedSwitch("127.0.0.1", 21072, leases[1].switches[0].secret),),
         first_round=leases[0].first_round,
     )
-    secrets = {lease.secret for lease in leases}
+    secrets = {lease.switches[0].secret for lease in leases}
     assert len(secrets) == 2 and 0 not in secrets and leases[0].first_round != 0
     shown = client.get_job("train")
     assert (shown.state, shown.epoch) == ("ACTIVE", 1)
@@ -69,7 +68,7 @@ def test_every_epoch_has_new_secrets(running: Running, client: JobClient) -> Non
     tickets, first = form(running, client, "train", 2)
     client.leave(tickets[0].nonce)
     _, second = form(running, client, "train", 2)
-    assert len({lease.secret for lease in (*first, *second)}) == 4
+    assert len({lease.switches[0].secret for lease in (*first, *second)}) == 4
 
 
 @pytest.mark.fault("the controller is paused for longer than a member may be silent: members have their timeout anew")

@@ -51,7 +51,7 @@ def test_the_entries_of_a_leaf_and_its_parent_fit_each_other(running: Running, c
     job = client.create_job("train", 2)
     _, leases = form_at(running, client, "train", ["leaf2", "root"])
     top = Level("root", ((0,), (1,)))
-    assert [lease.levels for lease in leases] == [(Level("leaf2", ((0,),), "root"), top), (top,)]
+    assert [lease.switches[0].levels for lease in leases] == [(Level("leaf2", ((0,),), "root"), top), (top,)]
     leaf, root = running.clients["leaf2"], running.clients["root"]
     rank, parent = table(leaf, V1MODEL.admit)
     assert (rank.action, parent.action) == (V1MODEL.admit_rank, V1MODEL.admit_parent)
@@ -64,7 +64,7 @@ def test_the_entries_of_a_leaf_and_its_parent_fit_each_other(running: Running, c
     assert child.params == {
         "rank_bit": 1, "full": 3, "slot_base": 0, **common, "group": 256 + job.id, "to_parent": 0
     }  # fmt: skip
-    assert other.match["secret"] == leases[1].secret
+    assert other.match["secret"] == leases[1].switches[0].secret
     assert child.match["secret"] == parent.match["secret"] != rank.match["secret"]
     assert (child.match["ingress_port"], parent.match["ingress_port"]) == (102, UPLINK)
     assert child.match["udp_src_port"] == parent.match["udp_src_port"] == 21072
@@ -150,12 +150,12 @@ def test_workers_name_their_switch_where_the_addresses_differ(config: Config) ->
         with pytest.raises(InvalidRequestError, match="there is no switch 'leaf3'; there are leaf1 at"):
             client.join("train", 0, 1, switch="leaf3")
         ticket = client.join("train", 0, 1, switch="leaf2")
-        assert (ticket.switch_host, ticket.switch_port) == ("127.0.0.1", 4002)
+        assert (ticket.switches[0].host, ticket.switches[0].port) == ("127.0.0.1", 4002)
         with pytest.raises(LeaseTimeoutError, match=r"rank 0 never arrived .* expected at 127\.0\.0\.1:4002"):
             client.wait_lease(ticket.nonce, 0.05)
         running.hello(ticket.job_id, ticket.nonce, 0, "leaf2")
         lease = client.wait_lease(ticket.nonce, 10.0)
-        assert (lease.switch_port, lease.levels[0].switch) == (4002, "leaf2")
+        assert (lease.switches[0].port, lease.switches[0].name) == (4002, "leaf2")
 
 
 def test_pipelines_of_different_shapes_are_refused(config: Config, tmp_path: Path) -> None:

@@ -36,7 +36,8 @@ def test_the_entries_of_an_active_job(running: Running, client: JobClient) -> No
     admit = running.client.read_table("MainIngress.admission.admit")[1]
     assert admit.action == "MainIngress.admission.admit_rank"
     assert admit.match == {
-        "ingress_port": 2, "ipv4_src": 0x0A00000B, "udp_src_port": 4001, "job": made.id, "secret": leases[1].secret
+        "ingress_port": 2, "ipv4_src": 0x0A00000B, "udp_src_port": 4001, "job": made.id,
+        "secret": leases[1].switches[0].secret,
     }  # fmt: skip
     group = 256 + made.id
     assert admit.params == {
@@ -46,7 +47,7 @@ def test_the_entries_of_an_active_job(running: Running, client: JobClient) -> No
     assert member.match == {"job": made.id, "rank": 1}
     assert member.params == {
         "dst_mac": 0x020000000A01, "dst_ip": 0x0A00000B, "dst_port": 4001,
-        "src_mac": 0x02007F000001, "src_ip": 0x7F000001, "secret": leases[1].secret,
+        "src_mac": 0x02007F000001, "src_ip": 0x7F000001, "secret": leases[1].switches[0].secret,
     }  # fmt: skip
     assert running.client.read_groups() == [MulticastGroup(group, ((1, 0), (2, 1)))]
     [own_ip] = running.client.read_table("MainIngress.address.own_ip")

@@ -21,7 +21,7 @@ from p4reduce.testing.local_group import LocalGroup
 from p4reduce.testing.reference_switch import ReferenceSwitch
 from p4reduce.testing.resettable_group import ResettableGroup
 from p4reduce.testing.world import Member, NetworkConditions, OneSwitch, World
-from p4reduce_contracts.jobs.lease import Lease
+from p4reduce_contracts.jobs.lease import Lease, LeasedSwitch
 from p4reduce_contracts.wire import DEFAULT
 
 BLOCKS, ELEMENTS = 4096, 4096 * 32
@@ -74,7 +74,9 @@ def test_a_dense_call_after_a_sparse_one_soon_has_the_window(eager: bool) -> Non
         switch.add_job(1, 1, 2, 0, 64, [0, 1])
         members = []
         for rank in range(2):
-            lease = Lease(1, "test", 1, rank, 2, 64, DEFAULT.columns, DEFAULT.block_words, secret=rank)
+            lease = Lease(
+                1, "test", 1, rank, 2, 64, DEFAULT.columns, DEFAULT.block_words, switches=(LeasedSwitch(secret=rank),)
+            )
             blocks = Int32(np.ones(4 * ELEMENTS, np.int32)).bind(2, DEFAULT.block_words, False)
             call = Call(0, Kind.ALL_REDUCE, CodecId.INT32, 0, 4 * ELEMENTS)
             members.append(Member(lease, [(blocks, call)], [0] * 64, slots=slots, make=make))

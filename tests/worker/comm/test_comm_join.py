@@ -22,8 +22,8 @@ from p4reduce.membership.rejoin import Rejoin
 from p4reduce.stats import CollectiveStats
 from p4reduce_contracts.jobs import client as jobs
 from p4reduce_contracts.jobs import errors, lease
-from p4reduce_contracts.jobs.answers import JobInfo, MemberInfo, Usage, WaitingSlot
-from p4reduce_contracts.jobs.lease import Lease
+from p4reduce_contracts.jobs.answers import JobInfo, MemberInfo, SwitchAddress, Usage, WaitingSlot
+from p4reduce_contracts.jobs.lease import Lease, LeasedSwitch
 from p4reduce_contracts.wire import unpack_hello
 from p4reduce_runtime import kernels
 from rigs.limits import LIMIT_S, wait_until
@@ -55,12 +55,14 @@ class FakeClient:
         self.log.append(("join", job, rank, world_size))
         self.formers.append(given.get("former", 0))
         self.switches.append(given.get("switch", ""))
-        ticket = jobs.JoinTicket(NONCE, job, 5, rank, world_size, "127.0.0.1", self.switch_port, 8, 32, 0.01)
+        ticket = jobs.JoinTicket(
+            NONCE, job, 5, rank, world_size, (SwitchAddress("", "127.0.0.1", self.switch_port),), 8, 32, 0.01
+        )
         return self._answer("join", ticket)
 
     def wait_lease(self, nonce: int, timeout_s: float) -> jobs.Lease:
         self.log.append(("wait_lease", nonce))
-        lease = jobs.Lease(5, "mnist", 9, 0, 1, 16, 8, 32, 0.01, "127.0.0.1", self.switch_port)
+        lease = jobs.Lease(5, "mnist", 9, 0, 1, 16, 8, 32, 0.01, (LeasedSwitch(port=self.switch_port),))
         return self._answer("wait_lease", lease)
 
     def get_job(self, job: str) -> JobInfo:
@@ -122,7 +124,7 @@ def test_join_sends_hello_until_the_lease_and_close_leaves_the_job(
     def lease() -> jobs.Lease:
         for _ in range(3):  # HELLO is repeated for as long as the lease is awaited
             assert unpack_hello(switch.recv(100)) == (5, NONCE)
-        return jobs.Lease(5, "mnist", 9, 0, 1, 16, 8, 32, 0.01, "127.0.0.1", fake.switch_port)
+        return jobs.Lease(5, "mnist", 9, 0, 1, 16, 8, 32, 0.01, (LeasedSwitch(port=fake.switch_port),))
 
     fake.answers["wait_lease"] = lease
     comm = p4reduce.join()
@@ -195,7 +197,7 @@ def test_the_controllers_refusals_become_join_errors(fake: type[FakeClient], ste
 
 
 def test_join_waits_for_a_switch_that_is_reconnecting(fake: type[FakeClient]) -> None:
-    ticket = jobs.JoinTicket(NONCE, "a", 5, 0, 1, "127.0.0.1", fake.switch_port, 8, 32, 0.01)
+    ticket = jobs.JoinTicket(NONCE, "a", 5, 0, 1, (SwitchAddress("", "127.0.0.1", fake.switch_port),), 8, 32, 0.01)
     answers = [refuse(errors.SwitchAwayError("reconnecting")), lambda: ticket]
 
     def answer() -> Any:
@@ -275,7 +277,7 @@ def test_a_member_unknown_to_a_restarted_controller_joins_again(
     def answer() -> Any:
         if refused:
             raise refused.pop(0)
-        return jobs.Lease(5, "a", 9, 0, 1, 16, 8, 32, 0.01, "127.0.0.1", fake.switch_port)
+        return jobs.Lease(5, "a", 9, 0, 1, 16, 8, 32, 0.01, (LeasedSwitch(port=fake.switch_port),))
 
     fake.answers["wait_lease"] = answer
     p4reduce.join("a", rank=0, world_size=1).close(wait=False)
@@ -297,7 +299,7 @@ def test_missing_ranks_are_logged_while_the_lease_is_awaited(
 
     def slow() -> Any:
         assert asked.wait(LIMIT_S)
-        return jobs.Lease(5, "a", 9, 0, 4, 16, 8, 32, 0.01, "127.0.0.1", fake.switch_port)
+        return jobs.Lease(5, "a", 9, 0, 4, 16, 8, 32, 0.01, (LeasedSwitch(port=fake.switch_port),))
 
     fake.answers["wait_lease"] = slow
     p4reduce.join("a", rank=0, world_size=4).close(wait=False)

@@ -19,7 +19,7 @@ from p4reduce.paths.switch import SwitchPath
 from p4reduce.protocol.channel import load_pump
 from p4reduce.testing.udp_switch import UdpSwitch, connect
 from p4reduce.transport import UdpTransport
-from p4reduce_contracts.jobs.lease import Lease
+from p4reduce_contracts.jobs.lease import Lease, LeasedSwitch
 from p4reduce_contracts.wire import DEFAULT, MAX_COLUMNS, RESULT, SMALL, Frame, Geometry, pack, unpack
 from p4reduce_runtime.datagrams import RUN_BYTES, SHORT_RUN_BYTES
 from rigs.limits import LIMIT_S
@@ -31,7 +31,7 @@ def test_a_closed_port_of_the_switch_is_named_in_the_timeout() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as unused:
         unused.bind(("127.0.0.1", 0))
         port = unused.getsockname()[1]
-    lease = Lease(1, "udp", 7, 0, 1, 4, 8, 32, switch_port=port)
+    lease = Lease(1, "udp", 7, 0, 1, 4, 8, 32, switches=(LeasedSwitch(port=port),))
     with Communicator(lease, UdpTransport("127.0.0.1", port)) as comm, pytest.raises(CollectiveTimeoutError) as caught:
         comm.all_reduce(np.ones(1000, np.float32), timeout_s=0.5)
     assert f"127.0.0.1:{port} answered nothing" in str(caught.value)

@@ -14,6 +14,8 @@ from torch.nn.parallel import DistributedDataParallel
 import p4reduce
 from p4reduce.testing.reference_switch import ReferenceSwitch
 from p4reduce_contracts.jobs import client as jobs
+from p4reduce_contracts.jobs.answers import SwitchAddress
+from p4reduce_contracts.jobs.lease import LeasedSwitch
 from p4reduce_contracts.wire import BASE_BYTES, DEFAULT, NONCE_BYTES
 
 SLOTS = 16
@@ -44,10 +46,10 @@ class Client:
         pass
 
     def join(self, job: str, rank: int, world_size: int, *_: str, **given: object) -> jobs.JoinTicket:
-        return jobs.JoinTicket(1, job, 1, rank, world_size, "127.0.0.1", port, 8, 32, 0.01)
+        return jobs.JoinTicket(1, job, 1, rank, world_size, (SwitchAddress("", "127.0.0.1", port),), 8, 32, 0.01)
 
     def wait_lease(self, nonce: int, timeout_s: float) -> jobs.Lease:
-        return jobs.Lease(1, "job", 7, 0, world_size, SLOTS, 8, 32, 0.05, "127.0.0.1", port)
+        return jobs.Lease(1, "job", 7, 0, world_size, SLOTS, 8, 32, 0.05, (LeasedSwitch(port=port),))
 
     def heartbeat(self, nonce: int, slot_wait: object = None, usage: object = None) -> str | None:
         return None

@@ -27,7 +27,7 @@ from p4reduce.doctor import ping
 from p4reduce.doctor.checks import CHECKS, Check, RankSpec, Status, run_checks
 from p4reduce.doctor.cli import doctor
 from p4reduce.stats import CollectiveStats
-from p4reduce_contracts.jobs.answers import JoinTicket
+from p4reduce_contracts.jobs.answers import JoinTicket, SwitchAddress
 from p4reduce_contracts.jobs.client import JobClient
 from p4reduce_contracts.wire import HELLO_BYTES, SMALL
 from p4reduce_controller.config import Config, ControllerConfig, SecurityConfig
@@ -390,7 +390,7 @@ def test_sums_that_are_wrong(controller: str, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_an_unsupported_geometry_is_reported() -> None:
-    ticket = JoinTicket(1, "x", 1, 0, 9, "127.0.0.1", 1, 4, 8, 0.1)
+    ticket = JoinTicket(1, "x", 1, 0, 9, (SwitchAddress("", "127.0.0.1", 1),), 4, 8, 0.1)
     found = checks_module._frames(ticket)
     assert found.status is Status.FAILED and "suit 8 ranks, the job has 9" in found.found
     found = checks_module._frames(replace(ticket, columns=9))

@@ -24,7 +24,7 @@ from p4reduce.protocol.rtt import RoundTrip
 from p4reduce.protocol.timing import GRANULARITY_S, INITIAL_RTO_S
 from p4reduce.stats import CollectiveStats
 from p4reduce.testing.reference_switch import ReferenceSwitch
-from p4reduce_contracts.jobs.lease import Lease
+from p4reduce_contracts.jobs.lease import Lease, LeasedSwitch
 from p4reduce_contracts.wire import KEY_NONE, MAX_BLOCKS, PENDING, SMALL, Frame, Geometry, pack, unpack
 from p4reduce_runtime.kernels import argument
 from rigs.secret import rank_secret, rank_secrets
@@ -33,7 +33,17 @@ TIMEOUT_S = 5.0
 
 
 def lease(rank: int = 0, world_size: int = 2, slots: int = 4) -> Lease:
-    return Lease(1, "test", 7, rank, world_size, slots, SMALL.columns, SMALL.block_words, secret=rank_secret(rank))
+    return Lease(
+        1,
+        "test",
+        7,
+        rank,
+        world_size,
+        slots,
+        SMALL.columns,
+        SMALL.block_words,
+        switches=(LeasedSwitch(secret=rank_secret(rank)),),
+    )
 
 
 def make(source: Blocks | None = None, call: Call | None = None, rank: int = 0, world_size: int = 2) -> Collective:

@@ -18,7 +18,7 @@ from p4reduce.protocol.blocks import Blocks
 from p4reduce.protocol.call import Call, CodecId, Kind, describe
 from p4reduce.protocol.collective import Collective
 from p4reduce.protocol.opening import read_calls, shared_words
-from p4reduce_contracts.jobs.lease import Lease, Level
+from p4reduce_contracts.jobs.lease import Lease, LeasedSwitch, Level
 from p4reduce_contracts.wire import DEFAULT, KEY_NONE, PENDING, RESULT, Frame, Geometry, pack, unpack
 from p4reduce_contracts.wire.check import check_of
 from p4reduce_contracts.wire.opening import SharedOpening, most_ranks, opening_words
@@ -69,7 +69,15 @@ def lease(rank: int, ranks: int) -> Lease:
     own = Level(f"leaf{rank // 32}", tuple((one,) for one in racks[rank // 32]), "root")
     levels = own, Level("root", racks)
     return Lease(
-        1, "test", 7, rank, ranks, 4, DEFAULT.columns, DEFAULT.block_words, secret=rank_secret(rank), levels=levels
+        1,
+        "test",
+        7,
+        rank,
+        ranks,
+        4,
+        DEFAULT.columns,
+        DEFAULT.block_words,
+        switches=(LeasedSwitch(secret=rank_secret(rank), levels=levels),),
     )
 
 

@@ -31,7 +31,7 @@ from p4reduce.paths.hosts.plan import elements_of
 from p4reduce.paths.hosts.sums import HostSums
 from p4reduce.paths.path import Lost
 from p4reduce.stats import CollectiveStats
-from p4reduce_contracts.jobs.lease import Lease
+from p4reduce_contracts.jobs.lease import Lease, LeasedSwitch
 
 Spans = Mapping[str, tuple[int, int]]
 """Parameter -> its begin and end among the elements of all."""
@@ -171,4 +171,4 @@ class _Shard:
 
 def learner_group(comm: Communicator, hosts: HostSums) -> Lease:
     """Return the hosts of a communicator as codecs and compressors see ranks, which use rank, size and frames alone."""
-    return replace(comm.lease, rank=hosts.host, world_size=len(hosts.plan.hosts), levels=())
+    return replace(comm.lease, rank=hosts.host, world_size=len(hosts.plan.hosts), switches=(LeasedSwitch(),))

@@ -164,7 +164,7 @@ def _checks(address: str, spec: RankSpec | None, token: str | None, timeout_s: f
         yield (frames := _frames(ticket))
         if frames.status is Status.FAILED:
             return
-        yield _ping(ticket.switch_host, "switch")
+        yield _ping(ticket.switches[0].host, "switch")
         yield _buffers(ticket)
         yield from _collectives(address, client, spec, ticket, security, token, timeout_s, switch)
 
@@ -273,9 +273,9 @@ def _ping(host: str, what: str) -> Check:
 def _buffers(ticket: JoinTicket) -> Check:
     frame = Geometry(ticket.columns, ticket.block_words).max_frame_bytes
     try:
-        transport = UdpTransport(ticket.switch_host, ticket.switch_port)
+        transport = UdpTransport(ticket.switches[0].host, ticket.switches[0].port)
     except OSError as error:
-        where = f"{ticket.switch_host}:{ticket.switch_port}"
+        where = ticket.switches[0].address
         return Check(BUFFERS, Status.FAILED, f"no UDP socket towards {where}: {error}", "fix the route to the switch")
     granted = transport.buffer_bytes
     transport.close()
@@ -313,7 +313,7 @@ def _collectives(
         )
     except JoinError as error:
         advice = (
-            f"see that the switch runs and UDP gets through to {ticket.switch_host}:{ticket.switch_port} (firewalls), "
+            f"see that the switch runs and UDP gets through to {ticket.switches[0].address} (firewalls), "
             "and that all ranks are examined at the same time"
         )
         yield Check(HELLO, Status.FAILED, f"{error}{_since(drops, _drops(client))}", advice)
@@ -344,12 +344,14 @@ def _collectives(
 
 
 def _both_ways(ticket: JoinTicket) -> str:
-    return f"UDP to {ticket.switch_host}:{ticket.switch_port}, or what comes back from there"
+    return f"UDP to {ticket.switches[0].address}, or what comes back from there"
 
 
 def _tree(lease: Lease) -> str:
     """Return which switches sum for this rank, from its own to the root, and what each adds up."""
-    return ", ".join(f"switch {level.switch} sums {name_children(level.children)}" for level in lease.levels)
+    return ", ".join(
+        f"switch {level.switch} sums {name_children(level.children)}" for level in lease.switches[0].levels
+    )
 
 
 def _round_trips(comm: Communicator) -> Check:

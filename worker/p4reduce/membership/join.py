@@ -429,7 +429,7 @@ def _admit_once(
     watch = client.watch(ticket.nonce)  # before the lease: a process that ends right after it is noticed at once
     transport: UdpTransport | None = None
     try:
-        transport = _socket(ticket.switch_host, ticket.switch_port)
+        transport = _socket(ticket.switches[0].host, ticket.switches[0].port)
         hello = pack_hello(ticket.job_id, ticket.nonce)
         say_hello = partial(transport.send, [hello])
         say_missing = partial(_say_who_is_missing, client, ticket.job, patience)

@@ -100,6 +100,6 @@ def _repeat(transport: UdpTransport, lease: Lease, answered: bytes, count: int, 
             answers += (
                 frame.type == RESULT
                 and (frame.job, frame.epoch, frame.slot, frame.round) == (sent.job, sent.epoch, sent.slot, sent.round)
-                and frame.secret == lease.secret
+                and frame.secret == lease.switches[0].secret
             )
     return answers

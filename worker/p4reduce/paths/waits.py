@@ -97,7 +97,7 @@ class Waits:
         """Return text to append: that the switch does not answer, or that full frames exceed the path's MTU."""
         text, silent_s = "", now - self._answered_at
         if self._answers and silent_s >= _SILENT_S:
-            where = f"{self._lease.switch_host}:{self._lease.switch_port}"
+            where = self._lease.switches[0].address
             links = links_above(self._lease) if missing_ranks else ""  # they may have contributed since
             text = f"; the last answer of the switch at {where} came {silent_s:.0f} s ago{links and ': see ' + links}"
         if text or not missing_ranks:

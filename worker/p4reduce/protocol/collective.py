@@ -137,7 +137,7 @@ class Collective:
             return None
         oldest = int(waiting[slots["sent_at"][waiting].argmin()])
         seen, level = int(slots["seen"][oldest]), int(slots["seen_level"][oldest])
-        missing = 0 if seen < 0 else self._lease.levels[level].full & ~seen
+        missing = 0 if seen < 0 else self._lease.switches[0].levels[level].full & ~seen
         waited_s = max(0.0, now - float(slots["sent_at"][oldest]))
         return WaitingSlot(oldest, int(slots["round_number"][oldest]), missing, waited_s, len(waiting), level)
 

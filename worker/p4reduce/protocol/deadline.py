@@ -49,19 +49,20 @@ def obstacle(
     their switch, and the columns that its RESULT will have, as a bitmap. `longest_result`: bytes of the longest RESULT
     that came. `refused_before`: the refused frames when the last answer came that was not refused.
     """
-    missing, unanswered = [0] * len(lease.levels), []
+    levels = lease.switches[0].levels
+    missing, unanswered = [0] * len(levels), []
     for seen, number, columns in open_slots:
         if seen is None:
             unanswered.append(lease.geometry.lengths[columns])
         else:
-            missing[number] |= lease.levels[number].full & ~seen
+            missing[number] |= levels[number].full & ~seen
     if any(missing):
-        waiting = [(level, level.behind(bits)) for level, bits in zip(lease.levels, missing, strict=True) if bits]
+        waiting = [(level, level.behind(bits)) for level, bits in zip(levels, missing, strict=True) if bits]
         names = [f"switch {level.switch}" if lease.depth else "the switch" for level, _ in waiting]
         said = [f"{name} still waits for {name_children(them)}" for name, (_, them) in zip(names, waiting, strict=True)]
         ranks = {rank for _, children in waiting for child in children for rank in child}
         return Obstacle("; ".join(said), tuple(sorted(ranks)))
-    where = f"{lease.switch_host}:{lease.switch_port}"
+    where = lease.switches[0].address
     refused = [count - before for count, before in zip(refused_frames(stats), refused_before, strict=True)]
     foreign, malformed, stale = refused
     shortest = min(unanswered, default=0)
@@ -91,7 +92,7 @@ def obstacle(
 
 def links_above(lease: Lease) -> str:
     """Return what has to be true of the links from the rank's own switch up to the root, "" where that is the root."""
-    above = ", ".join(level.switch for level in lease.levels[1:])
+    above = ", ".join(level.switch for level in lease.switches[0].levels[1:])
     return f"that its links to {above} carry frames" if above else ""
 
 

@@ -121,7 +121,14 @@ def _config_of(lease: Lease, stride: int, dense: bool) -> bytes:
     header_words, growth_blocks = geometry.frame_header_bytes // 4, MAX_GROWTH_BYTES // geometry.block_bytes
     table: Array = zeros(Config)
     frame = (geometry.columns, geometry.block_words, header_words, growth_blocks, ENCAP_BYTES)
-    job = (lease.job_id, lease.epoch, *divmod(lease.secret, 1 << 32), lease.world_size, lease.depth, lease.full)
+    job = (
+        lease.job_id,
+        lease.epoch,
+        *divmod(lease.switches[0].secret, 1 << 32),
+        lease.world_size,
+        lease.depth,
+        lease.full,
+    )
     opening = (stride, not dense, places.row_length, places.own, places.zeros, places.own_places, 0)
     table[0] = frame + job + opening
     return table.tobytes()

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 
 from p4reduce.communicator import Communicator
 from p4reduce.testing.reference_switch import ReferenceSwitch, SwitchSide
-from p4reduce_contracts.jobs.lease import Lease
+from p4reduce_contracts.jobs.lease import Lease, LeasedSwitch
 from p4reduce_contracts.wire import DEFAULT, SECRET_BITS, Geometry
 
 JOB: Final = 1
@@ -77,7 +77,17 @@ class LocalGroup:
         self._lock = threading.Lock()
         self.inboxes: list[queue.SimpleQueue[bytes]] = [queue.SimpleQueue() for _ in range(world_size)]
         leases = leases or [
-            Lease(JOB, "test", EPOCH, rank, world_size, slots, geometry.columns, geometry.block_words, secret=secret)
+            Lease(
+                JOB,
+                "test",
+                EPOCH,
+                rank,
+                world_size,
+                slots,
+                geometry.columns,
+                geometry.block_words,
+                switches=(LeasedSwitch(secret=secret),),
+            )
             for rank, secret in enumerate(drawn)
         ]
         self.comms = [

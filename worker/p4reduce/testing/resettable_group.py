@@ -14,6 +14,7 @@ from p4reduce.errors import CollectiveError, JobResetError, JoinError
 from p4reduce.membership.rejoin import Rejoin
 from p4reduce.testing.local_group import EPOCH, JOB, LocalGroup, MemoryTransport
 from p4reduce.testing.reference_switch import ReferenceSwitch
+from p4reduce_contracts.jobs.lease import LeasedSwitch
 from p4reduce_contracts.wire import DEFAULT, SECRET_BITS, Geometry
 
 RESTARTED: Final = "the switch restarted"
@@ -82,5 +83,5 @@ class ResettableGroup(LocalGroup):
 
     def _membership_of(self, rank: int, epoch: int) -> EpochMembership:
         self.inboxes[rank] = queue.SimpleQueue()
-        lease = replace(self.comms[rank].lease, epoch=epoch, secret=self._drawn[rank])
+        lease = replace(self.comms[rank].lease, epoch=epoch, switches=(LeasedSwitch(secret=self._drawn[rank]),))
         return EpochMembership(lease, MemoryTransport(self, rank), _Membership(self, epoch))

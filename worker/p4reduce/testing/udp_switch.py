@@ -18,7 +18,7 @@ from p4reduce.communicator import Communicator
 from p4reduce.testing.reference_switch import ReferenceSwitch
 from p4reduce.timeouts import DEFAULT_TIMEOUT_S
 from p4reduce.transport import UdpTransport
-from p4reduce_contracts.jobs.lease import Lease
+from p4reduce_contracts.jobs.lease import Lease, LeasedSwitch
 from p4reduce_contracts.wire import DEFAULT, Geometry
 
 JOB: Final = 1
@@ -99,7 +99,17 @@ def connect(
     port: int, rank: int, world_size: int, slots: int = 64, *, timeout_s: float = DEFAULT_TIMEOUT_S
 ) -> Communicator:
     """Return the communicator of a rank, over the UdpSwitch at `port` of this host."""
-    lease = Lease(JOB, "test", EPOCH, rank, world_size, slots, DEFAULT.columns, DEFAULT.block_words, switch_port=port)
+    lease = Lease(
+        JOB,
+        "test",
+        EPOCH,
+        rank,
+        world_size,
+        slots,
+        DEFAULT.columns,
+        DEFAULT.block_words,
+        switches=(LeasedSwitch(port=port),),
+    )
     transport = UdpTransport("127.0.0.1", port)
     transport.send([greeting(rank)])
     return Communicator(lease, transport, timeout_s=timeout_s)
