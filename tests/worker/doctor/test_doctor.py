@@ -115,7 +115,7 @@ def test_a_healthy_system(local: LocalSystem, controller: str) -> None:
         assert not [job for job in client.list_jobs().jobs if job.name.startswith("doctor-")], "it removes its job"
 
 
-def examined_pair(local: LocalSystem, timeout_s: float) -> list[list[Check]]:
+def examined_pair(local: LocalSystem, timeout_s: float, slots: int | None = 8) -> list[list[Check]]:
     """Return the findings of doctors that take part as the ranks of a job of two."""
 
     def examined(rank: int) -> list[Check]:
@@ -123,7 +123,7 @@ def examined_pair(local: LocalSystem, timeout_s: float) -> list[list[Check]]:
         return run_checks(local.address, spec, timeout_s=timeout_s, switch=switch)
 
     with JobClient(local.address) as client, ThreadPoolExecutor() as pool:
-        client.create_job("pair", 2)
+        client.create_job("pair", 2, slots)
         found = list(pool.map(examined, range(2)))
         client.remove_job("pair")
     return found
@@ -138,6 +138,15 @@ def test_all_ranks_of_a_job(local: LocalSystem) -> None:
         assert "of 2 has its lease" in named["HELLO"].found
         leaf = f"switch leaf{rank + 1} sums rank {rank}, " if local.leaves else ""
         assert named["HELLO"].found.endswith(f"; {leaf}switch {local.root} sums ranks 0, 1")
+        assert re.match(
+            r"one rank alone [\d.]+ .bit/s( to .*)?, all 2 at once [\d.]+ .bit/s", named["bottleneck"].found
+        )
+
+
+def test_a_rank_is_not_measured_alone_where_no_slots_are_free(local: LocalSystem) -> None:
+    for checks in examined_pair(local, LIMIT_S, slots=None):
+        found = by_name(checks)["bottleneck"]
+        assert found.status is Status.SKIPPED and "rank 0 alone: " in found.found, found
 
 
 def test_a_running_job_is_not_disturbed(controller: str) -> None:

@@ -1,4 +1,4 @@
-"""The checks of `p4reduce doctor`, from certificates to batches of full frames; each relies on those before it."""
+"""The checks of `p4reduce doctor`, from certificates to the link that limits sums; each relies on those before it."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -20,6 +21,7 @@ from numpy.typing import NDArray
 
 from p4reduce.codecs import Int32
 from p4reduce.communicator import Communicator
+from p4reduce.doctor import bottleneck
 from p4reduce.doctor.ping import ping
 from p4reduce.errors import GeometryMismatchError, JoinError, P4ReduceError
 from p4reduce.membership.join import join, run_id
@@ -27,12 +29,14 @@ from p4reduce.paths.gso import DAMAGED_COLLECTIVES, VARIABLE
 from p4reduce.protocol.deadline import IP_UDP_BYTES
 from p4reduce.protocol.timing import MAX_PTO_S
 from p4reduce.transport import BUFFER_BYTES, UdpTransport
-from p4reduce_contracts.jobs.answers import JoinTicket
+from p4reduce_contracts.jobs.answers import JobInfo, JoinTicket
 from p4reduce_contracts.jobs.client import JobClient
 from p4reduce_contracts.jobs.errors import JobServiceError
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.ranks import name_children, name_ranks
 from p4reduce_contracts.wire import JUMBO, Geometry
+from p4reduce_runtime import metrics
+from p4reduce_runtime.datagrams import ENCAP_BYTES
 from p4reduce_runtime.security import Security, check_dialling, from_environment, insecure_from_environment, is_loopback
 from p4reduce_runtime.settings import ConfigError
 
@@ -50,9 +54,10 @@ SUM: Final = "exact sum"
 HOSTS: Final = "hosts"
 FULL_FRAMES: Final = "full frames"
 BATCHES: Final = "batches"
+BOTTLENECK: Final = "bottleneck"
 _OF_JOB: Final = (CERTIFICATES, CONTROLLER, JOB, FRAMES)
 _OF_PATH: Final = (PING, BUFFERS, HELLO, ROUND_TRIPS)
-CHECKS: Final = _OF_JOB + _OF_PATH + (SUM, HOSTS, FULL_FRAMES, BATCHES)
+CHECKS: Final = _OF_JOB + _OF_PATH + (SUM, HOSTS, FULL_FRAMES, BATCHES, BOTTLENECK)
 
 EXPIRES_SOON: Final = datetime.timedelta(days=14)
 SLOW_ANSWER_S: Final = 1.0
@@ -109,6 +114,52 @@ class RankSpec:
     world_size: int
 
 
+@dataclass(frozen=True)
+class _Access:
+    """How this worker reaches its controller, and joins jobs."""
+
+    address: str
+    security: Security | None
+    timeout_s: float
+    switch: str
+
+    def client(self, token: str | None) -> JobClient:
+        return JobClient(self.address, security=self.security, token=token)
+
+    def join(self, spec: RankSpec, token: str | None) -> Communicator:
+        """Raises JoinError."""
+        return join(
+            spec.job,
+            rank=spec.rank,
+            world_size=spec.world_size,
+            controller=self.address,
+            timeout_s=self.timeout_s,
+            collective_timeout_s=self.timeout_s,
+            security=self.security,
+            token=token,
+            switch=self.switch,
+        )
+
+    @contextlib.contextmanager
+    def own_job(self, client: JobClient, slots: int) -> Iterator[JobInfo]:
+        """Make a job of one rank, of half of the free slots at most, and remove it at the end. JobServiceError."""
+        slots = max(1, min(slots, client.list_jobs().free_slots // 2))
+        made = client.create_job(f"doctor-{secrets.token_hex(4)}", 1, slots)
+        with self.client(made.owner_token or None) as owner:
+            try:
+                yield made
+            finally:
+                _remove(owner, made.name)
+
+    @contextlib.contextmanager
+    def alone(self, client: JobClient, slots: int) -> Iterator[Communicator]:
+        """Join a job of this rank alone. Raises JobServiceError or JoinError."""
+        with self.own_job(client, slots) as made:
+            comm = self.join(RankSpec(made.name, 0, 1), made.owner_token)
+            with contextlib.closing(comm):
+                yield comm
+
+
 def run_checks(
     address: str, spec: RankSpec | None = None, *, token: str | None = None, timeout_s: float = 10.0, switch: str = ""
 ) -> list[Check]:
@@ -134,22 +185,21 @@ def _checks(address: str, spec: RankSpec | None, token: str | None, timeout_s: f
         yield Check(CERTIFICATES, Status.FAILED, str(error), "see docs/security.md, Certificates")
         return
     yield _certificates(address, security)
+    access = _Access(address, security, timeout_s, switch)
     with contextlib.ExitStack() as stack:
-        client = stack.enter_context(JobClient(address, security=security, token=token))
+        client = stack.enter_context(access.client(token))
         yield (controller := _controller(client))
         if controller.status is Status.FAILED:
             yield _ping(address.rpartition(":")[0], "controller")
             return
         if spec is None:
             try:
-                slots = max(1, min(OWN_SLOTS, client.list_jobs().free_slots // 2))
-                made = client.create_job(f"doctor-{secrets.token_hex(4)}", 1, slots)
+                made = stack.enter_context(access.own_job(client, OWN_SLOTS))
             except JobServiceError as error:
                 yield _own_job_failed(error)
                 return
             spec, token = RankSpec(made.name, 0, 1), made.owner_token or token
-            client = stack.enter_context(JobClient(address, security=security, token=token))
-            stack.callback(_remove, client, made.name)
+            client = stack.enter_context(access.client(token))
             yield Check(JOB, Status.OK, f"made {made.name} for one rank and {made.slots} slots, removed at the end")
         else:
             yield (job := _job(client, spec))
@@ -166,7 +216,7 @@ def _checks(address: str, spec: RankSpec | None, token: str | None, timeout_s: f
             return
         yield _ping(ticket.switches[0].host, "switch")
         yield _buffers(ticket)
-        yield from _collectives(address, client, spec, ticket, security, token, timeout_s, switch)
+        yield from _collectives(access, client, spec, ticket, token)
 
 
 def _certificates(address: str, security: Security | None) -> Check:
@@ -288,29 +338,12 @@ def _buffers(ticket: JoinTicket) -> Check:
 
 
 def _collectives(
-    address: str,
-    client: JobClient,
-    spec: RankSpec,
-    ticket: JoinTicket,
-    security: Security | None,
-    token: str | None,
-    timeout_s: float,
-    switch: str,
+    access: _Access, client: JobClient, spec: RankSpec, ticket: JoinTicket, token: str | None
 ) -> Iterator[Check]:
     drops = _drops(client)
     begun = time.monotonic()
     try:
-        comm = join(
-            spec.job,
-            rank=spec.rank,
-            world_size=spec.world_size,
-            controller=address,
-            timeout_s=timeout_s,
-            collective_timeout_s=timeout_s,
-            security=security,
-            token=token,
-            switch=switch,
-        )
+        comm = access.join(spec, token)
     except JoinError as error:
         advice = (
             f"see that the switch runs and UDP gets through to {ticket.switches[0].address} (firewalls), "
@@ -322,12 +355,14 @@ def _collectives(
         lease = comm.lease
         text = f"rank {lease.rank} of {lease.world_size} has its lease after {_ms(time.monotonic() - begun)}"
         yield Check(HELLO, Status.OK, f"{text}: epoch {lease.epoch}, {lease.slot_count} slots; {_tree(lease)}")
+        found_hosts: list[tuple[int, ...]] = []
         for name, look, advice in (
             (ROUND_TRIPS, _round_trips, f"HELLO has passed: look for a firewall that stops other {_both_ways(ticket)}"),
             (SUM, _exact_sum, "do not train like this: look for a faulty host, cable, switch or pipeline"),
-            (HOSTS, _hosts, "set P4REDUCE_HOSTS=off on all ranks"),
+            (HOSTS, partial(_hosts, found_hosts), "set P4REDUCE_HOSTS=off on all ranks"),
             (FULL_FRAMES, _full_frames, ""),
             (BATCHES, _batches, f"examine with {VARIABLE}=off: if that passes, {_GSO_ADVICE}"),
+            (BOTTLENECK, partial(_bottleneck, found_hosts, access, client), "see that all ranks are examined at once"),
         ):
             try:
                 check = look(comm)
@@ -387,10 +422,11 @@ def _exact_sum(comm: Communicator) -> Check:
     return Check(SUM, Status.OK, f"{comm.lease.block_words} int32 of {comm.world_size} rank(s), every bit right")
 
 
-def _hosts(comm: Communicator) -> Check:
+def _hosts(found_hosts: list[tuple[int, ...]], comm: Communicator) -> Check:
     """Find the ranks of each host, and have each rank send for itself from now on: what follows examines links."""
     found, hosts = comm.find_hosts(), comm.hosts
     comm.hosts = None
+    found_hosts += [(rank,) for rank in range(comm.world_size)] if found is None else found.plan.hosts
     if found is None:
         problem = "there is one" if hosts is None else hosts.problem or "no two ranks can share memory"
         text = f"each rank sends for itself: {problem}"
@@ -448,6 +484,27 @@ def _batches(comm: Communicator) -> Check:
         advice = "look for a link that drops frames when it is full (`ip -s link`, switch counters), or a busy machine"
         return Check(BATCHES, Status.WARNING, text, advice)
     return Check(BATCHES, Status.OK, text)
+
+
+def _bottleneck(hosts: Sequence[tuple[int, ...]], access: _Access, client: JobClient, comm: Communicator) -> Check:
+    """Measure dense sums of one rank alone and of all ranks, and say which link or setting limits them."""
+    lease, path_s = comm.lease, comm.metrics()[metrics.WORKER_ROUND_TRIP.name]
+    if comm.world_size == 1:
+        alone = bottleneck.dense_rate(comm)
+        text = (
+            f"this rank alone {bottleneck.show_rate(alone)} each way: --job, on all ranks, tells what limits their sums"
+        )
+        return Check(BOTTLENECK, Status.OK, text)
+    join_alone = partial(access.alone, client, max(OWN_SLOTS, 2 * lease.slot_count))
+    rates = bottleneck.measure(comm, tuple(hosts), join_alone, 3 * access.timeout_s)
+    if isinstance(rates, str):
+        return Check(BOTTLENECK, Status.SKIPPED, f"it takes free slots for a job of one rank: {rates}")
+    said = [bottleneck.limit_of_links(rates)]
+    frame = lease.geometry.max_frame_bytes + ENCAP_BYTES
+    if of_slots := bottleneck.limit_of_slots(lease.slot_count, frame, path_s, max(rates.alone)):
+        said.append(of_slots)
+    advice = "; ".join(filter(None, (one.advice for one in said)))
+    return Check(BOTTLENECK, Status.WARNING if advice else Status.OK, "; ".join(one.found for one in said), advice)
 
 
 def _mtu_advice(comm: Communicator) -> str:
