@@ -32,7 +32,35 @@ _ANSWER_S = 150.0
 _START_S = 90.0
 _JOB = "bench"
 _MODULE = "p4reduce_lab.bench.worker"
-_CONTROLLER_PORT, _MASTER_PORT = 9600, 29500
+_CONTROLLER_PORT, _MASTER_PORT, _P4RUNTIME_PORT = 9600, 29500, 9559
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where the embedded switches are that sum side by side."""
+
+    name: str
+    servers: int = 0
+    """Switches on a server of their own each, whose link is like the hosts'."""
+    on_each_host: bool = False
+
+    def switches(self, network: Network) -> list[EmbeddedSwitch]:
+        """Return the switches, as they are started; one in the bridge, or on loopback, where there is no other."""
+        if not network.hosts:
+            return [EmbeddedSwitch(ONLY_SWITCH, ANY_PORT, ANY_PORT)]
+        places = network.hosts if self.on_each_host else network.servers[: self.servers]
+        return [
+            EmbeddedSwitch(
+                f"switch{number}",
+                f"{place.address}:{AGGREGATION_PORT}",
+                f"{place.address}:{_P4RUNTIME_PORT}",
+                within=place.namespace.within,
+            )
+            for number, place in enumerate(places)
+        ] or [EmbeddedSwitch(ONLY_SWITCH, f"{links.SWITCH_ADDRESS}:{AGGREGATION_PORT}", ANY_PORT)]
+
+
+IN_BRIDGE = Placement("switch in the bridge")
 
 
 class Workers:
@@ -87,6 +115,7 @@ class Cluster:
     workers: Workers
     network: Network
     world_size: int
+    placement: Placement
 
     def shape(self, link: Link) -> None:
         """Give all links another rate and burst."""
@@ -126,7 +155,13 @@ class Cluster:
 
 @contextmanager
 def running_cluster(
-    run: Run, link: Link, world_size: int, ranks_per_host: int = 1, *, share: bool = True
+    run: Run,
+    link: Link,
+    world_size: int,
+    ranks_per_host: int = 1,
+    *,
+    share: bool = True,
+    placement: Placement = IN_BRIDGE,
 ) -> Iterator[Cluster]:
     """Start everything on hosts of a network, or on the loopback interface; take it down at the end.
 
@@ -140,22 +175,20 @@ def running_cluster(
         stack.callback(builder.close)
         stack.callback(run.children.stop)  # hosts, switches, controller and workers, the last one first
         if not link.on_loopback:
-            network = links.build(builder, world_size // ranks_per_host)
+            network = links.build(builder, world_size // ranks_per_host, placement.servers)
             network.shape(link)
-        udp = ANY_PORT if link.on_loopback else f"{links.SWITCH_ADDRESS}:{AGGREGATION_PORT}"
         jobs = ANY_PORT if link.on_loopback else f"{links.SWITCH_ADDRESS}:{_CONTROLLER_PORT}"
-        switch = EmbeddedSwitch(ONLY_SWITCH, udp, ANY_PORT)
         config = toml_table("[controller]", listen=jobs, state_dir=new_state_dir(run.children.logs))
         config += toml_table("[security]", insecure=not link.on_loopback)  # only the hosts are on this network
         system = stack.enter_context(
-            started_embedded_system(run.children, [switch], config, insecure=not link.on_loopback)
+            started_embedded_system(run.children, placement.switches(network), config, insecure=not link.on_loopback)
         )
         stack.enter_context(system.job(_JOB, world_size))
         share = share and ranks_per_host > 1
         workers = _start_workers(run, stack, network.hosts, system, world_size, ranks_per_host, share)
         workers.ask("join")
-        run.say(f"{world_size} workers have joined, {link}; {ready_line(system.switches[0])}")
-        yield Cluster(run, link, system, workers, network, world_size)
+        run.say(f"{world_size} workers have joined, {link}, {placement.name}; {ready_line(system.switches[0])}")
+        yield Cluster(run, link, system, workers, network, world_size, placement)
         workers.ask("close")
 
 

@@ -6,6 +6,7 @@ the bridge is made there.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 
 from p4reduce_lab.network import CURRENT, Interface, Namespace, NetworkBuilder
@@ -63,30 +64,50 @@ class Host:
         """The bridge's end of its link."""
         return f"host{self.number}"
 
+    @property
+    def ends(self) -> tuple[tuple[Namespace, str], tuple[Namespace, str]]:
+        """What its link's two shapers are on: the host's own end, the bridge's."""
+        return (self.namespace, DATA), (CURRENT, self.outside)
+
 
 @dataclass(frozen=True)
 class Network:
     """Hosts around one bridge; empty: the loopback interface."""
 
     hosts: tuple[Host, ...] = ()
+    """The hosts of the workers."""
+    servers: tuple[Host, ...] = ()
+    """The hosts of switches alone."""
 
     def shape(self, link: Link) -> None:
         """Give every host's link this rate and burst, both ways, or none."""
-        ends = [end for host in self.hosts for end in ((CURRENT, host.outside), (host.namespace, DATA))]
-        for namespace, device in ends:
-            if link.rate_mbit is None:
-                namespace.run("tc", "qdisc", "replace", "dev", device, "root", "noqueue")
-            else:
-                shape_interface(link.shape, namespace, device)
+        for host in self.hosts + self.servers:
+            for namespace, device in host.ends:
+                if link.rate_mbit is None:
+                    namespace.run("tc", "qdisc", "replace", "dev", device, "root", "noqueue")
+                else:
+                    shape_interface(link.shape, namespace, device)
+
+    def carried(self) -> list[tuple[int, int]]:
+        """Return the bytes that each link has carried up and down, hosts before servers, as their shapers count.
+
+        That is with the headers of each frame of a GSO run, which an interface counts once.
+        """
+        return [(_passed(*up), _passed(*down)) for up, down in (host.ends for host in self.hosts + self.servers)]
 
 
-def build(builder: NetworkBuilder, hosts: int) -> Network:
+def _passed(namespace: Namespace, device: str) -> int:
+    shapers = json.loads(namespace.run("tc", "-statistics", "-json", "qdisc", "show", "dev", device))
+    return int(next(shaper["bytes"] for shaper in shapers if shaper["kind"] == "tbf"))
+
+
+def build(builder: NetworkBuilder, hosts: int, servers: int = 0) -> Network:
     """Make the bridge with the switch's address, and hosts on it. Raises SetupError where the machine cannot."""
     builder.add_bridge(BRIDGE, address=f"{SWITCH_ADDRESS}/24")
     made = []
-    for number in range(hosts):
+    for number in range(hosts + servers):
         host = Host(number, builder.add_namespace(f"host {number}"))
         inside = Interface(DATA, host.namespace, address=f"{host.address}/24")
         builder.add_veth(Interface(host.outside, bridge=BRIDGE), inside)
         made.append(host)
-    return Network(tuple(made))
+    return Network(tuple(made[:hosts]), tuple(made[hosts:]))

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from statistics import median
+from typing import Any
 
 from p4reduce_lab.bench.case import Series
-from p4reduce_lab.bench.cluster import Cluster, summed_up
+from p4reduce_lab.bench.cluster import IN_BRIDGE, Cluster, summed_up
 
 MEGABYTE = 1 << 20
 FLOAT_BYTES = 4
@@ -16,6 +17,10 @@ STEPS = 4
 _WARM_UP_STEPS = 4
 _CHECKED_ELEMENTS = MEGABYTE
 _LIMIT_S = 60.0
+BACKENDS = ("gloo", "p4reduce")
+"""Backends of torch.distributed."""
+CALLS = 20
+"""Calls of a collective in a row, nccl-tests' default."""
 
 Counts = dict[str, list[float]]
 
@@ -37,6 +42,7 @@ def measure_in_turn(
     summed. `turns`: 0 for the run's repetitions. `times`: what is counted is of so many.
     """
     run = cluster.run
+    what += "" if cluster.placement is IN_BRIDGE else f", {cluster.placement.name}"
     counts: dict[str, Counts] = {peer: {} for peer in peers}
     calls = {peer: partial(call, counts[peer]) for peer, call in peers.items()}
     found = run.in_turn(calls, turns=turns, limit_s=limit_s, at_least=at_least)
@@ -61,6 +67,17 @@ def measure_dense(cluster: Cluster, megabytes: float, peers: Sequence[str]) -> d
     sums = {peer: partial(cluster.all_reduce, peer, elements) for peer in peers}
     what = f"dense float32, {megabytes:g} MB, {cluster.world_size} workers"
     return measure_in_turn(cluster, what, sums, size=FLOAT_BYTES * elements)
+
+
+def measure_collective(
+    cluster: Cluster, what: str, name: str, size: int, *, calls: int, turns: int, limit_s: float = _LIMIT_S
+) -> dict[str, list[float]]:
+    """Measure a collective of the backends gloo and p4reduce, `calls` in a row; return the seconds of a call."""
+    arguments: dict[str, Any] = {"name": name, "elements": size // FLOAT_BYTES, "dtype": "float32", "calls": calls}
+    once = {peer: partial(cluster.timed, "collective", peer=peer, **arguments) for peer in BACKENDS}
+    for work in once.values():
+        work()
+    return measure_in_turn(cluster, what, once, turns=turns, limit_s=limit_s, at_least=5)
 
 
 def measure_steps(cluster: Cluster, peers: Sequence[str], steps: int = STEPS) -> dict[str, list[float]]:

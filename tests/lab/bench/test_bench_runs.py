@@ -87,19 +87,29 @@ def test_no_process_remains_after_kill_9(own_network: list[str], tmp_path: Path,
 def test_hosts_are_shaped_in_both_directions_or_not_and_removed_with_their_processes(tmp_path: Path) -> None:
     """In a network namespace of its own, as cases are."""
     script = f"""
+import sys
 from pathlib import Path
 from p4reduce_lab.bench import links
+from p4reduce_lab.bench.cluster import IN_BRIDGE, Placement
+from p4reduce_lab.bench.cluster import IN_BRIDGE, Placement
 from p4reduce_lab.network import CURRENT, NetworkBuilder
 from p4reduce_lab.processes import Children
 with Children(Path({str(tmp_path)!r})) as children:
     builder = NetworkBuilder(children)
-    network = links.build(builder, 2)
+    network = links.build(builder, 2, 1)
     network.shape(links.GBIT_1)
-    for host in network.hosts:
+    for placement in (IN_BRIDGE, Placement("server", 1), Placement("hosts", on_each_host=True)):
+        print("switches:", [switch.listen for switch in placement.switches(network)])
+    before = network.carried()
+    ping = "import sys; from p4reduce.doctor.ping import ping; ping(sys.argv[1], 30, {LIMIT_S})"
+    network.hosts[0].namespace.run(sys.executable, "-c", ping, network.servers[0].address)
+    for one, other in zip(before, network.carried()):
+        print("carried:", *(way - earlier > 1000 for way, earlier in zip(other, one)))
+    for host in network.hosts + network.servers:
         print(CURRENT.run("tc", "qdisc", "show", "dev", host.outside).strip())
         print(host.namespace.run("tc", "qdisc", "show", "dev", links.DATA).strip())
     network.shape(links.VETH)
-    for host in network.hosts:
+    for host in network.hosts + network.servers:
         print("then:", CURRENT.run("tc", "qdisc", "show", "dev", host.outside).strip())
         print("then:", host.namespace.run("tc", "qdisc", "show", "dev", links.DATA).strip())
 builder.close()
@@ -109,8 +119,11 @@ print("left:", CURRENT.run("ip", "-oneline", "link"))
     done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
     assert done.returncode == 0, done.stderr
     shaped = [line for line in done.stdout.splitlines() if "tbf" in line]
-    assert len(shaped) == 4 and all("rate 1Gbit burst 6" in line for line in shaped), done.stdout  # 65536, in ticks
+    assert len(shaped) == 6 and all("rate 1Gbit burst 6" in line for line in shaped), done.stdout  # 65536, in ticks
     unshaped = [line for line in done.stdout.splitlines() if line.startswith("then:")]
-    assert len(unshaped) == 4 and all("qdisc noqueue" in line for line in unshaped), done.stdout
+    assert len(unshaped) == 6 and all("qdisc noqueue" in line for line in unshaped), done.stdout
+    lines = [line.partition(": ")[2] for line in done.stdout.splitlines() if line.startswith(("switches", "carried"))]
+    one, server, hosts = (f"['10.77.0.{numbers}:21072']" for numbers in ("1", "12", "10:21072', '10.77.0.11"))
+    assert lines == [one, server, hosts, "True True", "False False", "True True"]
     left = done.stdout.partition("left:")[2]
     assert " lo:" in left and links.BRIDGE not in left and "host" not in left

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 from p4reduce_lab.bench.case import NETWORKS, TRAINING_PACKAGES, Case, Run, Threshold
 from p4reduce_lab.bench.cluster import Cluster, running_cluster
 from p4reduce_lab.bench.links import GBIT_1, MBIT_100, VETH
-from p4reduce_lab.bench.measuring import measure_in_turn, measure_steps
+from p4reduce_lab.bench.measuring import BACKENDS, CALLS, measure_collective, measure_steps
 
 WORKERS = 4
-BACKENDS = ("gloo", "p4reduce")
 BYTES, QUICK_BYTES = (4_000, 64_000, 400_000), (4_000, 64_000)
-CALLS = 20
-"""Calls in a row, nccl-tests' default; a call after a pause is measured beside them."""
 STEPS = 10
 """Steps in one turn of a backend."""
 _LIMIT_S = 30.0
@@ -57,20 +53,12 @@ def measure(run: Run) -> None:
 def _collective(cluster: Cluster, name: str, size: int) -> None:
     run, link = cluster.run, cluster.link
     what = f"of {size:,} bytes a rank, {WORKERS} workers"
-    _times(cluster, f"{name} after a pause {what}", name, size, calls=1, turns=8 * run.repetitions)
-    found = _times(cluster, f"{name} in a row {what}", name, size, calls=CALLS, turns=2 * run.repetitions)
+    measure = partial(measure_collective, cluster, name=name, size=size, limit_s=_LIMIT_S)
+    measure(f"{name} after a pause {what}", calls=1, turns=8 * run.repetitions)
+    found = measure(f"{name} in a row {what}", calls=CALLS, turns=2 * run.repetitions)
     threshold = SMALL_SUM.get((link, size)) if name == "all_reduce" else COPIES[link, name, size]
     if threshold is not None:
         run.ratio(threshold.name, found["gloo"], found["p4reduce"])
-
-
-def _times(cluster: Cluster, what: str, name: str, size: int, *, calls: int, turns: int) -> dict[str, list[float]]:
-    """Measure both backends in turn, and add their series; return the seconds of a call."""
-    arguments: dict[str, Any] = {"name": name, "elements": size // 4, "dtype": "float32", "calls": calls}
-    once = {backend: partial(cluster.timed, "collective", peer=backend, **arguments) for backend in BACKENDS}
-    for backend in BACKENDS:
-        once[backend]()
-    return measure_in_turn(cluster, what, once, turns=turns, limit_s=_LIMIT_S, at_least=5)
 
 
 def _steps(cluster: Cluster, variant: str) -> None:

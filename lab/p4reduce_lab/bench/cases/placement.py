@@ -1,0 +1,163 @@
+"""Embedded switches in the bridge, on servers of their own, and on each worker's host; every host has one link.
+
+What each link carries is compared with the formulas of p4reduce/doctor/bottleneck.py.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from p4reduce.doctor.bottleneck import host_tensors
+from p4reduce_contracts.wire import DEFAULT
+from p4reduce_lab.bench.case import NETWORKS, TRAINING_PACKAGES, Case, Run, Threshold
+from p4reduce_lab.bench.cluster import IN_BRIDGE, Cluster, Placement, running_cluster
+from p4reduce_lab.bench.links import GBIT_1, MBIT_100, Link
+from p4reduce_lab.bench.measuring import (
+    CALLS,
+    FLOAT_BYTES,
+    MEGABYTE,
+    measure_collective,
+    measure_dense,
+    measure_in_turn,
+    measure_steps,
+)
+from p4reduce_runtime.datagrams import ENCAP_BYTES
+
+ON_EACH_HOST = Placement("switch on each host", on_each_host=True)
+SERVERS = {number: Placement(f"{number} server{'s' * (number > 1)}", number) for number in (1, 2, 4)}
+FLOAT32, SIXTEEN, EIGHT = "p4reduce", "p4reduce 16", "p4reduce 8"
+RANKS = 4
+FRAMED = (DEFAULT.max_frame_bytes + ENCAP_BYTES) / (FLOAT_BYTES * DEFAULT.frame_words)
+"""Bytes on a link for a byte of a dense float32 tensor."""
+_COUNTED_MB = 8
+_QUICK_MB = 8
+
+DENSE = {
+    (ON_EACH_HOST, 4, 1, MBIT_100, 4): {FLOAT32: 0.95, SIXTEEN: 1.85, EIGHT: 3.5},
+    (ON_EACH_HOST, 4, 1, GBIT_1, 26): {FLOAT32: 1.2, SIXTEEN: 2},
+    (ON_EACH_HOST, 2, 2, MBIT_100, 2): {FLOAT32: 1.3},
+    (ON_EACH_HOST, 2, 4, MBIT_100, 2): {FLOAT32: 1.5},
+    (SERVERS[4], 4, 1, MBIT_100, 4): {FLOAT32: 1.4},
+    (SERVERS[2], 4, 1, MBIT_100, 4): {FLOAT32: 0.7},
+}
+"""(placement, hosts, ranks a host, link, megabytes) -> the least ratio of gloo's time to that of each wire format."""
+QUICK = (SERVERS[1], ON_EACH_HOST)
+SPARSE = {0.1: 6, 0.01: 45}
+"""Share of blocks -> the least ratio of gloo's dense sum to ours of 4 MB, a switch on each host."""
+SMALL = {4_000: 2, 64_000: 1.5}
+STEP = {"gloo": 8, "gloo fp16": 4}
+COUNTED = 1 / 1.03
+
+
+def dense_threshold(placement: Placement, hosts: int, ranks: int, link: Link, megabytes: int, peer: str) -> Threshold:
+    """Return the threshold of a dense sum."""
+    name = f"{placement.name}, {hosts} hosts of {ranks} rank{'s' * (ranks > 1)}, {link.name}, {megabytes} MB"
+    least = DENSE[placement, hosts, ranks, link, megabytes][peer]
+    return Threshold(f"{name}: gloo / {peer}", least)
+
+
+def counted_threshold(placement: Placement, hosts: int) -> Threshold:
+    """Return the threshold of what the links carry: the least of formula / counted and counted / formula."""
+    return Threshold(f"{placement.name}, {hosts} hosts: bytes on a link, formula and counted", COUNTED)
+
+
+def _each_host(what: str, least: float) -> Threshold:
+    return Threshold(f"{ON_EACH_HOST.name}, 100 Mbit/s, {what}", least)
+
+
+def sparse_threshold(share: float) -> Threshold:
+    """Return the threshold of a sum in which a share of the blocks is not zero."""
+    return _each_host(f"{share:.0%} of the blocks, 4 MB: gloo dense / p4reduce", SPARSE[share])
+
+
+def small_threshold(size: int) -> Threshold:
+    """Return the threshold of a small sum by the backend."""
+    return _each_host(f"all_reduce of {size // 1000} KB in a row: gloo / backend p4reduce", SMALL[size])
+
+
+def step_threshold(peer: str) -> Threshold:
+    """Return the threshold of a training step."""
+    return _each_host(f"DDP step: {peer} / p4reduce AdaComp", STEP[peer])
+
+
+def measure(run: Run) -> None:
+    """Measure every placement with 4 hosts, then 2 hosts of several ranks with a switch on each."""
+    for placement in (IN_BRIDGE, *SERVERS.values(), ON_EACH_HOST):
+        if run.quick and placement not in QUICK:
+            run.skip(placement.name, "it is left out of a quick run")
+            continue
+        with running_cluster(run, MBIT_100, RANKS, placement=placement) as cluster:
+            if placement is ON_EACH_HOST:
+                dense(cluster, 4, (FLOAT32, SIXTEEN, EIGHT))
+                others(cluster)
+                cluster.shape(GBIT_1)
+                dense(cluster, 26, (FLOAT32, SIXTEEN))
+            else:
+                dense(cluster, 4, (FLOAT32,))
+    for hosts, ranks in () if run.quick else ((2, 2), (2, 4)):
+        with running_cluster(run, MBIT_100, hosts * ranks, ranks, placement=ON_EACH_HOST) as cluster:
+            dense(cluster, 2, (FLOAT32,))
+
+
+def dense(cluster: Cluster, megabytes: int, peers: tuple[str, ...]) -> None:
+    """Measure sums of a float32 tensor in turn with gloo's, and what the links carry of one."""
+    run, placement, hosts = cluster.run, cluster.placement, len(cluster.network.hosts)
+    found = measure_dense(cluster, min(megabytes, _QUICK_MB) if run.quick else megabytes, ("gloo", *peers))
+    at = placement, hosts, cluster.world_size // hosts, cluster.link, megabytes
+    for peer in DENSE.get(at, ()):
+        run.ratio(dense_threshold(*at, peer).name, found["gloo"], found[peer])
+    if cluster.link == MBIT_100 and cluster.world_size // hosts < 4:
+        count(cluster)
+
+
+def count(cluster: Cluster) -> None:
+    """Compare the bytes that each link carries each way in one dense sum with the formula."""
+    network, placement = cluster.network, cluster.placement
+    hosts = len(network.hosts)
+    switches, beside = (hosts, 1) if placement.on_each_host else (placement.servers or 1, 0)
+    size = _COUNTED_MB * MEGABYTE
+    before = network.carried()
+    cluster.all_reduce(FLOAT32, size // FLOAT_BYTES)
+    tensors = [host_tensors(hosts, switches, beside)] * hosts + [hosts / switches] * len(network.servers)
+    worst = 1.0
+    for number, (expected, earlier, later) in enumerate(zip(tensors, before, network.carried(), strict=True)):
+        up, down = ((after - first) / (FRAMED * size) for first, after in zip(earlier, later, strict=True))
+        cluster.run.say(f"link {number}: {up:.3f} tensors up, {down:.3f} down; the formula has {expected:g}")
+        worst = min(worst, *(min(way / expected, expected / way) for way in (up, down)))
+    cluster.run.ratio(counted_threshold(placement, hosts).name, [worst], [1.0])
+
+
+def others(cluster: Cluster) -> None:
+    """Measure sparse sums, small ones and a training step."""
+    run, elements = cluster.run, 4 * MEGABYTE // FLOAT_BYTES
+    sums = {"gloo": partial(cluster.all_reduce, "gloo", elements)}
+    sums |= {f"p4reduce {share:.0%}": partial(cluster.all_reduce, FLOAT32, elements, density=share) for share in SPARSE}
+    for work in sums.values():
+        work(check=True)
+    found = measure_in_turn(cluster, f"float32, 4 MB, a share of the blocks not zero, {RANKS} workers", sums)
+    for share in SPARSE:
+        run.ratio(sparse_threshold(share).name, found["gloo"], found[f"p4reduce {share:.0%}"])
+    for size in SMALL:
+        what = f"all_reduce in a row of {size:,} bytes a rank, {RANKS} workers"
+        found = measure_collective(cluster, what, "all_reduce", size, calls=CALLS, turns=2 * run.repetitions)
+        run.ratio(small_threshold(size).name, found["gloo"], found["p4reduce"])
+    found = measure_steps(cluster, (*STEP, "p4reduce AdaComp"))
+    for peer in STEP:
+        run.ratio(step_threshold(peer).name, found[peer], found["p4reduce AdaComp"])
+
+
+CASE = Case(
+    "placement",
+    "switches in the bridge, on servers with a link like the hosts', on each host: sums, a DDP step, bytes on links",
+    measure,
+    needs=(NETWORKS, TRAINING_PACKAGES),
+    thresholds=(
+        *(dense_threshold(*at, peer) for at, leasts in DENSE.items() for peer in leasts),
+        *map(sparse_threshold, SPARSE),
+        *map(small_threshold, SMALL),
+        *map(step_threshold, STEP),
+        *(counted_threshold(placement, RANKS) for placement in (IN_BRIDGE, *SERVERS.values(), ON_EACH_HOST)),
+        counted_threshold(ON_EACH_HOST, 2),
+    ),
+    limit_s=600.0,
+)
