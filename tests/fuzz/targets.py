@@ -225,7 +225,8 @@ def _saved_job(data: bytes) -> bool:
 
 def _saved_jobs() -> list[bytes]:
     address = Address(1, 0x020000000001, 0x0A000001, 4000)
-    members = {0: Member(0, 1 << 63, 1.0, "run", address, "switch"), 1: Member(1, 5, 1.0, "run", address, "switch")}
+    at = {"switch": address}
+    members = {0: Member(0, 1 << 63, 1.0, "run", at), 1: Member(1, 5, 1.0, "run", at)}
     plain = Job("plain", 1, 2, SlotRange(0, 4), members=members)
     grant = Grant(2, "train", 9, SlotRange(4, 4), rank_children((address, address), (1 << 63, 2)))
     active = Job("train", 2, 2, SlotRange(4, 4), members, {grant.switch: grant}, True)

@@ -136,7 +136,7 @@ class Situation:
                     continue
                 found += [Event("leave", name, rank), Event("silent", name, rank)]
                 client = self._clients[self._switch_of(rank)]
-                if member.address is None and client.connected and client.pipeline is not None:
+                if not member.addresses and client.connected and client.pipeline is not None:
                     found.append(Event("hello", name, rank))
         for switch, client in self._clients.items():
             reconciler = self._reconcilers[switch]
@@ -394,7 +394,7 @@ class Situation:
                     (name, grant.epoch, [short(child.secret) for child in grant.children])
                     for name, grant in job.grants.items()
                 ],
-                [(rank, member.switch) for rank, member in sorted(job.members.items())],
+                [(rank, list(member.addresses)) for rank, member in sorted(job.members.items())],
             )
             for job in self._registry.jobs()
         ]

@@ -43,8 +43,9 @@ class JoinTicket:
 class WaitingSlot:
     """The slot for whose RESULT a rank waits longest, in seconds, and how many slots wait (`in_flight`).
 
-    `slot` counts from the job's first. `missing` is a bitmap of the children that had not contributed to the switch
-    `level` levels above the rank's own, as a switch last said; 0 if none has said anything yet.
+    `slot` counts from the job's first, over all its switches. `missing` is a bitmap of the children that had not
+    contributed to the switch `level` levels above the rank's own, as a switch last said; 0 if none has said anything
+    yet.
     """
 
     slot: int
@@ -74,20 +75,27 @@ class Usage:
 
 
 @dataclass(frozen=True)
+class MemberAddress:
+    """Where the HELLO of a rank came from, as `switch` saw it."""
+
+    switch: str
+    host: str
+    port: int
+    ingress_port: int
+    mac: str
+
+
+@dataclass(frozen=True)
 class MemberInfo:
-    """One joined rank; host and switch are "" and the ports are 0 until its HELLO has arrived at the switch.
+    """One joined rank; `addresses` are those at the switches where its HELLO has arrived.
 
     `slot_wait` is None while it is in no collective, or the asker may not see it.
     """
 
     rank: int
-    host: str
-    port: int
-    ingress_port: int
-    mac: str
     silent_s: float
+    addresses: tuple[MemberAddress, ...] = ()
     slot_wait: WaitingSlot | None = None
-    switch: str = ""
 
 
 @dataclass(frozen=True)
@@ -95,10 +103,11 @@ class JobInfo:
     """One job as the controller sees it. `state` is "FORMING" or "ACTIVE"; `epoch` is 0 while FORMING.
 
     `private`: joining takes one of its tokens, which only the answer to its creation has, and removing the owner's.
-    `hidden`: the asker may not see `epoch` and where the members are, so these are 0 and "".
+    `hidden`: the asker may not see `epoch` and where the members are, so these are 0 and ().
     `run_id` is the launch that its members belong to, "" without members or where the launch has no id.
 
-    `tree` is the job's switches, the root first; () while FORMING.
+    `tree` is the job's switches, the root first, or those side by side in the order of the lease; () while FORMING.
+    It has its slots at each of them, and takes at most `switches` side by side, 0: all.
 
     `hosts` has a name for each rank, "" where it is not known, `resets` how often the job was reset by cause, and
     `shards` the jobs that sum parts of its tensors; `part_of` is such a job's own. `created` and `ended` are seconds
@@ -125,9 +134,15 @@ class JobInfo:
     hosts: tuple[str, ...] = ()
     resets: dict[str, int] = field(default_factory=dict)
     part_of: str = ""
+    switches: int = 0
     shards: tuple[JobInfo, ...] = ()
     created: float = 0.0
     ended: float = 0.0
+
+    @property
+    def is_side_by_side(self) -> bool:
+        """Whether it has several switches, none of them above another."""
+        return len(self.tree) > 1 and all(level.parent is None for level in self.tree)
 
     @property
     def ranks_by_host(self) -> dict[str, list[int]]:

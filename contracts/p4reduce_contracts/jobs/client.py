@@ -100,21 +100,33 @@ class JobClient:
         world_size: int,
         slots: int | None = None,
         *,
+        switches: int | None = None,
         private: bool = False,
         ephemeral: bool = False,
         part_of: str = "",
     ) -> JobInfo:
         """Create a job of `world_size` ranks. `slots` None takes what is free, at most 128.
 
+        It has them at each of its switches: of those side by side at most `switches`, None: all.
+
         A `private` job has tokens, which only this answer holds; over TLS every job has.
         An `ephemeral` job is removed when it has had no member for the controller's `heartbeat_timeout_s`, or never one
-        for 30 s: for a launch that makes a job for itself. `part_of` is the job whose shard this one sums.
+        for 30 s: for a launch that makes a job for itself. `part_of` is the job whose shard this one sums, on as many
+        switches.
         """
         _whole("world size", world_size)
         if slots is not None and _whole("slots", slots) == 0:
             raise InvalidRequestError("a job needs at least 1 slot")
+        if switches is not None and _whole("switches", switches) == 0:
+            raise InvalidRequestError("a job needs at least 1 switch")
         request = jobs_pb2.CreateJobRequest(
-            name=name, world_size=world_size, slots=slots or 0, private=private, ephemeral=ephemeral, part_of=part_of
+            name=name,
+            world_size=world_size,
+            slots=slots or 0,
+            switches=switches or 0,
+            private=private,
+            ephemeral=ephemeral,
+            part_of=part_of,
         )
         return _job(self._call(self._stub.CreateJob, request))
 
@@ -146,7 +158,7 @@ class JobClient:
 
         Raises PlaceTakenError while the job has members of another launch, or another worker has the rank. `former` is
         the nonce with which this worker joined before: it may join again before its rank is free, which resets the
-        job. `switch` names the switch that the worker sends to, "": the one address that all have for workers,
+        job. `switch` names the switch that the worker sends to, "": those side by side, or the one address of all,
         and `host` the worker's host, for `job show`.
         Then send HELLO with the ticket's nonce to the ticket's switches, repeatedly while `wait_lease` waits.
         """

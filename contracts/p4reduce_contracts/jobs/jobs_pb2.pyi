@@ -30,24 +30,30 @@ class Usage(_message.Message):
     def __init__(self, collectives: _Optional[int] = ..., bytes_up: _Optional[int] = ..., bytes_down: _Optional[int] = ..., retransmissions: _Optional[int] = ...) -> None: ...
 
 class Member(_message.Message):
-    __slots__ = ("rank", "host", "port", "ingress_port", "mac", "silent_s", "slot_wait", "switch")
+    __slots__ = ("rank", "silent_s", "slot_wait", "addresses")
     RANK_FIELD_NUMBER: _ClassVar[int]
+    SILENT_S_FIELD_NUMBER: _ClassVar[int]
+    SLOT_WAIT_FIELD_NUMBER: _ClassVar[int]
+    ADDRESSES_FIELD_NUMBER: _ClassVar[int]
+    rank: int
+    silent_s: float
+    slot_wait: WaitingSlot
+    addresses: _containers.RepeatedCompositeFieldContainer[MemberAddress]
+    def __init__(self, rank: _Optional[int] = ..., silent_s: _Optional[float] = ..., slot_wait: _Optional[_Union[WaitingSlot, _Mapping]] = ..., addresses: _Optional[_Iterable[_Union[MemberAddress, _Mapping]]] = ...) -> None: ...
+
+class MemberAddress(_message.Message):
+    __slots__ = ("switch", "host", "port", "ingress_port", "mac")
+    SWITCH_FIELD_NUMBER: _ClassVar[int]
     HOST_FIELD_NUMBER: _ClassVar[int]
     PORT_FIELD_NUMBER: _ClassVar[int]
     INGRESS_PORT_FIELD_NUMBER: _ClassVar[int]
     MAC_FIELD_NUMBER: _ClassVar[int]
-    SILENT_S_FIELD_NUMBER: _ClassVar[int]
-    SLOT_WAIT_FIELD_NUMBER: _ClassVar[int]
-    SWITCH_FIELD_NUMBER: _ClassVar[int]
-    rank: int
+    switch: str
     host: str
     port: int
     ingress_port: int
     mac: str
-    silent_s: float
-    slot_wait: WaitingSlot
-    switch: str
-    def __init__(self, rank: _Optional[int] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., ingress_port: _Optional[int] = ..., mac: _Optional[str] = ..., silent_s: _Optional[float] = ..., slot_wait: _Optional[_Union[WaitingSlot, _Mapping]] = ..., switch: _Optional[str] = ...) -> None: ...
+    def __init__(self, switch: _Optional[str] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., ingress_port: _Optional[int] = ..., mac: _Optional[str] = ...) -> None: ...
 
 class WaitingSlot(_message.Message):
     __slots__ = ("slot", "round", "missing", "waited_s", "in_flight", "level")
@@ -82,7 +88,7 @@ class Child(_message.Message):
     def __init__(self, ranks: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Job(_message.Message):
-    __slots__ = ("name", "id", "world_size", "first_slot", "slots", "state", "epoch", "members", "last_reset", "run_id", "private", "owner_token", "member_token", "hidden", "ephemeral", "tree", "usage", "hosts", "resets", "part_of", "shards", "created", "ended")
+    __slots__ = ("name", "id", "world_size", "first_slot", "slots", "state", "epoch", "members", "last_reset", "run_id", "private", "owner_token", "member_token", "hidden", "ephemeral", "tree", "usage", "hosts", "resets", "part_of", "shards", "created", "ended", "switches")
     class ResetsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -113,6 +119,7 @@ class Job(_message.Message):
     SHARDS_FIELD_NUMBER: _ClassVar[int]
     CREATED_FIELD_NUMBER: _ClassVar[int]
     ENDED_FIELD_NUMBER: _ClassVar[int]
+    SWITCHES_FIELD_NUMBER: _ClassVar[int]
     name: str
     id: int
     world_size: int
@@ -136,23 +143,26 @@ class Job(_message.Message):
     shards: _containers.RepeatedCompositeFieldContainer[Job]
     created: float
     ended: float
-    def __init__(self, name: _Optional[str] = ..., id: _Optional[int] = ..., world_size: _Optional[int] = ..., first_slot: _Optional[int] = ..., slots: _Optional[int] = ..., state: _Optional[_Union[JobState, str]] = ..., epoch: _Optional[int] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., last_reset: _Optional[str] = ..., run_id: _Optional[str] = ..., private: bool = ..., owner_token: _Optional[str] = ..., member_token: _Optional[str] = ..., hidden: bool = ..., ephemeral: bool = ..., tree: _Optional[_Iterable[_Union[Level, _Mapping]]] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ..., hosts: _Optional[_Iterable[str]] = ..., resets: _Optional[_Mapping[str, int]] = ..., part_of: _Optional[str] = ..., shards: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., created: _Optional[float] = ..., ended: _Optional[float] = ...) -> None: ...
+    switches: int
+    def __init__(self, name: _Optional[str] = ..., id: _Optional[int] = ..., world_size: _Optional[int] = ..., first_slot: _Optional[int] = ..., slots: _Optional[int] = ..., state: _Optional[_Union[JobState, str]] = ..., epoch: _Optional[int] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., last_reset: _Optional[str] = ..., run_id: _Optional[str] = ..., private: bool = ..., owner_token: _Optional[str] = ..., member_token: _Optional[str] = ..., hidden: bool = ..., ephemeral: bool = ..., tree: _Optional[_Iterable[_Union[Level, _Mapping]]] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ..., hosts: _Optional[_Iterable[str]] = ..., resets: _Optional[_Mapping[str, int]] = ..., part_of: _Optional[str] = ..., shards: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., created: _Optional[float] = ..., ended: _Optional[float] = ..., switches: _Optional[int] = ...) -> None: ...
 
 class CreateJobRequest(_message.Message):
-    __slots__ = ("name", "world_size", "slots", "private", "ephemeral", "part_of")
+    __slots__ = ("name", "world_size", "slots", "private", "ephemeral", "part_of", "switches")
     NAME_FIELD_NUMBER: _ClassVar[int]
     WORLD_SIZE_FIELD_NUMBER: _ClassVar[int]
     SLOTS_FIELD_NUMBER: _ClassVar[int]
     PRIVATE_FIELD_NUMBER: _ClassVar[int]
     EPHEMERAL_FIELD_NUMBER: _ClassVar[int]
     PART_OF_FIELD_NUMBER: _ClassVar[int]
+    SWITCHES_FIELD_NUMBER: _ClassVar[int]
     name: str
     world_size: int
     slots: int
     private: bool
     ephemeral: bool
     part_of: str
-    def __init__(self, name: _Optional[str] = ..., world_size: _Optional[int] = ..., slots: _Optional[int] = ..., private: bool = ..., ephemeral: bool = ..., part_of: _Optional[str] = ...) -> None: ...
+    switches: int
+    def __init__(self, name: _Optional[str] = ..., world_size: _Optional[int] = ..., slots: _Optional[int] = ..., private: bool = ..., ephemeral: bool = ..., part_of: _Optional[str] = ..., switches: _Optional[int] = ...) -> None: ...
 
 class ListJobsRequest(_message.Message):
     __slots__ = ("ended",)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -32,7 +32,8 @@ def job() -> None:
 @job.command()
 @click.argument("name")
 @click.option("--world-size", type=click.IntRange(min=1), required=True, help="How many ranks the job has.")
-@click.option("--slots", type=click.IntRange(min=1), help="Slots of the switch. [default: 128, or what is free]")
+@click.option("--slots", type=click.IntRange(min=1), help="Slots of each switch. [default: 128, or what is free]")
+@click.option("--switches", type=click.IntRange(min=1), help="How many switches side by side. [default: all]")
 @click.option(
     "--private", is_flag=True, help="Create tokens, which joining and removing the job then need. [over TLS: always]"
 )
@@ -44,12 +45,19 @@ def job() -> None:
 @json_option
 @controller_option
 def create(
-    address: str, name: str, world_size: int, slots: int | None, private: bool, token_file: Path | None, as_json: bool
+    address: str,
+    name: str,
+    world_size: int,
+    slots: int | None,
+    switches: int | None,
+    private: bool,
+    token_file: Path | None,
+    as_json: bool,
 ) -> None:
     """Create a job, which its ranks can then join."""
     private = private or token_file is not None
     with JobClient(address) as client, _opened(token_file) as file:
-        made = client.create_job(name, world_size, slots, private=private)
+        made = client.create_job(name, world_size, slots, switches=switches, private=private)
         if file is not None:
             file.write(f"{made.owner_token}\n")
             made = replace(made, owner_token="")
@@ -101,7 +109,7 @@ def list_jobs(address: str, ended: bool, as_json: bool) -> None:
         print_table((*columns, "#retransmissions", "#resets"), map(_ended_row, jobs.jobs))
         return
     print_table(
-        ("job", "#id", "state", "#epoch", "#joined", "#ranks", "slots", "#shards", "last reset"),
+        ("job", "#id", "state", "#epoch", "#joined", "#ranks", "slots", "#switches", "#shards", "last reset"),
         (
             (
                 info.name,
@@ -111,6 +119,7 @@ def list_jobs(address: str, ended: bool, as_json: bool) -> None:
                 len(info.members),
                 info.world_size,
                 _slots(info),
+                len(info.tree) or "-",
                 len(info.shards) or "-",
                 info.last_reset or "-",
             )
@@ -134,12 +143,15 @@ def show(address: str, name: str, token: str | None, with_slots: bool, as_json: 
     """
     with JobClient(address, token=token) as client:
         found = client.get_job(name)
+        switches = client.list_switches() if found.is_side_by_side and not as_json else ()
     if as_json:
         print_json(found)
         return
     when = f" at {_time(found.ended)}" if found.ended else ""
     epoch = f", epoch {found.epoch}" if found.epoch else ""
-    click.echo(f"job {found.name} (id {found.id}): {found.state}{when}{epoch}, slots {_slots(found)}")
+    each = f" at each of {len(found.tree)} switches" if found.is_side_by_side else ""
+    most = f", at most {found.switches} switch{'es' if found.switches > 1 else ''}" if found.switches else ""
+    click.echo(f"job {found.name} (id {found.id}): {found.state}{when}{epoch}, slots {_slots(found)}{each}{most}")
     if found.run_id:
         click.echo(f"launch: {found.run_id}")
     if found.last_reset:
@@ -147,23 +159,26 @@ def show(address: str, name: str, token: str | None, with_slots: bool, as_json: 
     _print_use(found)
     if found.ended:
         return
-    if len(found.tree) > 1:
+    if found.is_side_by_side:
+        _print_side_by_side(found, {switch.name: f"{switch.host}:{switch.port}" for switch in switches})
+    elif len(found.tree) > 1:
         _print_tree(found)
     members = {member.rank: member for member in found.members}
-    several = len({member.switch for member in found.members if member.switch}) > 1
+    several = len({address.switch for member in found.members for address in member.addresses}) > 1
+    unknown = ("-",) if several else ()
     rows: list[tuple[object, ...]] = []
     for rank in range(found.world_size):
         member = members.get(rank)
-        switch = (member.switch or "-" if member is not None else "-",) if several else ()
         if member is None:
-            rows.append((rank, "not joined", "-", *switch, "-", "-"))
-        elif found.hidden:
-            rows.append((rank, "joined, hidden without a token", "-", *switch, "-", f"{member.silent_s:.1f}"))
-        elif not member.host:
-            rows.append((rank, "joined, no HELLO yet", "-", *switch, "-", f"{member.silent_s:.1f}"))
-        else:
-            address = f"{member.host}:{member.port}"
-            rows.append((rank, address, member.mac, *switch, member.ingress_port, f"{member.silent_s:.1f}"))
+            rows.append((rank, "not joined", "-", *unknown, "-", "-"))
+            continue
+        silent = f"{member.silent_s:.1f}"
+        for at in member.addresses:
+            switch = (at.switch,) if several else ()
+            rows.append((rank, f"{at.host}:{at.port}", at.mac, *switch, at.ingress_port, silent))
+        if not member.addresses:
+            why = "hidden without a token" if found.hidden else "no HELLO yet"
+            rows.append((rank, f"joined, {why}", "-", *unknown, "-", silent))
     switch_column = ("switch",) if several else ()
     print_table(("#rank", "address", "MAC", *switch_column, "#switch port", "#silent (s)"), rows)
     if with_slots and found.hidden:
@@ -203,12 +218,30 @@ def _time(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
-def _print_tree(info: JobInfo) -> None:
-    """Print the switches of a job with their children, and which of these some rank waits for."""
+def _awaited(info: JobInfo) -> dict[str, set[int]]:
+    """Return which children of each switch of a job some rank waits for."""
     awaited: dict[str, set[int]] = {level.switch: set() for level in info.tree}
     for member in info.members:
         if member.slot_wait is not None and (level := _waiting_level(info, member)) is not None:
             awaited[level.switch].update(member.slot_wait.missing_children)
+    return awaited
+
+
+def _print_side_by_side(info: JobInfo, addresses: Mapping[str, str]) -> None:
+    """Print the switches of a job, which of its slots each has, and which ranks some rank waits for there."""
+    awaited, count = _awaited(info), len(info.tree)
+    rows = []
+    for number, level in enumerate(info.tree):
+        slots = f"{number}{f', {number + count}, ...' if info.slots > 1 else ''}"
+        waits = _name(info, level, awaited[level.switch])
+        rows.append((level.switch, addresses.get(level.switch, "-"), slots, waits))
+    title = f"{info.slots * count} slots in all"
+    print_table(("switch", "address", "the job's slots", "waits for, at the last heartbeats"), rows, title=title)
+
+
+def _print_tree(info: JobInfo) -> None:
+    """Print the switches of a job with their children, and which of these some rank waits for."""
+    awaited = _awaited(info)
     rows = []
     for level in info.tree:
         every = range(len(level.children))
@@ -220,11 +253,14 @@ def _print_tree(info: JobInfo) -> None:
 
 def _waiting_level(info: JobInfo, member: MemberInfo) -> Level | None:
     """Return the switch whose children `slot_wait` names; None if the job has no such switch."""
-    levels = {level.switch: level for level in info.tree}
-    path = [levels[member.switch]] if member.switch in levels else []
+    wait, levels = member.slot_wait, {level.switch: level for level in info.tree}
+    if info.is_side_by_side and wait is not None:
+        path = [info.tree[wait.slot % len(info.tree)]]
+    else:
+        path = [levels[each.switch] for each in member.addresses if each.switch in levels]
     while path and path[-1].parent in levels:
         path.append(levels[path[-1].parent])
-    number = member.slot_wait.level if member.slot_wait is not None else 0
+    number = wait.level if wait is not None else 0
     return path[number] if number < len(path) else None
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated
+from types import MappingProxyType
+from typing import Annotated, Final
 
 from msgspec import Meta
 
@@ -21,6 +22,8 @@ FORMING = "FORMING"
 ACTIVE = "ACTIVE"
 
 LAST_EPOCH = 0xFFFF
+ANY_SWITCH: Final[Mapping[str, str]] = MappingProxyType({"": ""})
+"""Where HELLOs are expected: at any switch, at no address to be named."""
 MOST_COUNTED = 2**64 - 1
 """The largest count of usage: the service's messages have 64 bits."""
 JobId = Annotated[int, Meta(ge=1, le=MAX_JOBS)]
@@ -94,9 +97,9 @@ def rank_children(addresses: Sequence[Address], secrets: Sequence[int]) -> tuple
 
 @dataclass
 class Member:
-    """A rank that has joined, of the launch `run_id`. Its `address` at `switch` is known once its HELLO has come there.
+    """A rank that has joined, of the launch `run_id`. `addresses` has its own at each switch where its HELLO has come.
 
-    `target` names the switch that it sends to, "": the one address that all switches have for ranks.
+    `target` names the switch that it sends to, "": those side by side, or the one address that all switches have.
 
     `waiting` and `watching` count its open calls; `disconnected_at` is when the connection of the last of them ended.
     `slot_wait` is what it waited for at its last heartbeat, None in no collective, and `usage` what it has counted.
@@ -106,8 +109,7 @@ class Member:
     nonce: Annotated[int, Meta(ge=0)]
     last_seen: float = 0.0
     run_id: str = ""
-    address: Address | None = None
-    switch: str = ""
+    addresses: dict[str, Address] = field(default_factory=dict)
     target: str = ""
     waiting: int = 0
     watching: int = 0
@@ -116,17 +118,14 @@ class Member:
     slot_wait: WaitingSlot | None = None
     usage: Usage = Usage()
 
-    def forget_address(self) -> None:
-        """Wait for another HELLO."""
-        self.address, self.switch = None, ""
-
 
 @dataclass
 class Job:
     """A named group of `world_size` ranks that holds slots for as long as it exists.
 
-    `grants` are those of the switches of its tree, by name, the root first; none while ranks are missing. The job is
-    ACTIVE from when each of these switches holds its grant's entries; before that `installed` are those that do.
+    `grants` are those of the switches of its tree, by name, the root first, or of those side by side, in the order of
+    the lease; none while ranks are missing. The job is ACTIVE from when each of these switches holds its grant's
+    entries; before that `installed` are those that do. `switches` is the most side by side that it takes, 0: all.
     `counted_from` is what a switch's counters showed before the job's first entries there, by switch.
     `owner` is its creator (for the quotas), `problem` why it has no lease though every rank has joined, and
     `last_reset` why it was reset last; each is None without such a reason.
@@ -156,6 +155,7 @@ class Job:
     joined: bool = False
     empty_since: float | None = None
     part_of: str = ""
+    switches: int = 0
     created: float = 0.0
     hosts: dict[str, str] = field(default_factory=dict)
     usage: Usage = Usage()
@@ -177,9 +177,19 @@ class Job:
         return next(iter(self.grants.values())).epoch if self.active else 0
 
     @property
+    def first_round(self) -> int:
+        """The number of the first round of every slot in the present grants."""
+        return next(iter(self.grants.values())).first_round
+
+    @property
     def tree(self) -> tuple[Level, ...]:
-        """The switches that sum for it, the root first; () while FORMING."""
+        """The switches that sum for it, in the order of its grants; () while FORMING."""
         return tuple(grant.level for grant in self.grants.values()) if self.active else ()
+
+    @property
+    def is_side_by_side(self) -> bool:
+        """Whether it has several switches, none of them above another."""
+        return len(self.grants) > 1 and all(grant.parent is None for grant in self.grants.values())
 
     @property
     def run_id(self) -> str:
@@ -200,32 +210,38 @@ class Job:
             grown[name] = min(total + more, MOST_COUNTED)
         self.usage, member.usage = Usage(**grown), Usage(**known)
 
-    def levels(self, rank: int) -> list[Level]:
-        """Return the switches of an ACTIVE job from that of the rank up to the root."""
-        levels = [self.grants[self.members[rank].switch].level]
-        while (parent := levels[-1].parent) is not None:
-            levels.append(self.grants[parent].level)
-        return levels
+    def paths(self, rank: int) -> list[tuple[int, list[Level]]]:
+        """Return the secret of a rank of an ACTIVE job at each switch that it sends to, and those from there up."""
+        found = []
+        for grant in self.grants.values():
+            for child in grant.children:
+                if child.ranks == (rank,) and not child.switch:
+                    levels = [grant.level]
+                    while (parent := levels[-1].parent) is not None:
+                        levels.append(self.grants[parent].level)
+                    found.append((child.secret, levels))
+        return found
 
-    def secret(self, rank: int) -> int:
-        """Return the secret of a rank of an ACTIVE job."""
-        children = self.grants[self.members[rank].switch].children
-        return next(child.secret for child in children if child.ranks == (rank,) and not child.switch)
+    def without_hello(self, switch: str) -> list[int]:
+        """Return the members whose HELLO has not come to this switch; "": to any."""
+        known = sorted(self.members.items())
+        return [rank for rank, member in known if not (switch in member.addresses if switch else member.addresses)]
 
-    def missing(self, switch: str = "") -> str:
-        """Return why the job is not ACTIVE: the ranks, and the addresses for HELLO."""
+    def missing(self, places: Mapping[str, str] = ANY_SWITCH) -> str:
+        """Return why the job is not ACTIVE: the ranks, and the addresses for HELLO, which `places` has by switch."""
         absent = [rank for rank in range(self.world_size) if rank not in self.members]
-        silent = [rank for rank, member in sorted(self.members.items()) if member.address is None]
-        parts = []
-        if absent:
-            parts.append(f"{name_ranks(absent)} never joined")
-        problems = {rank: self.members[rank].problem for rank in silent}
-        plain = [rank for rank, problem in problems.items() if problem is None]
-        if plain:
-            where = f", expected at {switch} (`p4reduce controller run --switch` sets it)" if switch else ""
-            parts.append(f"the HELLO of {name_ranks(plain)} never arrived through the switch{where}")
-        parts += [problem for problem in problems.values() if problem is not None]
-        return "; ".join(parts) or self.problem or self._without_entries()
+        parts = [f"{name_ranks(absent)} never joined"] if absent else []
+        problems: dict[int, str] = {}
+        for name, address in places.items():
+            silent = self.without_hello(name)
+            told = {rank: problem for rank in silent if (problem := self.members[rank].problem) is not None}
+            problems |= told
+            if plain := [rank for rank in silent if rank not in told]:
+                where = f"{f' {name}' if name else ''}{f', expected at {address}' if address else ''}"
+                advice = " (`p4reduce controller run --switch` sets it)" if address and not name else ""
+                which = "switch" if name else "the switch"
+                parts.append(f"the HELLO of {name_ranks(plain)} never arrived through {which}{where}{advice}")
+        return "; ".join([*parts, *problems.values()]) or self.problem or self._without_entries()
 
     def _without_entries(self) -> str:
         if len(self.grants) < 2:

@@ -1,10 +1,12 @@
-"""The grants of a job: what each switch of its tree must hold for it, by the places of its ranks and the links."""
+"""The grants of a job: what each of its switches must hold for it, by the places of its ranks and the links."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Container, Mapping
 
 from p4reduce_contracts.jobs.lease import Level
+from p4reduce_contracts.ranks import name_ranks
+from p4reduce_contracts.wire import MAX_SLOTS
 from p4reduce_controller.registry.job import Child, Grant, Job, Parent
 from p4reduce_controller.registry.links import Link, Links
 from p4reduce_controller.registry.tree import PlacementError, Tree
@@ -12,12 +14,41 @@ from p4reduce_controller.registry.tree import PlacementError, Tree
 _LAST_ROUND = (1 << 32) - 1
 
 
-def place(job: Job, tree: Tree, links: Links) -> dict[str, Level]:
+def choose(job: Job, tree: Tree, away: Container[str]) -> tuple[str, ...]:
+    """Return the switches side by side that a job takes, in the order of its lease; () where its ranks use none.
+
+    They are its share of those that are not `away`: jobs differ in the first, which has slot 0. All its slots together
+    are at most `MAX_SLOTS`, for which a call's description has room. Raises PlacementError.
+    """
+    named = [rank for rank, member in sorted(job.members.items()) if member.target]
+    if not tree.side_by_side or len(named) == len(job.members):
+        return ()
+    if named:
+        raise PlacementError(
+            f"a switch was named (P4REDUCE_SWITCH, or join(switch=...)) for {name_ranks(named)} of job {job.name}, and "
+            "the other ranks use those side by side: name one for all ranks, or for none"
+        )
+    fitting = [name for name in tree.side_by_side if tree.switches[name].max_children >= job.world_size]
+    if not fitting:
+        raise PlacementError(
+            f"{job.world_size} ranks are more than any of the switches {', '.join(tree.side_by_side)} takes"
+        )
+    there = [name for name in fitting if name not in away]
+    if not there:
+        raise PlacementError(f"none of the switches {', '.join(fitting)} can be used now")
+    first = job.id % len(there)
+    return (*there[first:], *there[:first])[: min(job.switches or len(there), MAX_SLOTS // job.slots.count)]
+
+
+def place(job: Job, chosen: Collection[str], tree: Tree, links: Links) -> dict[str, Level]:
     """Return the switches that sum for a job whose ranks have all sent their HELLO, by name, the root first.
 
-    Raises PlacementError, also for a link that is not known.
+    `chosen` is what `choose` returned. Raises PlacementError, also for a link that is not known.
     """
-    levels = tree.place({rank: job.members[rank].switch for rank in range(job.world_size)})
+    if chosen:
+        ranks = tuple((rank,) for rank in range(job.world_size))
+        return {name: Level(name, ranks) for name in chosen}
+    levels = tree.place({rank: next(iter(job.members[rank].addresses)) for rank in range(job.world_size)})
     problems = [links.problem(level.switch) for level in levels.values() if level.parent is not None]
     if known := [problem for problem in problems if problem is not None]:
         raise PlacementError("; ".join(known))
@@ -35,8 +66,7 @@ def make_grants(
         children = []
         for ranks in level.children:
             switch = below.get((name, ranks), "")
-            address = _known_link(links, switch).child if switch else job.members[ranks[0]].address
-            assert address is not None, "every HELLO is there"
+            address = _known_link(links, switch).child if switch else job.members[ranks[0]].addresses[name]
             children.append(Child(address, draw_secret(), ranks, switch))
         parent = None
         if level.parent is not None:

@@ -9,8 +9,9 @@ A job goes
        ^                                                                               |
        +------ a rank leaves, ends or joins again, a switch restarts ------------------+
 
-There is a grant for each switch that the places of the ranks need, all of them in one new epoch. A reset of an
-ACTIVE job drops all members: calls with their nonces are answered with the reason, and they must join again.
+There is a grant for each switch that the places of the ranks need, or for each side by side that can be used, all of
+them in one new epoch. A reset of an ACTIVE job drops all members: calls with their nonces are answered with the reason,
+and they must join again.
 
 The state for a later run of the controller is saved at every step (`JobStore`), and read with `restore`. Only
 making and removing a job, and drawing an epoch, depend on that: a failing disk stops nothing else. An older
@@ -48,7 +49,7 @@ from p4reduce_controller.config import QuotaConfig
 from p4reduce_controller.registry.hello import Hello
 from p4reduce_controller.registry.job import Grant, Job, Member, check_host, check_name, check_run_id
 from p4reduce_controller.registry.links import LINK_JOB, Links
-from p4reduce_controller.registry.placement import make_grants, place, used_link
+from p4reduce_controller.registry.placement import choose, make_grants, place, used_link
 from p4reduce_controller.registry.slots import SlotAllocator, SlotRange
 from p4reduce_controller.registry.tokens import Tokens, lock
 from p4reduce_controller.registry.tree import PlacementError, Tree
@@ -87,7 +88,8 @@ class Cause(StrEnum):
 
 
 def _at(member: Member) -> str:
-    return "" if member.address is None else f" at {member.address.host}:{member.address.udp_port}"
+    address = next(iter(member.addresses.values()), None)
+    return "" if address is None else f" at {address.host}:{address.udp_port}"
 
 
 class JobStore(Protocol):
@@ -139,6 +141,8 @@ class Registry:
         self._store = store
         self._quotas = quotas or QuotaConfig()
         self._unsaved: set[str] = set()
+        self._away: set[str] = set()
+        """The switches that cannot be used now."""
         self._draw_nonce = draw_nonce
         self._draw_secret = draw_secret
         self._heartbeat_timeout_s = heartbeat_timeout_s
@@ -180,11 +184,13 @@ class Registry:
         tokens: Tokens | None = None,
         ephemeral: bool = False,
         part_of: str = "",
+        switches: int = 0,
         created: float = 0.0,
     ) -> Job:
         """Make a job and give it slots; with `tokens` it is private. `sweep` removes an `ephemeral` one.
 
-        `part_of` names the job whose shard it sums, `created` is kept for `job show`, in seconds since 1970.
+        `part_of` names the job whose shard it sums, on as many switches; of those side by side it takes at most
+        `switches`, 0: all. `created` is kept for `job show`, in seconds since 1970.
 
         Raises InvalidRequestError, UnknownJobError, JobExistsError, SwitchFullError, QuotaExceededError or StoreError.
         """
@@ -197,15 +203,21 @@ class Registry:
             )
         if name in self._jobs:
             raise JobExistsError(f"there is a job {name!r} already; remove it or choose another name")
+        if switches > (most := len(self.tree.side_by_side) or 1):
+            raise InvalidRequestError(
+                f"a job can have at most {most} switch{'es side by side' if most > 1 else ''} of this controller, "
+                f"not {switches}"
+            )
         if part_of:
             whole = self.get(part_of)
+            switches = whole.switches
             if whole.part_of:
                 raise InvalidRequestError(f"job {part_of!r} sums a shard itself: name the job of all ranks")
             if whole.owner != owner:  # `job show` would list this owner's job as a shard of another owner's
                 part_of = ""
         job_id = self._free_id()
         job = Job(name, job_id, world_size, self.slots.take(name, slots), owner=owner)
-        job.ephemeral, job.part_of, job.created = ephemeral, part_of, created
+        job.ephemeral, job.part_of, job.switches, job.created = ephemeral, part_of, switches, created
         if tokens is not None:
             job.owner_lock, job.member_lock = lock(tokens.owner), lock(tokens.member)
         try:
@@ -261,9 +273,11 @@ class Registry:
             for member in job.members.values():
                 self._members[member.nonce] = (job, member)
                 if not job.active:
-                    member.forget_address()
-            if any(name not in self.tree.switches for name in job.grants) or any(
-                level.parent not in (None, self.tree.parent(level.switch)) for level in job.tree
+                    member.addresses.clear()
+            if (
+                any(name not in self.tree.switches for name in job.grants)
+                or any(level.parent not in (None, self.tree.parent(level.switch)) for level in job.tree)
+                or (job.is_side_by_side and not set(self.tree.side_by_side).issuperset(job.grants))
             ):
                 self._reset(job, "the controller's switches were configured anew", Cause.RECONFIGURED)
         self.record_heartbeats(now)
@@ -346,16 +360,19 @@ class Registry:
         if job.id != hello.job_id:
             return False
         member.last_seen = now
-        if job.grants or member.address is not None:
-            return (member.switch, member.address) == (switch, hello.address)
+        several = () if member.target else self.tree.side_by_side
+        if several and switch not in several:
+            return False
+        if job.grants or switch in member.addresses or (member.addresses and not several):
+            return member.addresses.get(switch) == hello.address
         for other in job.members.values():
-            if (other.switch, other.address) == (switch, hello.address):
+            if other.addresses.get(switch) == hello.address:
                 member.problem = (
                     f"the HELLO of rank {member.rank} came from rank {other.rank}'s address "
                     f"{hello.address.host}:{hello.address.udp_port}"
                 )
                 return False
-        member.switch, member.address = switch, hello.address
+        member.addresses[switch] = hello.address
         member.problem = None
         self._grant_if_complete(job)
         return True
@@ -416,7 +433,7 @@ class Registry:
             member.waiting -= 1
             member.last_seen = now
             if caller_disconnected and not job.active and member.waiting == 0:
-                member.forget_address()
+                member.addresses.clear()
                 member.disconnected_at = now
                 self._withdraw(job)
 
@@ -555,21 +572,46 @@ class Registry:
         """Record that `switch` has only the grants of these job ids: other ACTIVE jobs with grants there are reset.
 
         Members of FORMING jobs at this switch wait for new HELLOs: their ports may be others now. So do its links.
+        A job with other switches side by side takes these in its next epoch, once `can_use` says that this one is away.
         """
         self.links.lost(switch)
         for job in self._jobs.values():
             if job.active and switch in job.grants and job.id in kept:
                 continue
             counted = job.counted_from.pop(switch, None)  # the counters may begin at 0 again
-            found = [member for member in job.members.values() if member.switch == switch]
+            found = [member.addresses.pop(switch) for member in job.members.values() if switch in member.addresses]
             if job.active and switch in job.grants:
                 self._reset(job, reason, Cause.SWITCH_LOST)
-            elif found or switch in job.grants:
+            elif switch in job.grants:
                 self._withdraw(job)
-                for member in found:
-                    member.forget_address()
+            elif found:
+                self._changed(job)
             elif counted is not None:
                 self._save(job)
+
+    def can_use(self, switch: str, *, usable: bool) -> None:
+        """Record whether this controller can write to a switch: otherwise FORMING jobs take the others beside it."""
+        (self._away.discard if usable else self._away.add)(switch)
+        if switch not in self.tree.side_by_side:
+            return
+        for job in list(self._jobs.values()):
+            if not usable and switch in job.grants and not job.active:
+                self._withdraw(job)
+            if not job.grants:
+                self._grant_if_complete(job)
+
+    def missing(self, job: Job) -> str:
+        """Return why a job is not ACTIVE: its ranks, and the switches that wait for their HELLOs."""
+        try:
+            chosen = choose(job, self.tree, self._away)
+        except PlacementError as error:
+            job.problem = str(error)
+            return job.missing({})
+        if chosen:
+            return job.missing({name: self.tree.switches[name].address.address for name in chosen})
+        silent = {job.members[rank].target for rank in job.without_hello("")}
+        places = sorted(place.address for target in silent for place in self.tree.addresses(target))
+        return job.missing({"": " and ".join(places)})
 
     def _check_quotas(self, owner: str, slots: int) -> None:
         """Raise QuotaExceededError unless `owner` may have another job with `slots`."""
@@ -600,14 +642,17 @@ class Registry:
                 return nonce
 
     def _grant_if_complete(self, job: Job) -> None:
-        if len(job.members) < job.world_size or any(member.address is None for member in job.members.values()):
+        job.problem = None
+        if len(job.members) < job.world_size:
             return
         try:
-            levels = place(job, self.tree, self.links)
+            chosen = choose(job, self.tree, self._away)
+            if any(map(job.without_hello, chosen or [""])):
+                return
+            levels = place(job, chosen, self.tree, self.links)
         except PlacementError as error:
             job.problem = str(error)
             return
-        job.problem = None
         try:
             in_use = {grant.epoch for other in self._jobs.values() for grant in other.grants.values()}
             epoch = self._store.draw_epoch(job.slots, in_use, tuple(levels))

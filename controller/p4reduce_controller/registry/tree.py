@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from p4reduce_contracts.jobs.lease import Level
+from p4reduce_contracts.jobs.answers import SwitchAddress
+from p4reduce_contracts.jobs.errors import InvalidRequestError
+from p4reduce_contracts.jobs.lease import MOST_SWITCHES, Level
 from p4reduce_contracts.wire import MAX_CHILDREN
 from p4reduce_controller.config import SwitchConfig
 
@@ -26,6 +29,11 @@ class TreeSwitch:
         """The switch's name in the configuration."""
         return self.config.name
 
+    @property
+    def address(self) -> SwitchAddress:
+        """Where ranks that name it send to."""
+        return SwitchAddress(self.name, str(self.config.address), self.config.udp_port)
+
 
 class Tree:
     """All switches of the controller. Each has at most one parent; switches without one are tops of separate trees."""
@@ -33,11 +41,43 @@ class Tree:
     def __init__(self, switches: Iterable[TreeSwitch] = (TreeSwitch(),)) -> None:
         """`switches` are of one checked configuration."""
         self.switches = {switch.name: switch for switch in switches}
+        shared = Counter(switch.address.address for switch in self.switches.values())
+        alone = [
+            name
+            for name, switch in self.switches.items()
+            if self.parent(name) is None and not self.children(name) and shared[switch.address.address] == 1
+        ]
+        self.side_by_side = tuple(alone[:MOST_SWITCHES]) if len(alone) > 1 else ()
+        """The switches without parent and children, each with an address of its own, where there are several."""
 
     @property
     def max_world_size(self) -> int:
-        """The largest number of ranks of a job: each is a child of a switch."""
-        return sum(switch.max_children for switch in self.switches.values())
+        """The largest number of ranks of a job: each is a child of a switch, and all are in one tree."""
+        ranks = Counter[str]()
+        for name, switch in self.switches.items():
+            ranks[self.path(name)[-1]] += switch.max_children
+        return max(ranks.values())
+
+    def addresses(self, target: str) -> tuple[SwitchAddress, ...]:
+        """Return where a rank sends HELLO that names the switch `target`; "": none.
+
+        That is then to the switches side by side, and without those to the one address that all switches have.
+        Raises InvalidRequestError, which lists the switches.
+        """
+        listed = ", ".join(f"{name} at {self.switches[name].address.address}" for name in sorted(self.switches))
+        if target:
+            if target not in self.switches:
+                raise InvalidRequestError(f"there is no switch {target!r}; there are {listed}")
+            return (self.switches[target].address,)
+        if self.side_by_side:
+            return tuple(self.switches[name].address for name in self.side_by_side)
+        different = {replace(switch.address, name="") for switch in self.switches.values()}
+        if len(different) > 1:
+            raise InvalidRequestError(
+                f"the switches have different addresses: name this rank's switch with P4REDUCE_SWITCH or "
+                f"join(switch=...); there are {listed}"
+            )
+        return tuple(different)
 
     def parent(self, name: str) -> str | None:
         """Return the switch above, None at the top."""

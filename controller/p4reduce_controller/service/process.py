@@ -108,8 +108,7 @@ class Controller:
             )
             for switch in config.switches
         )
-        addresses = {switch.name: (str(switch.address), switch.udp_port) for switch in config.switches}
-        terms = Terms(addresses, settings.hello_interval_s, settings.heartbeat_interval_s)
+        terms = Terms(settings.hello_interval_s, settings.heartbeat_interval_s)
         roles = frozenset[str]() if self._security is None else frozenset({CONTROLLER, WORKER})
         self._servicer = JobsServicer(self.registry, self.switches, terms, clock, self.notifier, self.sweep, roles)
         self._metrics = ControllerMetrics(self.registry, self.switches, self._servicer.refusals, clock)

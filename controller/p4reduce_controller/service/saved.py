@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from p4reduce_contracts.jobs.errors import InvalidRequestError
-from p4reduce_contracts.wire import SECRET_BITS
+from p4reduce_contracts.wire import MAX_SLOTS, SECRET_BITS
 from p4reduce_controller.registry.job import Job, Member, check_name
 from p4reduce_runtime import settings
 
@@ -37,7 +37,12 @@ def from_text(text: str) -> Job:
             fields[name] = None
     for name in ("lane_bits", "lane_bound"):  # which jobs of earlier versions had
         fields.pop(name, None)
-    members = settings.convert(fields.pop("members", []), list[Member], "job.members")
+    saved = settings.convert(fields.pop("members", []), list[dict[str, Any]], "job.members")
+    for member in saved:  # earlier versions knew one address of each
+        switch, address = member.pop("switch", ""), member.pop("address", None)
+        if address is not None:
+            member["addresses"] = {str(switch): address}
+    members = settings.convert(saved, list[Member], "job.members")
     job = settings.convert(fields, Job, "job")
     job.members.update((member.rank, member) for member in members)
     if len(job.members) != len(members):
@@ -59,7 +64,7 @@ def from_text(text: str) -> Job:
 
 
 def _check_grants(job: Job) -> None:
-    """Raise ValueError unless each rank's levels lead to one root that has all ranks."""
+    """Raise ValueError unless each rank's levels lead to one root that has all ranks, or to several side by side."""
     if len(job.members) != job.world_size:
         raise ValueError(f"the job has {job.world_size} ranks and grants, but only the members {sorted(job.members)}")
     root, *others = job.grants.values()
@@ -77,13 +82,16 @@ def _check_grants(job: Job) -> None:
             below = job.grants[child.switch].level.ranks if child.switch else child.ranks[:1]
             if child.ranks != below:
                 raise ValueError(f"a child of job.grants[{name}] has other ranks than are behind it")
-    if root.parent is not None or any(grant.parent is None for grant in others):
-        raise ValueError("not the first of job.grants alone is a root")
-    ranks = [
-        rank for grant in job.grants.values() for child in grant.children if not child.switch for rank in child.ranks
-    ]
-    if sorted(ranks) != list(range(job.world_size)) or root.level.ranks != tuple(range(job.world_size)):
-        raise ValueError(f"the job has {job.world_size} ranks, and its grants others")
-    for rank, member in job.members.items():
-        if member.switch not in job.grants or (rank,) not in job.grants[member.switch].level.children:
-            raise ValueError(f"rank {rank} is not a child of its switch {member.switch!r} in job.grants")
+    several = job.is_side_by_side
+    if not several and (root.parent is not None or any(grant.parent is None for grant in others)):
+        raise ValueError("not the first of job.grants alone is a root, and not each of them")
+    if len(job.grants) * job.slots.count > MAX_SLOTS and several:
+        raise ValueError(f"the job has {job.slots.count} slots of each of {len(job.grants)} switches")
+    for grants in ([grant] for grant in job.grants.values()) if several else (job.grants.values(),):
+        ranks = [rank for grant in grants for child in grant.children if not child.switch for rank in child.ranks]
+        if sorted(ranks) != list(range(job.world_size)) or root.level.ranks != tuple(range(job.world_size)):
+            raise ValueError(f"the job has {job.world_size} ranks, and its grants others")
+    for name, grant in job.grants.items():
+        for child in grant.children:
+            if not child.switch and name not in job.members[child.ranks[0]].addresses:
+                raise ValueError(f"rank {child.ranks[0]} is a child of switch {name!r}, and has no address there")

@@ -12,7 +12,7 @@ import logging
 import math
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -55,28 +55,10 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 @dataclass(frozen=True)
 class Terms:
-    """The values that workers receive: the addresses of the switches by name, and intervals of calls (seconds)."""
+    """The intervals of calls that workers receive, in seconds."""
 
-    addresses: Mapping[str, tuple[str, int]]
     hello_interval_s: float = 0.1
     heartbeat_interval_s: float = 2.0
-
-    def address(self, switch: str) -> tuple[str, int]:
-        """Return where a worker sends to that named `switch`; "": the one address that all switches have.
-
-        Raises InvalidRequestError, which lists the switches.
-        """
-        listed = ", ".join(f"{name} at {host}:{port}" for name, (host, port) in sorted(self.addresses.items()))
-        if switch:
-            if switch not in self.addresses:
-                raise InvalidRequestError(f"there is no switch {switch!r}; there are {listed}")
-            return self.addresses[switch]
-        if len(different := set(self.addresses.values())) > 1:
-            raise InvalidRequestError(
-                f"the switches have different addresses: name this rank's switch with P4REDUCE_SWITCH or "
-                f"join(switch=...); there are {listed}"
-            )
-        return next(iter(different))
 
 
 class JobsServicer:
@@ -143,6 +125,7 @@ class JobsServicer:
             tokens=drawn,
             ephemeral=request.ephemeral,
             part_of=request.part_of,
+            switches=request.switches,
             created=time.time(),
         )
         reply = self._job(job, shown=True)
@@ -194,7 +177,7 @@ class JobsServicer:
                 f"job {job.name} is private: to join it takes its token (P4REDUCE_TOKEN, or token=...)"
                 + _not(request.token)
             )
-        host, port = self._terms.address(request.switch)
+        switches = self._registry.tree.addresses(request.switch)
         member = self._registry.join(
             request.job,
             request.rank,
@@ -211,7 +194,7 @@ class JobsServicer:
         return jobs_pb2.JoinTicket(
             nonce=member.nonce,
             job_id=job.id,
-            switches=[jobs_pb2.SwitchAddress(name=request.switch, host=host, port=port)],
+            switches=[jobs_pb2.SwitchAddress(**asdict(switch)) for switch in switches],
             columns=geometry.columns,
             block_words=geometry.block_words,
             hello_interval_s=self._terms.hello_interval_s,
@@ -299,15 +282,14 @@ class JobsServicer:
         jobs, links = self._registry.jobs(), self._registry.links
         reply = jobs_pb2.ListSwitchesReply()
         for name, switch in self._registry.tree.switches.items():
-            host, port = self._terms.address(name)
-            line = reply.switches.add(name=name, p4runtime=switch.config.p4runtime, host=host, port=port)
+            line = reply.switches.add(p4runtime=switch.config.p4runtime, **asdict(switch.address))
             line.problem = self._switches.by_name[name].unavailable_reason() or ""
             if switch.config.parent is not None:
                 line.parent = switch.config.parent
                 line.uplink_port = switch.config.uplink_port or 0
                 line.parent_port = links.parent_port(name) or 0
                 line.link_problem = links.problem(name) or ""
-            line.ranks = sum(member.switch == name for job in jobs for member in job.members.values())
+            line.ranks = sum(name in member.addresses for job in jobs for member in job.members.values())
             line.jobs = sum(name in job.grants for job in jobs)
         return reply
 
@@ -317,32 +299,30 @@ class JobsServicer:
                 raise ControllerStoppedError("the controller was stopped")
             await self._notifier.wait()
         job, member = held
-        host, port = self._terms.address(member.target)
+        paths, switches = job.paths(member.rank), self._registry.tree.switches
         return jobs_pb2.Lease(
             job_id=job.id,
             name=job.name,
             epoch=job.epoch,
             rank=member.rank,
             world_size=job.world_size,
-            slot_count=job.slots.count,
+            slot_count=job.slots.count * len(paths),
             columns=self._registry.geometry.columns,
             block_words=self._registry.geometry.block_words,
             heartbeat_interval_s=self._terms.heartbeat_interval_s,
             switches=[
-                jobs_pb2.LeasedSwitch(
-                    host=host, port=port, secret=job.secret(member.rank), levels=map(_level, job.levels(member.rank))
-                )
+                jobs_pb2.LeasedSwitch(host=at.host, port=at.port, secret=secret, levels=map(_level, levels))
+                for secret, levels in paths
+                for at in (switches[levels[0].switch].address,)
             ],
             private=job.private,
-            first_round=job.grants[member.switch].first_round,
+            first_round=job.first_round,
         )
 
     def _too_late(self, nonce: int, timeout_s: float) -> str:
         job, _ = self._registry.member(nonce)
         reason = self._switches.unavailable_reason()
-        silent = {member.target for member in job.members.values() if member.address is None}
-        places = sorted(self._terms.address(target) for target in silent)
-        missing = job.missing(" and ".join(f"{host}:{port}" for host, port in places))
+        missing = self._registry.missing(job)
         return f"job {job.name} was not complete within {rounded(timeout_s)} s: {missing}" + (
             f"; {reason}" if reason else ""
         )
@@ -376,18 +356,21 @@ class JobsServicer:
             hosts=[job.hosts.get(str(rank), "") for rank in range(job.world_size)] if shown and job.hosts else (),
             resets=job.resets,
             part_of=job.part_of,
+            switches=job.switches,
             shards=[] if ended else [self._job(shard, shown) for shard in self._registry.shards(job.name)],
             created=job.created,
             ended=ended,
         )
         for rank, member in sorted(job.members.items()):
             line = reply.members.add(rank=rank, silent_s=max(0.0, now - member.last_seen))
-            if member.address is not None and shown:
-                line.host = member.address.host
-                line.port = member.address.udp_port
-                line.ingress_port = member.address.ingress_port
-                line.mac = member.address.mac_text
-                line.switch = member.switch
+            for switch, address in member.addresses.items() if shown else ():
+                line.addresses.add(
+                    switch=switch,
+                    host=address.host,
+                    port=address.udp_port,
+                    ingress_port=address.ingress_port,
+                    mac=address.mac_text,
+                )
             if member.slot_wait is not None and shown:
                 line.slot_wait.CopyFrom(jobs_pb2.WaitingSlot(**asdict(member.slot_wait)))
         return reply

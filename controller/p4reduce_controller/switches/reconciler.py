@@ -116,6 +116,7 @@ class SwitchReconciler:
         self._reset_timer: asyncio.TimerHandle | None = None
         """Runs since the switch is away, until its entries are known; also after it has reset the jobs."""
         self._next_warning = _ENOUGH_EPOCHS
+        registry.can_use(name, usable=False)
 
     async def connect(self, timeout_s: float) -> None:
         """Connect for the first time, trying until `timeout_s` have passed. Raises P4RuntimeError."""
@@ -312,6 +313,7 @@ class SwitchReconciler:
         if number != self.connection.number or not self.connection.demoted(asyncio.get_running_loop().time()):
             return
         self._registry.links.primary(self.name, is_primary=False)
+        self._registry.can_use(self.name, usable=False)
         event(
             _log,
             logging.WARNING,
@@ -330,6 +332,7 @@ class SwitchReconciler:
     def _reset_jobs(self) -> None:
         """Reset the jobs: the switch has been away for too long."""
         self._registry.switch_lost(LOST, switch=self.name)
+        self._registry.can_use(self.name, usable=False)
         self._notifier.notify()
 
     def _stop_reset_timer(self) -> None:
@@ -374,6 +377,7 @@ class SwitchReconciler:
             raise
         self.connection.opened(loop.time(), reason)
         self._registry.links.primary(self.name, is_primary=self.connection.reason is None)
+        self._registry.can_use(self.name, usable=self.connection.reason is None)
         if self.connection.reason is not None:
             event(
                 _log,

@@ -52,7 +52,7 @@ def test_a_job_in_tables(running: Running) -> None:
     assert "10.0.0.11:4001" in shown
     listed = p4reduce("job", "list", controller=at).stdout
     assert listed.splitlines()[-1] == "12 of 16 slots free"
-    assert rows(listed, "train") == [["train", "1", "ACTIVE", "1", "2", "2", "0..3", "-", "-"]]
+    assert rows(listed, "train") == [["train", "1", "ACTIVE", "1", "2", "2", "0..3", "1", "-", "-"]]
     assert p4reduce("job", "remove", "train", controller=at).stdout == "job train removed\n"
     assert "16 of 16 slots free" in p4reduce("job", "list", controller=at).stdout
 

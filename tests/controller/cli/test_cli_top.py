@@ -27,7 +27,7 @@ def cells(text: str, beginning: str) -> list[str]:
 
 
 def a_look(at_s: float, times: int, *, job_id: int = 1, silent_s: float = 0.0) -> Look:
-    members = (MemberInfo(0, "10.0.0.1", 4000, 1, "", silent_s),)
+    members = (MemberInfo(0, silent_s),)
     info = JobInfo("train", job_id, 2, 0, 4, "ACTIVE", 3, members, "rank 1 left")
     counts = [Count(times * number, 1_000_000 * times * number) for number in (1, 2, 3, 4)]
     drops = (DropStats("stale", Count(10 * times)), DropStats("bad", Count()))

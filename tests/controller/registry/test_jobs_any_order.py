@@ -154,7 +154,7 @@ class AnyOrder(RuleBasedStateMachine):
             if bool(job.grants):
                 assert sorted(job.members) == list(range(job.world_size))
                 assert tuple(child.address for child in job.grants[ONLY_SWITCH].children) == tuple(
-                    job.members[rank].address for rank in range(job.world_size)
+                    job.members[rank].addresses[ONLY_SWITCH] for rank in range(job.world_size)
                 )
                 assert len({child.address for child in job.grants[ONLY_SWITCH].children}) == job.world_size
                 assert job.grants[ONLY_SWITCH].slots == job.slots

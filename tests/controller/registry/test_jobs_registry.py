@@ -297,7 +297,7 @@ def test_the_first_address_of_a_nonce_stays(registry: Registry) -> None:
     member = registry.join("train", 0, 2, 0.0)
     assert registry.hello(Hello(job.id, member.nonce, place(1)), 0.0)
     assert not registry.hello(Hello(job.id, member.nonce, place(2)), 0.0), "another port replayed the HELLO"
-    assert member.address == place(1)
+    assert member.addresses == {ONLY_SWITCH: place(1)}
 
 
 def test_two_ranks_cannot_have_one_address(registry: Registry) -> None:

@@ -193,8 +193,9 @@ def test_a_job_is_active_when_every_switch_of_its_tree_has_its_entries(registry:
     registry.installed(job.grants["leaf1"], 0.0)
     assert registry.lease(a.nonce) == (job, a)
     leaf1, root = Level("leaf1", ((0,),), "root"), Level("root", ((0,), (1,)))
-    assert (job.levels(0), job.levels(1), job.tree) == ([leaf1, root], [root], (root, leaf1))
-    assert job.secret(1) == job.grants["root"].children[1].secret
+    at_leaf1, at_root = job.grants["leaf1"].children[0].secret, job.grants["root"].children[1].secret
+    assert (job.paths(0), job.paths(1)) == ([(at_leaf1, [leaf1, root])], [(at_root, [root])])
+    assert job.tree == (root, leaf1)
 
 
 @pytest.mark.fault(
@@ -482,7 +483,7 @@ def test_a_lost_switch_takes_the_hellos_of_forming_ranks_there(registry: Registr
     taken_back = dict(job.grants)
     registry.switch_lost("restarted", switch="leaf1")
     assert not job.grants
-    assert [member.switch for member in members] == ["", "leaf2", "leaf2"]
+    assert [list(member.addresses) for member in members] == [[], ["leaf2"], ["leaf2"]]
     assert "HELLO of rank 0 never arrived" in job.missing()
     for grant in taken_back.values():
         registry.installed(grant, 0.0)
@@ -523,7 +524,7 @@ def test_a_job_of_a_tree_is_saved_and_restored() -> None:
     again.restore(store.jobs(), 0.0)
     job, before = again.get("train"), registry.get("train")
     assert job.active and job.grants == before.grants and job.tree == before.tree
-    assert job.levels(2) == before.levels(2)
+    assert job.paths(2) == before.paths(2)
 
 
 @pytest.mark.parametrize("parents", [{"root": "", "leaf2": "root"}, {"leaf1": "", "root": "leaf1"}])

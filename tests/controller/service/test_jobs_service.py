@@ -10,7 +10,7 @@ from unittest.mock import Mock
 import grpc
 import pytest
 
-from p4reduce_contracts.jobs.answers import SwitchAddress
+from p4reduce_contracts.jobs.answers import MemberAddress, SwitchAddress
 from p4reduce_contracts.jobs.client import JobClient
 from p4reduce_contracts.jobs.errors import (
     ControllerUnreachableError,
@@ -23,7 +23,7 @@ from p4reduce_contracts.jobs.errors import (
     SwitchFullError,
     UnknownJobError,
 )
-from p4reduce_contracts.jobs.lease import Lease, LeasedSwitch
+from p4reduce_contracts.jobs.lease import ONLY_SWITCH, Lease, LeasedSwitch
 from p4reduce_controller.config import Config
 from rigs.fake_switch_client import OWN_TABLES, Running, form, make_config, serving
 from rigs.limits import LIMIT_S
@@ -52,9 +52,8 @@ def test_a_job_from_create_to_remove(running: Running, client: JobClient) -> Non
     shown = client.get_job("train")
     assert (shown.state, shown.epoch) == ("ACTIVE", 1)
     assert not [secret for secret in secrets if str(secret) in f"{shown} {client.list_jobs()} {leases}"]
-    member = shown.members[1]
-    assert (member.host, member.port, member.ingress_port) == ("10.0.0.11", 4001, 2)
-    assert member.mac == "02:00:00:00:0a:01"
+    at = MemberAddress(ONLY_SWITCH, "10.0.0.11", 4001, 2, "02:00:00:00:0a:01")
+    assert shown.members[1].addresses == (at,)
     group = f"group {256 + made.id}"
     assert running.client.tables() == OWN_TABLES | {"job_member": 3, "admit": 2, group: 1}
     client.remove_job("train")

@@ -74,7 +74,7 @@ def test_epoch_and_addresses_are_not_shown_without_a_token(
         assert job.state == "ACTIVE"
         assert job.hidden is not shown
         if shown:
-            assert (job.epoch, member_info.host, member_info.port) == (1, "10.0.0.10", 4000)
+            (at,) = member_info.addresses
+            assert (job.epoch, at.host, at.port) == (1, "10.0.0.10", 4000)
         else:
-            assert (job.epoch, member_info.host, member_info.mac) == (0, "", "")
-            assert (member_info.port, member_info.ingress_port) == (0, 0)
+            assert (job.epoch, member_info.addresses) == (0, ())

@@ -48,7 +48,7 @@ def test_hello_datagrams_bring_leases_and_sums_continue_over_a_restart_of_the_co
         assert workers[2].lease is not None
         assert (workers[2].lease.rank, workers[2].lease.slot_count, workers[2].lease.epoch) == (2, 4, 1)
         members = client.get_job("train").members
-        assert [one.port for one in members] == [worker.socket.getsockname()[1] for worker in workers]
+        assert [one.addresses[0].port for one in members] == [worker.socket.getsockname()[1] for worker in workers]
         stats = client.stats("train")
         assert stats.jobs[0].contributions.packets == 9
         assert stats.jobs[0].results.packets == 3

@@ -22,7 +22,7 @@ from p4reduce.membership.rejoin import Rejoin
 from p4reduce.stats import CollectiveStats
 from p4reduce_contracts.jobs import client as jobs
 from p4reduce_contracts.jobs import errors, lease
-from p4reduce_contracts.jobs.answers import JobInfo, MemberInfo, SwitchAddress, Usage, WaitingSlot
+from p4reduce_contracts.jobs.answers import JobInfo, MemberAddress, MemberInfo, SwitchAddress, Usage, WaitingSlot
 from p4reduce_contracts.jobs.lease import Lease, LeasedSwitch
 from p4reduce_contracts.wire import unpack_hello
 from p4reduce_runtime import kernels
@@ -288,7 +288,7 @@ def test_missing_ranks_are_logged_while_the_lease_is_awaited(
     fake: type[FakeClient], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(join_module, "_SAY_EVERY_S", 0.02)
-    members = (MemberInfo(0, "10.0.0.1", 5, 1, "", 0.0), MemberInfo(2, "", 0, 0, "", 0.0))
+    members = (MemberInfo(0, 0.0, (MemberAddress("switch", "10.0.0.1", 5, 1, ""),)), MemberInfo(2, 0.0))
     asked = threading.Event()
 
     def forming() -> JobInfo:

@@ -472,7 +472,7 @@ def _say_who_is_missing(client: JobClient, job: str, patience: Patience) -> None
     with contextlib.suppress(Exception):  # whether the controller answers shows in the calls that need its answer
         info = client.get_job(job)
         joined = {member.rank for member in info.members}
-        arrived = {member.rank for member in info.members if member.host}
+        arrived = {member.rank for member in info.members if member.addresses}
         parts = [
             f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))} {what}"
             for ranks, what in (

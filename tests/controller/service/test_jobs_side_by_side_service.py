@@ -1,0 +1,150 @@
+"""The job service over switches side by side in memory: tickets, leases, entries, and switches that come and go."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from p4reduce_contracts.jobs.answers import JoinTicket, SwitchAddress
+from p4reduce_contracts.jobs.client import JobClient
+from p4reduce_contracts.jobs.errors import InvalidRequestError, LeaseTimeoutError
+from p4reduce_contracts.jobs.lease import Lease
+from p4reduce_controller.config import Config
+from p4reduce_controller.registry.job import ACTIVE
+from p4reduce_controller.switches import connection, reconciler
+from p4reduce_controller.switches.program_names import V1MODEL
+from rigs.fake_switch_client import LIMIT_S, FakeSwitchClient, Running, serving, with_tree
+
+NAMES = ("a", "b", "c")
+
+
+@pytest.fixture
+def config(config: Config, monkeypatch: pytest.MonkeyPatch) -> Config:
+    monkeypatch.setattr(connection, "LONGEST_PAUSE_S", 0.02)
+    monkeypatch.setattr(reconciler, "_LOST_AFTER_S", 0.05)
+    apart = with_tree(config, dict.fromkeys(NAMES, "")).switches
+    return replace(config, switches=tuple(replace(each, udp_port=4001 + n) for n, each in enumerate(apart)))
+
+
+def join(running: Running, client: JobClient, at: str = "abc", world_size: int = 2) -> list[JoinTicket]:
+    tickets = [client.join("train", rank, world_size) for rank in range(world_size)]
+    for ticket in tickets:
+        for switch in at:
+            running.hello(ticket.job_id, ticket.nonce, ticket.rank, switch)
+    return tickets
+
+
+def form(running: Running, client: JobClient, at: str = "abc") -> tuple[list[JoinTicket], list[Lease]]:
+    tickets = join(running, client, at)
+    return tickets, [client.wait_lease(ticket.nonce, LIMIT_S) for ticket in tickets]
+
+
+def lose(running: Running, name: str) -> None:
+    """The switch is away for longer than jobs wait for it."""
+    running.clients[name].reachable = False
+    running.call(running.clients[name].lose)
+    running.wait(lambda: not running.controller.registry.grants(name))
+
+
+def bring_back(running: Running, *names: str) -> None:
+    for name in names:
+        running.clients[name].reachable = True
+    running.wait(lambda: not running.controller.switches.unavailable_reason())
+
+
+def test_a_lease_has_the_switches_of_the_ticket_and_the_entries_its_secrets(
+    running: Running, client: JobClient
+) -> None:
+    client.create_job("train", 2, 4)
+    tickets, leases = form(running, client)
+    assert tickets[0].switches == tuple(SwitchAddress(name, "127.0.0.1", 4001 + n) for n, name in enumerate(NAMES))
+    assert [(each.name, each.port) for each in leases[1].switches] == [("b", 4002), ("c", 4003), ("a", 4001)]
+    assert leases[0].slot_count == 12 and leases[0].depth == 0
+    for rank, lease in enumerate(leases):
+        for each in lease.switches:
+            entries = running.clients[each.name].read_table(V1MODEL.admit)
+            (entry,) = (entry for entry in entries if entry.params["rank_bit"] == 1 << rank)
+            assert (entry.match["secret"], entry.params["slot_count"]) == (each.secret, 4)
+    assert [(each.jobs, each.ranks) for each in client.list_switches()] == [(1, 2)] * 3
+
+
+def test_a_job_can_ask_for_fewer_switches(running: Running, client: JobClient) -> None:
+    assert client.create_job("train", 2, 4, switches=1).switches == 1
+    _, leases = form(running, client)
+    assert [each.name for each in leases[0].switches] == ["b"] and leases[0].slot_count == 4
+    with pytest.raises(InvalidRequestError, match="at most 3 switches"):
+        client.create_job("other", 2, 4, switches=4)
+    with pytest.raises(InvalidRequestError, match="at least 1 switch"):
+        client.create_job("other", 2, 4, switches=0)
+
+
+@pytest.mark.fault(
+    "a rank reaches one of the switches side by side not: `join` names the switch, its address and the ranks"
+)
+def test_a_rank_that_cannot_reach_a_switch_is_told_which(running: Running, client: JobClient) -> None:
+    client.create_job("train", 2, 4)
+    tickets = join(running, client, "ac")
+    running.hello(tickets[0].job_id, tickets[0].nonce, 0, "b")
+    with pytest.raises(
+        LeaseTimeoutError, match=r": the HELLO of rank 1 never arrived through switch b, expected at 127.0.0.1:4002$"
+    ):
+        client.wait_lease(tickets[0].nonce, 0.05)
+
+
+def test_a_lost_switch_is_left_out_until_it_is_back(running: Running, client: JobClient) -> None:
+    client.create_job("train", 2, 4)
+    tickets, _ = form(running, client)
+    lose(running, "b")
+    assert client.heartbeat(tickets[0].nonce) == reconciler.LOST
+    tickets, leases = form(running, client, "ac")
+    assert [each.name for each in leases[0].switches] == ["c", "a"]
+    bring_back(running, "b")
+    assert client.get_job("train").state == ACTIVE
+    client.leave(tickets[0].nonce)
+    assert [each.name for each in form(running, client)[1][0].switches] == ["b", "c", "a"]
+
+
+def test_when_all_are_lost_the_job_waits_for_one(running: Running, client: JobClient) -> None:
+    client.create_job("train", 2, 4)
+    form(running, client)
+    for name in NAMES:
+        lose(running, name)
+    running.wait(lambda: not running.controller.registry.get("train").active)
+    tickets = join(running, client, "")
+    with pytest.raises(LeaseTimeoutError, match=": none of the switches a, b, c can be used now; the controller has"):
+        client.wait_lease(tickets[0].nonce, 0.05)
+    bring_back(running, *NAMES)
+    form_again = [client.join("train", each.rank, 2, former=each.nonce) for each in tickets]
+    for ticket in form_again:
+        for name in NAMES:
+            running.hello(ticket.job_id, ticket.nonce, ticket.rank, name)
+    assert len(client.wait_lease(form_again[0].nonce, LIMIT_S).switches) == 3
+
+
+def test_a_switch_of_another_primary_controller_is_left_out(running: Running, client: JobClient) -> None:
+    switch = running.clients["b"]
+    switch.other_primary = "another controller"
+    assert switch.on_primary is not None
+    switch.on_primary(False)
+    running.wait(lambda: running.controller.switches.unavailable_reason() is not None)
+    client.create_job("train", 2, 4)
+    assert [each.name for each in form(running, client)[1][0].switches] == ["c", "a"]
+
+
+def test_a_job_continues_over_a_restart_of_the_controller(config: Config) -> None:
+    clients = [FakeSwitchClient() for _ in NAMES]
+    with serving(config, *clients) as running, JobClient(running.address) as client:
+        client.create_job("train", 2, 4, switches=2)
+        tickets, _ = form(running, client)
+        before = client.get_job("train")
+    clients[0].reachable = False  # the one that the job does not use
+    with serving(config, *clients) as running, JobClient(running.address) as client:
+        assert client.heartbeat(tickets[1].nonce) is None
+        after = client.get_job("train")
+        assert (after.state, after.epoch, after.tree) == (ACTIVE, before.epoch, before.tree)
+        assert after.members[1].addresses == before.members[1].addresses
+        client.create_job("other", 1, 4)
+        ticket = client.join("other", 0, 1)
+        for switch in "bc":
+            running.hello(ticket.job_id, ticket.nonce, 0, switch)
+        assert [each.name for each in client.wait_lease(ticket.nonce, LIMIT_S).switches] == ["b", "c"]
