@@ -102,6 +102,15 @@ def _add(collective: str) -> None:
             raise click.ClickException(f"the benchmark cannot be loaded: {one_line(error)}") from error
         context.exit(0 if run(CollectiveTest(collective, **given)) else 1)
 
+    if collective == "all_reduce":
+        link = click.Option(
+            ["--link"],
+            type=click.FloatRange(min=0, min_open=True),
+            metavar="MBIT",
+            help="Rate of the hosts' links each way: below each row the least time that they allow.",
+        )
+        measure.params.append(link)
+
 
 for _collective in ("all_reduce", "reduce_scatter", "broadcast", "all_gather"):
     _add(_collective)

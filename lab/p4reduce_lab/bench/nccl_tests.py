@@ -16,7 +16,7 @@ import socket
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
@@ -26,8 +26,11 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
+from p4reduce.doctor.bottleneck import host_tensors, switches_beside
 from p4reduce.pytorch.backend.options import BACKEND, Options
 from p4reduce_contracts.jobs.client import TOKEN_VARIABLE
+from p4reduce_contracts.jobs.lease import Lease
+from p4reduce_runtime.datagrams import ENCAP_BYTES
 
 _TYPES: Final = {"float": torch.float32, "half": torch.float16, "bfloat16": torch.bfloat16, "int32": torch.int32}
 """The types, by nccl-tests' names."""
@@ -53,6 +56,8 @@ class CollectiveTest:
     datatype: str
     output_file: str | None
     gloo: bool
+    link: float | None = None
+    """Mbit/s of the hosts' links each way; None: the least time of a sum is not printed."""
 
     def sizes(self) -> list[int]:
         """Return the sizes in bytes, as given; `Shape` rounds them."""
@@ -113,6 +118,37 @@ class Shape:
         """Return busbw / algbw."""
         most = (self.ranks - 1) / self.ranks
         return {"all_reduce": 2 * most, "broadcast": 1.0}.get(self.collective, most)
+
+
+@dataclass(frozen=True)
+class LeastTime:
+    """The least time that links of one rate allow a sum without zeros, with a job's switches where they are."""
+
+    mbit: float
+    framed: float
+    """Bytes on a link for a byte of the tensor."""
+    on_host: float
+    """Tensors that the fullest link of a host carries each way."""
+    on_switch: float
+    """Tensors that a switch's own link carries each way; 0: every switch is on a host of ranks."""
+
+    @classmethod
+    def of(cls, mbit: float, lease: Lease, hosts: int, beside: Sequence[int]) -> LeastTime:
+        """`beside`: number of switches on the host of each rank, or on each host."""
+        geometry, switches = lease.geometry, len(lease.switches)
+        framed = (geometry.max_frame_bytes + ENCAP_BYTES) / (4 * geometry.frame_words)
+        on_host = max(host_tensors(hosts, switches, number) for number in beside)
+        return cls(mbit, framed, on_host, 0.0 if sum(beside) >= switches else hosts / switches)
+
+    def line(self, size: int) -> str:
+        """Return what is printed below the row of so many bytes."""
+
+        def microseconds(tensors: float) -> str:
+            return f"{8 * size * self.framed * tensors / self.mbit:.0f} us"
+
+        text = f"{microseconds(self.on_host)}: {self.on_host:.3g} tensors each way on a host's link of {self.mbit:g}"
+        alike = f"; if a switch has one such link too, {microseconds(self.on_switch)}: {self.on_switch:.3g} tensors"
+        return f"#  at least {text} Mbit/s{alike if self.on_switch > self.on_host else ''}"
 
 
 @dataclass(frozen=True)
@@ -180,11 +216,20 @@ def run(asked: CollectiveTest) -> bool:
     dist.init_process_group(BACKEND, pg_options=Options(gather_bytes=0))
     try:
         barrier: Any = dist.new_group(backend="gloo")
-        groups = {BACKEND: dist.group.WORLD} | ({"gloo": dist.new_group(backend="gloo")} if asked.gloo else {})
+        groups: dict[str, Any] = {BACKEND: dist.group.WORLD} | (
+            {"gloo": dist.new_group(backend="gloo")} if asked.gloo else {}
+        )
         devices: list[Any] = [None] * dist.get_world_size()
         mine = {"rank": rank, "group": 0, "pid": os.getpid(), "hostname": socket.gethostname()}
         here = {"device": -1, "device_hex": "", "device_info": "host memory"}
         dist.all_gather_object(devices, mine | here, group=barrier)
+        least = None
+        if asked.link is not None:
+            comm = groups[BACKEND].join()
+            found, beside = comm.find_hosts(), [0] * len(devices)
+            dist.all_gather_object(beside, switches_beside(comm.lease), group=barrier)
+            plan = [(each,) for each in range(len(devices))] if found is None else found.plan.hosts
+            least = LeastTime.of(asked.link, comm.lease, len(plan), [beside[ranks[0]] for ranks in plan])
         report = Report(asked, devices, echo=rank == 0)
         for size in asked.sizes():
             shape = Shape.of(asked.collective, size, _TYPES[asked.datatype], rank, len(devices))
@@ -192,6 +237,8 @@ def run(asked: CollectiveTest) -> bool:
                 ways = (False, True) if shape.part < shape.total else (None, True)
                 halves = [None if way is None else measure(group, barrier, shape, asked, in_place=way) for way in ways]
                 report.add(name, shape, halves)
+            if least is not None:
+                report.say(least.line(shape.size))
         report.end()
     finally:
         dist.destroy_process_group()
@@ -212,7 +259,7 @@ class Report:
         blank = ("",) * 5
         heads = ("time", "algbw", "busbw", "#wrong"), ("(us)", "(GB/s)", "(GB/s)", "")
         fronts = ("size", "count", "type", "redop", "root"), ("(B)", "(elements)", "", "", "")
-        self._say(
+        self.say(
             f"# p4reduce {metadata.version('p4reduce')}, in the format of nccl-tests 2.19.6",
             f"# Collective test starting: {asked.collective}_perf",
             f"# nThread 1 nGpus 1 minBytes {asked.minbytes} maxBytes {asked.maxbytes} step: {asked.stepfactor}(factor) "
@@ -233,7 +280,7 @@ class Report:
         root, own = 0 if shape.collective == "broadcast" else -1, name == BACKEND
         front = _FRONT.format(shape.size, shape.part, self._asked.datatype, redop, root)
         body = "".join(" " * 33 if half is None else half.columns() for half in halves)
-        self._say("  " + front[2:] + body if own else f"{front}{body}  {name}")
+        self.say("  " + front[2:] + body if own else f"{front}{body}  {name}")
         done = [half for half in halves if half is not None]
         self.wrong += int(sum(half.nwrong for half in done))
         self._bus_bw += [half.bus_bw for half in done if own]
@@ -250,7 +297,7 @@ class Report:
 
     def end(self) -> None:
         """Print what stands below the table."""
-        self._say(
+        self.say(
             f"# {'Out of bounds values':20} : {self.wrong} {'FAILED' if self.wrong else 'OK'}",
             f"# {'Avg bus bandwidth':20} : {self._average():g}",
             f"#\n# Collective test concluded: {self._asked.collective}_perf",
@@ -259,7 +306,8 @@ class Report:
     def _average(self) -> float:
         return statistics.fmean(self._bus_bw or [0.0])
 
-    def _say(self, *lines: str) -> None:
+    def say(self, *lines: str) -> None:
+        """Print lines, on rank 0."""
         if self._echo:
             print(*lines, sep="\n", flush=True)
 

@@ -14,7 +14,8 @@ from click.testing import CliRunner
 
 import p4reduce_contracts
 from p4reduce_contracts.cli import main
-from p4reduce_lab.bench.nccl_tests import CollectiveTest, Shape, _fit, measure, run
+from p4reduce_contracts.jobs.lease import Lease, LeasedSwitch
+from p4reduce_lab.bench.nccl_tests import CollectiveTest, LeastTime, Shape, _fit, measure, run
 from rigs.fork_server import ForkServer
 from rigs.limits import LIMIT_S
 from rigs.script_runs import environment
@@ -36,10 +37,12 @@ def test_the_running_switch_beside_gloo(wide_system: System, torch_server: ForkS
     ):
         file = tmp_path / f"{collective}.json"
         options = ["-b", "8", "-e", "32K", "-f", "64", "-n", "2", "--gloo", "-J", str(file)]
-        command = str(PROGRAM), "bench", collective, *options
+        link = ["--link", "100"] if collective == "all_reduce" else []
+        command = str(PROGRAM), "bench", collective, *options, *link
         printed = torch_server.launch(tmp_path, 2, *command, environment=variables, timeout_s=LIMIT_S)
         rows = [found for found in map(ROW.fullmatch, printed[0].splitlines()) if found]
         assert [int(row[2]) for row in rows] == [size for size in sizes for _ in range(2)], printed[0]
+        assert printed[0].count("on a host's link of 100 Mbit/s") == len(link and sizes)
         assert [row[1] + (row["group"] or "") for row in rows] == ["", "#  gloo"] * len(sizes)
         assert {(row[4], int(row[5])) for row in rows} == {(redop, root)}
         assert "# Out of bounds values : 0 OK" in printed[0] and not ROW.search(printed[1])
@@ -55,6 +58,20 @@ def test_the_running_switch_beside_gloo(wide_system: System, torch_server: ForkS
             inside = result["in_place"]
             assert inside["nwrong"] == 0 and inside["alg_bw"] == pytest.approx(result["size"] / inside["time"] / 1e3)
             assert inside["bus_bw"] == pytest.approx(inside["alg_bw"] * factor)
+
+
+def test_the_least_time_by_placement() -> None:
+    def line(switches: int, beside: list[int]) -> str:
+        lease = Lease(1, "x", 1, 0, 4, 4, 8, 32, switches=tuple(LeasedSwitch() for _ in range(switches)))
+        return LeastTime.of(100, lease, 4, beside).line(4 << 20)
+
+    def said(tensors: float) -> str:
+        return f"{4096 * 8 * 1130 / 100 * tensors:.0f} us: {tensors:g} tensors"  # 4096 frames of 1 KB, with headers
+
+    of_host = "each way on a host's link of 100 Mbit/s"
+    assert line(1, [0] * 4) == f"#  at least {said(1)} {of_host}; if a switch has one such link too, {said(4)}"
+    assert line(4, [0] * 4) == f"#  at least {said(1)} {of_host}"
+    assert line(4, [1] * 4) == f"#  at least {said(1.5)} {of_host}"
 
 
 class OneRank:
