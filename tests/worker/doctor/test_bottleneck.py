@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from p4reduce.doctor.bottleneck import Rates, host_tensors, limit_of_links, limit_of_slots
+from p4reduce_contracts.jobs.lease import Lease, LeasedSwitch
 
 APART = ((0,), (1,), (2,), (3,))
 LINK = 100e6
@@ -50,10 +53,12 @@ def test_tensors_on_a_link(hosts: int, switches: int, beside: int, tensors: floa
 
 
 def test_slots_limit_where_the_path_carries_more() -> None:
-    answer = limit_of_slots(128, 1114, 0.2e-3, 9.4e9)
+    lease = Lease(1, "job", 1, 0, 2, 128, 8, 32)
+    answer = limit_of_slots(lease, 0.2e-3, 9.4e9)
     assert answer is not None
-    assert (
-        answer.found == "128 slots of 1,114 B are 5.7 Gbit/s at a round trip of 0.2 ms, one rank alone has 9.4 Gbit/s"
-    )
-    assert answer.advice == "`p4reduce job create --slots 211`, or Options(slots=211) in the backend"
-    assert limit_of_slots(211, 1114, 0.2e-3, 9.4e9) is None and limit_of_slots(128, 1114, 0.0, 9.4e9) is None
+    said = "128 slots of 1,130 B are 5.79 Gbit/s at a round trip of 0.2 ms, one rank alone has 9.4 Gbit/s"
+    assert answer == (said, "`p4reduce job create --slots 208`, or Options(slots=208) in the backend")
+    assert limit_of_slots(replace(lease, slot_count=208), 0.2e-3, 9.4e9) is None
+    assert limit_of_slots(lease, 0.0, 9.4e9) is None
+    of_two = limit_of_slots(replace(lease, switches=(LeasedSwitch(), LeasedSwitch())), 0.2e-3, 9.4e9)
+    assert of_two is not None and "--slots 104`" in of_two.advice, "each switch has so many"

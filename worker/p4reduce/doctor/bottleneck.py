@@ -19,6 +19,7 @@ from p4reduce.errors import P4ReduceError
 from p4reduce_contracts.jobs.errors import JobServiceError
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.ranks import name_ranks
+from p4reduce_runtime.datagrams import ENCAP_BYTES
 
 MOST_TURNS: Final = 8
 """Hosts of which a rank is measured alone, one after the other."""
@@ -126,15 +127,16 @@ def _faster(hosts: int, switches: int) -> str:
     )
 
 
-def limit_of_slots(slots: int, frame_bytes: int, round_trip_s: float, rate: float) -> Answer | None:
+def limit_of_slots(lease: Lease, round_trip_s: float, rate: float) -> Answer | None:
     """Say that a job's slots allow less than the `rate` of one rank alone, in bits a second; None if they do not."""
-    bits = 8 * frame_bytes
-    if round_trip_s * rate <= slots * bits:
+    frame_bytes, switches = lease.geometry.max_frame_bytes + ENCAP_BYTES, len(lease.switches)
+    if round_trip_s * rate <= 8 * frame_bytes * lease.slot_count:
         return None
-    needed = math.ceil(rate * round_trip_s / bits)
-    found = f"{slots} slots of {frame_bytes:,} B are {show_rate(slots * bits / round_trip_s)} at a round trip of "
+    needed = math.ceil(rate * round_trip_s / (8 * frame_bytes * switches))
+    limit = show_rate(8 * frame_bytes * lease.slot_count / round_trip_s)
+    found = f"{lease.slot_count} slots of {frame_bytes:,} B are {limit} at a round trip of {round_trip_s * 1000:.2g} ms"
     advice = f"`p4reduce job create --slots {needed}`, or Options(slots={needed}) in the backend"
-    return Answer(f"{found}{round_trip_s * 1000:.2g} ms, one rank alone has {show_rate(rate)}", advice)
+    return Answer(f"{found}, one rank alone has {show_rate(rate)}", advice)
 
 
 def dense_rate(comm: Communicator, sums: int = 0) -> float:

@@ -36,7 +36,6 @@ from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.ranks import name_children, name_ranks
 from p4reduce_contracts.wire import JUMBO, Geometry
 from p4reduce_runtime import metrics
-from p4reduce_runtime.datagrams import ENCAP_BYTES
 from p4reduce_runtime.security import Security, check_dialling, from_environment, insecure_from_environment, is_loopback
 from p4reduce_runtime.settings import ConfigError
 
@@ -495,13 +494,12 @@ def _bottleneck(hosts: Sequence[tuple[int, ...]], access: _Access, client: JobCl
             f"this rank alone {bottleneck.show_rate(alone)} each way: --job, on all ranks, tells what limits their sums"
         )
         return Check(BOTTLENECK, Status.OK, text)
-    join_alone = partial(access.alone, client, max(OWN_SLOTS, 2 * lease.slot_count))
+    join_alone = partial(access.alone, client, max(OWN_SLOTS, 2 * lease.slot_count // len(lease.switches)))
     rates = bottleneck.measure(comm, tuple(hosts), join_alone, 3 * access.timeout_s)
     if isinstance(rates, str):
         return Check(BOTTLENECK, Status.SKIPPED, f"it takes free slots for a job of one rank: {rates}")
     said = [bottleneck.limit_of_links(rates)]
-    frame = lease.geometry.max_frame_bytes + ENCAP_BYTES
-    if of_slots := bottleneck.limit_of_slots(lease.slot_count, frame, path_s, max(rates.alone)):
+    if of_slots := bottleneck.limit_of_slots(lease, path_s, max(rates.alone)):
         said.append(of_slots)
     advice = "; ".join(filter(None, (one.advice for one in said)))
     return Check(BOTTLENECK, Status.WARNING if advice else Status.OK, "; ".join(one.found for one in said), advice)
