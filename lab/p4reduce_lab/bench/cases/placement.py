@@ -87,13 +87,12 @@ def measure(run: Run) -> None:
             run.skip(placement.name, "it is left out of a quick run")
             continue
         with running_cluster(run, MBIT_100, RANKS, placement=placement) as cluster:
+            dense(cluster, 4, (FLOAT32, SIXTEEN, EIGHT))
+            sparse(cluster)
             if placement is ON_EACH_HOST:
-                dense(cluster, 4, (FLOAT32, SIXTEEN, EIGHT))
-                others(cluster)
+                small(cluster)
                 cluster.shape(GBIT_1)
                 dense(cluster, 26, (FLOAT32, SIXTEEN))
-            else:
-                dense(cluster, 4, (FLOAT32,))
     for hosts, ranks in () if run.quick else ((2, 2), (2, 4)):
         with running_cluster(run, MBIT_100, hosts * ranks, ranks, placement=ON_EACH_HOST) as cluster:
             dense(cluster, 2, (FLOAT32,))
@@ -127,16 +126,21 @@ def count(cluster: Cluster) -> None:
     cluster.run.ratio(counted_threshold(placement, hosts).name, [worst], [1.0])
 
 
-def others(cluster: Cluster) -> None:
-    """Measure sparse sums, small ones and a training step."""
+def sparse(cluster: Cluster) -> None:
+    """Measure sums of tensors that are mostly zeros, beside gloo's dense one."""
     run, elements = cluster.run, 4 * MEGABYTE // FLOAT_BYTES
     sums = {"gloo": partial(cluster.all_reduce, "gloo", elements)}
     sums |= {f"p4reduce {share:.0%}": partial(cluster.all_reduce, FLOAT32, elements, density=share) for share in SPARSE}
     for work in sums.values():
         work(check=True)
     found = measure_in_turn(cluster, f"float32, 4 MB, a share of the blocks not zero, {RANKS} workers", sums)
-    for share in SPARSE:
+    for share in SPARSE if cluster.placement is ON_EACH_HOST else ():
         run.ratio(sparse_threshold(share).name, found["gloo"], found[f"p4reduce {share:.0%}"])
+
+
+def small(cluster: Cluster) -> None:
+    """Measure small sums and a training step."""
+    run = cluster.run
     for size in SMALL:
         what = f"all_reduce in a row of {size:,} bytes a rank, {RANKS} workers"
         found = measure_collective(cluster, what, "all_reduce", size, calls=CALLS, turns=2 * run.repetitions)
