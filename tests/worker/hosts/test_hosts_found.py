@@ -8,6 +8,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -18,10 +19,11 @@ from p4reduce.compressors import NoCompression
 from p4reduce.compressors.all_reduce import all_reduce_compressed
 from p4reduce.errors import CollectiveError, CollectiveTimeoutError, JobResetError
 from p4reduce.paths.hosts import memory
-from p4reduce.paths.hosts.find import host_key, why_alone
+from p4reduce.paths.hosts.find import Hosts, host_key, why_alone
 from p4reduce.paths.hosts.memory import HostMemory, MemoryFile
 from p4reduce.paths.hosts.plan import group_of, make_plan, span_of
 from p4reduce_contracts.jobs.client import JobClient
+from p4reduce_contracts.jobs.lease import Lease, LeasedSwitch
 from p4reduce_runtime.settings import ConfigError
 from rigs.fork_server import ForkServer
 from rigs.limits import LIMIT_S
@@ -45,6 +47,13 @@ def test_plans() -> None:
     assert racks is not None and len(racks.hosts) == 128 and racks.shards == 8
     assert [len(group_of(rank, ["a", "b"] * 65)) for rank in (0, 1, 126, 127, 128, 129)] == [64, 64, 64, 64, 1, 1]
     assert group_of(129, ["a", "b"] * 65) == (129,) and group_of(3, list("abab")) == (1, 3)
+
+
+def test_shards_divide_the_slots_of_each_switch_among_them() -> None:
+    jobs, plan, switches = Mock(), make_plan(list("abab")), tuple(LeasedSwitch(port=port) for port in (1, 2, 3))
+    assert plan is not None
+    Hosts(jobs)._create(plan, Lease(1, "train", 1, 0, 4, 3 * 64, 4, 8, switches=switches))
+    assert jobs.create.call_args.args == ("train", 2, 2, 32)
 
 
 def test_spans_divide_all_blocks() -> None:

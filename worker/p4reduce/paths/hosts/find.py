@@ -221,7 +221,7 @@ class Hosts:
 
     def _create(self, plan: HostPlan, lease: Lease) -> dict[str, Any]:
         """Make the jobs of the shards; return them, and what went wrong."""
-        slots = max(_FEWEST_SLOTS, lease.slot_count // plan.shards)
+        slots = max(_FEWEST_SLOTS, lease.slot_count // len(lease.switches) // plan.shards)
         try:
             return {"jobs": self._jobs.create(lease.name, plan.shards, len(plan.hosts), slots, private=lease.private)}
         except Exception as error:
