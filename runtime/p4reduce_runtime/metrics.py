@@ -67,6 +67,7 @@ def job_label(name: str, job_id: int, private: bool) -> str:
 _OF_JOB = ("job_name",)
 JOB_RANKS: Final = Metric("p4reduce_job_ranks", "World size of a job.", _OF_JOB)
 JOB_MEMBERS: Final = Metric("p4reduce_job_members", "Ranks that have joined.", _OF_JOB)
+JOB_SWITCHES: Final = Metric("p4reduce_job_switches", "Switches that sum for it, 0 without a lease.", _OF_JOB)
 JOB_SILENCE: Final = Metric(
     "p4reduce_job_silence_seconds", "How long the controller has not heard its most silent member.", _OF_JOB
 )

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from p4reduce_controller.config import Config, ConfigError, PortConfig, load, override, parse
+from p4reduce_controller.registry.tree import Tree, TreeSwitch
 
 FILE = """
 [switch]
@@ -47,6 +48,13 @@ def test_mac_addresses_follow_from_addresses() -> None:
 def test_switches_on_one_host_need_no_more_than_other_udp_ports() -> None:
     root, leaf = parse(f"{ROOT}udp_port = 4000\n{LEAF}udp_port = 4001").switches
     assert (root.trunk_ip_value, root.trunk_mac_value) == (leaf.trunk_ip_value, leaf.trunk_mac_value)
+
+
+def test_switches_side_by_side_need_name_p4runtime_and_address() -> None:
+    node = "[[switch]]\nname = 'node{0}'\np4runtime = '10.0.0.{0}:9559'\naddress = '10.0.0.{0}'\n"
+    second = "[[switch]]\nname = 'second'\naddress = '10.0.0.3'\nudp_port = 4000"
+    config = parse(f"{node.format(2)}{node.format(3)}{second}")
+    assert Tree(map(TreeSwitch, config.switches)).side_by_side == ("node2", "node3", "second")
 
 
 def test_separate_trees_may_have_the_same_addresses() -> None:

@@ -60,6 +60,7 @@ def test_metrics_of_a_job_and_its_counters(running: Running, client: JobClient, 
     assert {name: value for (name, labels), value in found.items() if labels == ("train",)} == {
         "p4reduce_job_ranks": 2,
         "p4reduce_job_members": 2,
+        "p4reduce_job_switches": len(running.clients),
         "p4reduce_job_silence_seconds": KEPT_S,
     }
     numbers = dict(zip(V1MODEL.job_counters, range(5), strict=True))

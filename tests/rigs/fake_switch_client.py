@@ -35,6 +35,8 @@ from rigs.limits import LIMIT_S
 UPLINK = 99
 RACKS = {"root": "", "leaf1": "root", "leaf2": "root"}
 """Switches and their parents."""
+SIDE_BY_SIDE = ("a", "b", "c")
+"""Switches side by side."""
 _P4INFO = """
 pkg_info { arch: "v1model" }
 actions {
@@ -329,6 +331,14 @@ def with_tree(config: Config, parents: Mapping[str, str]) -> Config:
     )
 
 
+def with_switches_side_by_side(config: Config) -> Config:
+    """The configuration with SIDE_BY_SIDE, at UDP ports 4001, 4002, ... of one address."""
+    apart = with_tree(config, dict.fromkeys(SIDE_BY_SIDE, "")).switches
+    return structs.replace(
+        config, switches=tuple(structs.replace(each, udp_port=4001 + n) for n, each in enumerate(apart))
+    )
+
+
 def connect_cables(config: Config, clients: Mapping[str, FakeSwitchClient]) -> None:
     """Connect the UPLINK of each switch to its parent: of its n-th child to port 101 + n."""
     for switch in config.switches:
@@ -397,6 +407,17 @@ def serving(config: Config, *clients: FakeSwitchClient) -> Iterator[Running]:
     clock = FakeClock()
     with in_a_thread(lambda: Controller(config, by_name, clock)) as (controller, loop, task):
         yield Running(controller, by_name, clock, loop, task)
+
+
+def join_side_by_side(
+    running: Running, client: JobClient, job: str, world_size: int, at: Iterable[str] = SIDE_BY_SIDE
+) -> list[JoinTicket]:
+    """Every rank joins and says HELLO at each of these switches."""
+    tickets = [client.join(job, rank, world_size) for rank in range(world_size)]
+    for ticket in tickets:
+        for switch in at:
+            running.hello(ticket.job_id, ticket.nonce, ticket.rank, switch)
+    return tickets
 
 
 def join_at(running: Running, client: JobClient, job: str, at: Sequence[str]) -> list[JoinTicket]:

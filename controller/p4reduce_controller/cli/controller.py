@@ -1,4 +1,4 @@
-"""`p4reduce controller ...`: the controller of one switch, or of trees of switches, and the list of its switches."""
+"""`p4reduce controller ...`: the controller of one switch or several, and the list of its switches."""
 
 from __future__ import annotations
 

@@ -292,7 +292,11 @@ def _print_slots(info: JobInfo) -> None:
             rows.append((member.rank, "-", "-", "-", "-", "in no collective"))
             continue
         missing = _missing(info, member) or "not known: no PENDING yet"
-        rows.append((member.rank, wait.in_flight, wait.slot, wait.round, f"{wait.waited_s:.1f}", missing))
+        slot: object = wait.slot
+        if info.is_side_by_side:
+            own, number = divmod(wait.slot, len(info.tree))
+            slot = f"{wait.slot} ({own} of {info.tree[number].switch})"
+        rows.append((member.rank, wait.in_flight, slot, wait.round, f"{wait.waited_s:.1f}", missing))
     columns = ("#rank", "#slots in flight", "#oldest slot", "#its round", "#waited (s)", "missing ranks")
     print_table(columns, rows, title="Waiting, at the last heartbeat")
 

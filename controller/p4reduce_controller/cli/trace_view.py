@@ -29,12 +29,19 @@ def view(job: str, slot: int | None) -> View:
     """Return the bytes by which a job's frames are chosen, and what makes lines of a trace. Raises JobServiceError."""
     with JobClient(controller_address(click.get_current_context())) as client:
         jobs = client.list_jobs()
-    known = {info.name: info.id for info in jobs.with_shards}
+    known = {info.name: info for info in jobs.with_shards}
     if shards := [shard.name for info in jobs.jobs if info.name == job for shard in info.shards]:
         click.echo(f"large tensors of {job} are summed by jobs of their own: {', '.join(shards)}", err=True)
     if job not in known:
         raise click.ClickException(f"there is no job {job}; the jobs are: {', '.join(known) or 'none'}")
-    where = [(_UDP_PORT, AGGREGATION_PORT.to_bytes(2, "big")), (_FRAME + _JOB, bytes((known[job],)))]
+    if known[job].is_side_by_side:
+        names = [level.switch for level in known[job].tree]
+        click.echo(
+            f"{job} has slots at {', '.join(names)}, in turn: its slot s is slot s div {len(names)} there, by which "
+            "--slot and the trace call it",
+            err=True,
+        )
+    where = [(_UDP_PORT, AGGREGATION_PORT.to_bytes(2, "big")), (_FRAME + _JOB, bytes((known[job].id,)))]
     if slot is not None:
         where.append((_FRAME + _SLOT, slot.to_bytes(2, "big")))
     return where, lines

@@ -74,6 +74,7 @@ class ControllerMetrics:
             label = _label(job)
             yield Sample(metrics.JOB_RANKS, job.world_size, (label,))
             yield Sample(metrics.JOB_MEMBERS, len(job.members), (label,))
+            yield Sample(metrics.JOB_SWITCHES, len(job.tree), (label,))
             yield Sample(metrics.JOB_SILENCE, max(0.0, silence_s), (label,))
 
 

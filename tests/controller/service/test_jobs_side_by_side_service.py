@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from msgspec.structs import replace
 
 from p4reduce_contracts.jobs.answers import JoinTicket, SwitchAddress
 from p4reduce_contracts.jobs.client import JobClient
@@ -13,29 +12,26 @@ from p4reduce_controller.config import Config
 from p4reduce_controller.registry.job import ACTIVE
 from p4reduce_controller.switches import connection, reconciler
 from p4reduce_controller.switches.program_names import V1MODEL
-from rigs.fake_switch_client import LIMIT_S, FakeSwitchClient, Running, serving, with_tree
-
-NAMES = ("a", "b", "c")
+from rigs.fake_switch_client import (
+    LIMIT_S,
+    SIDE_BY_SIDE,
+    FakeSwitchClient,
+    Running,
+    join_side_by_side,
+    serving,
+    with_switches_side_by_side,
+)
 
 
 @pytest.fixture
 def config(config: Config, monkeypatch: pytest.MonkeyPatch) -> Config:
     monkeypatch.setattr(connection, "LONGEST_PAUSE_S", 0.02)
     monkeypatch.setattr(reconciler, "_LOST_AFTER_S", 0.05)
-    apart = with_tree(config, dict.fromkeys(NAMES, "")).switches
-    return replace(config, switches=tuple(replace(each, udp_port=4001 + n) for n, each in enumerate(apart)))
-
-
-def join(running: Running, client: JobClient, at: str = "abc", world_size: int = 2) -> list[JoinTicket]:
-    tickets = [client.join("train", rank, world_size) for rank in range(world_size)]
-    for ticket in tickets:
-        for switch in at:
-            running.hello(ticket.job_id, ticket.nonce, ticket.rank, switch)
-    return tickets
+    return with_switches_side_by_side(config)
 
 
 def form(running: Running, client: JobClient, at: str = "abc") -> tuple[list[JoinTicket], list[Lease]]:
-    tickets = join(running, client, at)
+    tickets = join_side_by_side(running, client, "train", 2, at)
     return tickets, [client.wait_lease(ticket.nonce, LIMIT_S) for ticket in tickets]
 
 
@@ -57,7 +53,9 @@ def test_a_lease_has_the_switches_of_the_ticket_and_the_entries_its_secrets(
 ) -> None:
     client.create_job("train", 2, 4)
     tickets, leases = form(running, client)
-    assert tickets[0].switches == tuple(SwitchAddress(name, "127.0.0.1", 4001 + n) for n, name in enumerate(NAMES))
+    assert tickets[0].switches == tuple(
+        SwitchAddress(name, "127.0.0.1", 4001 + n) for n, name in enumerate(SIDE_BY_SIDE)
+    )
     assert [(each.name, each.port) for each in leases[1].switches] == [("b", 4002), ("c", 4003), ("a", 4001)]
     assert leases[0].slot_count == 12 and leases[0].depth == 0
     for rank, lease in enumerate(leases):
@@ -83,7 +81,7 @@ def test_a_job_can_ask_for_fewer_switches(running: Running, client: JobClient) -
 )
 def test_a_rank_that_cannot_reach_a_switch_is_told_which(running: Running, client: JobClient) -> None:
     client.create_job("train", 2, 4)
-    tickets = join(running, client, "ac")
+    tickets = join_side_by_side(running, client, "train", 2, "ac")
     running.hello(tickets[0].job_id, tickets[0].nonce, 0, "b")
     with pytest.raises(
         LeaseTimeoutError, match=r": the HELLO of rank 1 never arrived through switch b, expected at 127.0.0.1:4002$"
@@ -107,16 +105,16 @@ def test_a_lost_switch_is_left_out_until_it_is_back(running: Running, client: Jo
 def test_when_all_are_lost_the_job_waits_for_one(running: Running, client: JobClient) -> None:
     client.create_job("train", 2, 4)
     form(running, client)
-    for name in NAMES:
+    for name in SIDE_BY_SIDE:
         lose(running, name)
     running.wait(lambda: not running.controller.registry.get("train").active)
-    tickets = join(running, client, "")
+    tickets = join_side_by_side(running, client, "train", 2, "")
     with pytest.raises(LeaseTimeoutError, match=": none of the switches a, b, c can be used now; the controller has"):
         client.wait_lease(tickets[0].nonce, 0.05)
-    bring_back(running, *NAMES)
+    bring_back(running, *SIDE_BY_SIDE)
     form_again = [client.join("train", each.rank, 2, former=each.nonce) for each in tickets]
     for ticket in form_again:
-        for name in NAMES:
+        for name in SIDE_BY_SIDE:
             running.hello(ticket.job_id, ticket.nonce, ticket.rank, name)
     assert len(client.wait_lease(form_again[0].nonce, LIMIT_S).switches) == 3
 
@@ -132,7 +130,7 @@ def test_a_switch_of_another_primary_controller_is_left_out(running: Running, cl
 
 
 def test_a_job_continues_over_a_restart_of_the_controller(config: Config) -> None:
-    clients = [FakeSwitchClient() for _ in NAMES]
+    clients = [FakeSwitchClient() for _ in SIDE_BY_SIDE]
     with serving(config, *clients) as running, JobClient(running.address) as client:
         client.create_job("train", 2, 4, switches=2)
         tickets, _ = form(running, client)
@@ -144,7 +142,5 @@ def test_a_job_continues_over_a_restart_of_the_controller(config: Config) -> Non
         assert (after.state, after.epoch, after.tree) == (ACTIVE, before.epoch, before.tree)
         assert after.members[1].addresses == before.members[1].addresses
         client.create_job("other", 1, 4)
-        ticket = client.join("other", 0, 1)
-        for switch in "bc":
-            running.hello(ticket.job_id, ticket.nonce, 0, switch)
+        (ticket,) = join_side_by_side(running, client, "other", 1, "bc")
         assert [each.name for each in client.wait_lease(ticket.nonce, LIMIT_S).switches] == ["b", "c"]
