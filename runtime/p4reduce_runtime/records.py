@@ -14,7 +14,7 @@ the name of an attribute of numpy's scalars, such as `round` or `size`.
 
 from __future__ import annotations
 
-from typing import Any, Final, Protocol, TypeVar, get_args, get_type_hints
+from typing import Any, Final, Protocol, TypeVar, get_args, get_type_hints, overload
 
 import numpy as np
 
@@ -34,7 +34,11 @@ R_co = TypeVar("R_co", bound=Record, covariant=True)
 class Table(Protocol[R_co]):
     """A one-dimensional array of records, as a kernel sees it."""
 
+    @overload
     def __getitem__(self, index: int, /) -> R_co: ...
+
+    @overload
+    def __getitem__(self, index: slice, /) -> Table[R_co]: ...
 
     def __len__(self) -> int: ...
 

@@ -167,7 +167,7 @@ class Communicator:
     def segmentation(self) -> bool:
         """Whether frames leave in runs (GSO), as far as the path has shown that it carries them (paths/gso.py)."""
         channel = self._switch.channel
-        return channel is not None and not channel.plain
+        return channel is not None and channel.sends_runs
 
     def metrics(self) -> dict[str, float]:
         """Return what this rank counts and measures, by the names in `p4reduce_runtime.metrics`.

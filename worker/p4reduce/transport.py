@@ -1,4 +1,4 @@
-"""Datagrams to and from the switch."""
+"""Datagrams to and from the switches."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Final, Protocol
 
+from p4reduce.protocol.datagram import datagram, switch_of
 from p4reduce_runtime import datagrams
 
 BUFFER_BYTES: Final = 8 << 20
@@ -28,7 +29,7 @@ _UDP_SEGMENT: Final = 103
 
 
 class Transport(Protocol):
-    """Carries datagrams; may lose, repeat and reorder them."""
+    """Carries datagrams to and from the switches of a lease (datagram.py); may lose, repeat and reorder them."""
 
     def send(self, frames: Iterable[bytes]) -> None: ...
 
@@ -39,8 +40,15 @@ class Transport(Protocol):
     def close(self) -> None: ...
 
 
+def sockets_of(transport: Transport) -> tuple[UdpTransport, ...]:
+    """Return the UDP sockets of a transport, one for each switch of the lease; none where it has other means."""
+    if isinstance(transport, SideBySide):
+        return transport.sockets
+    return (transport,) if isinstance(transport, UdpTransport) else ()
+
+
 class UdpTransport:
-    """A UDP socket connected to the switch. Errors of the socket count as loss."""
+    """A UDP socket connected to one switch. Errors of the socket count as loss."""
 
     def __init__(self, host: str, port: int) -> None:
         family, socket_type, proto, _, address = socket.getaddrinfo(host, port, socket.AF_INET, socket.SOCK_DGRAM)[0]
@@ -134,3 +142,31 @@ class UdpTransport:
 
     def close(self) -> None:
         self._socket.close()
+
+
+class SideBySide:
+    """UDP sockets connected to the switches of a lease, in its order, as one transport."""
+
+    def __init__(self, sockets: Sequence[UdpTransport]) -> None:
+        self.sockets = tuple(sockets)
+        self._readable = select.poll()
+        for one in self.sockets:
+            self._readable.register(one.descriptor, select.POLLIN)
+
+    def send(self, frames: Iterable[bytes]) -> None:
+        for frame in frames:
+            self.sockets[switch_of(frame)].send((frame,))
+
+    def receive(self, timeout_s: float) -> list[bytes]:
+        frames = self._drain()
+        if not frames and timeout_s > 0:
+            self._readable.poll(timeout_s * 1000)
+            frames = self._drain()
+        return frames
+
+    def _drain(self) -> list[bytes]:
+        return [datagram(frame, number) for number, one in enumerate(self.sockets) for frame in one.receive(0.0)]
+
+    def close(self) -> None:
+        for one in self.sockets:
+            one.close()

@@ -60,7 +60,7 @@ def test_frames_are_sent_with_gso_where_the_switch_receives_each(chosen: str, mo
             assert (comm.all_reduce(tensor) == tensor).all()
         channel = comm._switch.channel
         assert channel is not None
-        assert channel.plain == (chosen == "off")
+        assert channel.sends_runs == (chosen != "off")
         assert switch.switch.counts["duplicates"] >= 2 * (chosen == "auto")
 
 
@@ -81,7 +81,7 @@ def test_gso_ends_where_frames_arrive_damaged(
     ):
         channel = comm._switch.channel
         assert channel is not None
-        while channel.plain:
+        while not channel.sends_runs:
             assert (comm.all_reduce(tensor) == tensor).all()
         path.conditions = replace(path.conditions, flip=0.3)
         damaged = []
@@ -90,13 +90,13 @@ def test_gso_ends_where_frames_arrive_damaged(
             last = comm.last
             assert last is not None
             if last.stats.corrupt or last.stats.malformed:
-                damaged.append(channel.plain)
+                damaged.append(not channel.sends_runs)
         assert damaged == [False, False, True, True, True]
         assert any(" up " in line and line.endswith(" passed ") for line in path.log()), (
             "it asks the switch for no runs"
         )
         fresh = SwitchPath(comm.lease, comm.transport, window=None, before=comm._switch)
-        assert fresh.channel is not None and fresh.channel.plain, "in the job's next epoch too"
+        assert fresh.channel is not None and not fresh.channel.sends_runs, "in the job's next epoch too"
         fresh.close_channel()
         path.conditions = PathConditions()
     assert [record.getMessage() for record in caplog.records].count("segmentation off") == 1
@@ -119,7 +119,6 @@ class Swallower(UdpTransport):
 
 def test_frames_are_sent_singly_where_gso_runs_are_lost() -> None:
     answered = pack(SMALL, Frame(RESULT, 1, 0, 7, 0, 0, 0, 0, 0, (0,) * SMALL.columns, b""))
-    lease = Lease(1, "udp", 7, 0, 1, 4, SMALL.columns, SMALL.block_words)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as peer:
         peer.bind(("127.0.0.1", 0))
         transport = Swallower(*peer.getsockname())
@@ -127,7 +126,7 @@ def test_frames_are_sent_singly_where_gso_runs_are_lost() -> None:
         peer.sendto(answered, transport.address)  # one answer is not two
         tries = 0
         while gso.allowed is None:
-            gso.probe(transport, lease, answered, 0.02)
+            gso.probe(transport, SMALL, 0, answered, 0.02)
             tries += 1
         transport.close()
     assert (gso.allowed, tries, transport.runs) == (False, 3, 3)
@@ -138,7 +137,6 @@ def test_gso_runs_are_long_after_a_long_one_was_received(count: int) -> None:
     geometry = Geometry(8, 32)
     blocks = bytes(geometry.columns * geometry.block_bytes)
     answered = pack(geometry, Frame(RESULT, 1, 255, 7, 0, 0, 0, 0, 0, (0,) * geometry.columns, blocks))
-    lease = Lease(1, "udp", 7, 0, 1, 4, geometry.columns, geometry.block_words)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as peer:
         peer.bind(("127.0.0.1", 0))
         transport = Swallower(*peer.getsockname())
@@ -149,7 +147,7 @@ def test_gso_runs_are_long_after_a_long_one_was_received(count: int) -> None:
         while not gso.known:
             for _ in range(60 // count):
                 peer.sendmsg([answered] * count, sizes)
-            gso.probe(transport, lease, answered, 0.02)
+            gso.probe(transport, geometry, 0, answered, 0.02)
             tries += 1
         transport.close()
     assert (gso.longest, tries) == ((RUN_BYTES, 1) if count == 50 else (SHORT_RUN_BYTES, 3))

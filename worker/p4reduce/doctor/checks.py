@@ -28,7 +28,7 @@ from p4reduce.membership.join import join, run_id
 from p4reduce.paths.gso import DAMAGED_COLLECTIVES, VARIABLE
 from p4reduce.protocol.deadline import IP_UDP_BYTES
 from p4reduce.protocol.timing import MAX_PTO_S
-from p4reduce.transport import BUFFER_BYTES, UdpTransport
+from p4reduce.transport import BUFFER_BYTES, UdpTransport, sockets_of
 from p4reduce_contracts.jobs.answers import JobInfo, JoinTicket
 from p4reduce_contracts.jobs.client import JobClient
 from p4reduce_contracts.jobs.errors import JobServiceError
@@ -443,8 +443,8 @@ def _hosts(found_hosts: list[tuple[int, ...]], comm: Communicator) -> Check:
 def _full_frames(comm: Communicator) -> Check:
     """Sum as many blocks as fill frames, as int32 and as float32, in packets that no router may cut up."""
     transport = comm.transport
-    if isinstance(transport, UdpTransport):
-        transport.forbid_fragments()
+    for udp in sockets_of(transport):
+        udp.forbid_fragments()
     wrong, off = _wrong_integers(comm, FULL_BLOCKS), _wrong_floats(comm, FULL_BLOCKS)
     numbers = FULL_BLOCKS * comm.lease.block_words
     if wrong or off:
@@ -453,7 +453,7 @@ def _full_frames(comm: Communicator) -> Check:
     packet = comm.lease.geometry.max_frame_bytes + IP_UDP_BYTES
     text = f"packets of {packet} B pass unfragmented; {numbers} int32 and {numbers} float32 sums are right"
     larger = JUMBO.max_frame_bytes + IP_UDP_BYTES
-    if isinstance(transport, UdpTransport) and packet < larger <= (known := transport.path_mtu):
+    if packet < larger <= (known := min((udp.path_mtu for udp in sockets_of(transport)), default=0)):
         text += f"; the MTU here is {known} B: if all are {larger} B or more, the pipeline `jumbo` needs fewer frames"
     return Check(FULL_FRAMES, Status.OK, text)
 
@@ -508,7 +508,8 @@ def _bottleneck(hosts: Sequence[tuple[int, ...]], access: _Access, client: JobCl
 def _mtu_advice(comm: Communicator) -> str:
     packet = comm.lease.geometry.max_frame_bytes + IP_UDP_BYTES
     transport = comm.transport
-    known = f" (here it is {transport.path_mtu} B)" if isinstance(transport, UdpTransport) else ""
+    mtus = [udp.path_mtu for udp in sockets_of(transport)]
+    known = f" (here it is {min(mtus)} B)" if mtus else ""
     return (
         f"small frames pass: let every MTU between the workers and the switch be {packet} B or more{known}, or give "
         "the controller a pipeline with smaller frames"

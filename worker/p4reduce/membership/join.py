@@ -25,7 +25,7 @@ from p4reduce.paths.hosts.find import Hosts, ShardJob, host_name, why_alone
 from p4reduce.protocol.channel import load_pump
 from p4reduce.stats import CollectiveStats
 from p4reduce.timeouts import DEFAULT_TIMEOUT_S, Timeout, timeout_seconds
-from p4reduce.transport import Transport, UdpTransport
+from p4reduce.transport import SideBySide, Transport, UdpTransport
 from p4reduce_contracts.jobs import DEFAULT_CONTROLLER
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.wire import pack_hello
@@ -427,22 +427,30 @@ def _admit_once(
 
     ticket = join()
     watch = client.watch(ticket.nonce)  # before the lease: a process that ends right after it is noticed at once
-    transport: UdpTransport | None = None
+    sockets: dict[tuple[str, int], UdpTransport] = {}
     try:
-        transport = _socket(ticket.switches[0].host, ticket.switches[0].port)
+        for each in ticket.switches:
+            sockets[each.host, each.port] = _socket(each.host, each.port)
         hello = pack_hello(ticket.job_id, ticket.nonce)
-        say_hello = partial(transport.send, [hello])
+
+        def say_hello() -> None:
+            for socket in sockets.values():
+                socket.send([hello])
+
         say_missing = partial(_say_who_is_missing, client, ticket.job, patience)
         with (
             _meanwhile("p4reduce-hello", say_hello, first_s=0.0, every_s=ticket.hello_interval_s or 0.1),
             _meanwhile("p4reduce-missing", say_missing, first_s=_SAY_EVERY_S, every_s=_SAY_EVERY_S),
         ):
             granted = _wait_lease(client, ticket.nonce, patience)
-        return granted, transport, ticket.nonce, watch
+        used = [sockets.pop((each.host, each.port)) for each in granted.switches]
+        for socket in sockets.values():
+            socket.close()
+        return granted, used[0] if len(used) == 1 else SideBySide(used), ticket.nonce, watch
     except BaseException as error:
         watch.close()
-        if transport is not None:
-            transport.close()
+        for socket in sockets.values():
+            socket.close()
         if not isinstance(error, ControllerUnreachableError):
             with contextlib.suppress(Exception):
                 client.leave(ticket.nonce)

@@ -169,7 +169,8 @@ def outcome_of(number: int, finished: FinishedCollective) -> CollectiveOutcome:
 def check_same_job(communicator: Communicator, epoch: EpochMembership) -> None:
     """Raise JoinError, and release the epoch, when its lease is for other collectives than the old one."""
     shapes = [
-        (it.world_size, it.rank, it.slot_count, it.columns, it.block_words) for it in (communicator.lease, epoch.lease)
+        (it.world_size, it.rank, it.slot_count // len(it.switches), it.columns, it.block_words)
+        for it in (communicator.lease, epoch.lease)
     ]
     if shapes[0] != shapes[1]:
         epoch.release()

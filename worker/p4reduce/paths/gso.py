@@ -22,8 +22,7 @@ from typing import Final
 
 from p4reduce.errors import FrameError
 from p4reduce.transport import UdpTransport
-from p4reduce_contracts.jobs.lease import Lease
-from p4reduce_contracts.wire import RESULT, unpack
+from p4reduce_contracts.wire import RESULT, Geometry, unpack
 from p4reduce_runtime.datagrams import ENCAP_BYTES, MAX_SEGMENTS, RUN_BYTES, SHORT_RUN_BYTES
 
 VARIABLE: Final = "P4REDUCE_SEGMENTATION"
@@ -37,14 +36,19 @@ DAMAGED_COLLECTIVES: Final = 3
 class GsoProbe:
     """The measurements of a path. `allowed`: None until measured; `longest`: bytes of a datagram, with headers."""
 
-    def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
-        """ValueError when the environment's P4REDUCE_SEGMENTATION is neither auto, on nor off."""
+    def __init__(self, environment: Mapping[str, str] = os.environ, *, damages: bool = False) -> None:
+        """`damages`: as of an earlier path to the same switches.
+
+        ValueError when the environment's P4REDUCE_SEGMENTATION is neither auto, on nor off.
+        """
         chosen = environment.get(VARIABLE, "auto")
         if chosen not in ("auto", "on", "off"):
             raise ValueError(f"{VARIABLE} is {chosen!r}; it has to be auto, on or off")
         self.allowed: bool | None = {"auto": None, "on": True, "off": False}[chosen]
         self._chosen = chosen != "auto"
-        self._damaged = 0
+        self._damaged = DAMAGED_COLLECTIVES if damages else 0
+        if self.damages:
+            self.allowed = False
         self.longest = SHORT_RUN_BYTES
         self._probes_left = self._long_probes_left = _PROBES
 
@@ -66,11 +70,11 @@ class GsoProbe:
             self.allowed = False
         return self.damages and not before
 
-    def probe(self, transport: UdpTransport, lease: Lease, answered: bytes, timeout_s: float) -> None:
-        """Measure more with a frame that was answered, in up to `timeout_s`."""
+    def probe(self, udp: UdpTransport, geometry: Geometry, secret: int, answered: bytes, timeout_s: float) -> None:
+        """Measure more with a frame that was answered, in up to `timeout_s`; `secret` is that of this rank there."""
         if self.allowed is None:
             self._probes_left -= 1
-            answers = _repeat(transport, lease, answered, 2, timeout_s)
+            answers = _repeat(udp, geometry, secret, answered, 2, timeout_s)
             if answers >= 2:
                 self.allowed = True
             elif answers < 0 or not self._probes_left:
@@ -79,27 +83,29 @@ class GsoProbe:
         count = min(MAX_SEGMENTS, RUN_BYTES // (len(answered) + ENCAP_BYTES))
         if count * (len(answered) + ENCAP_BYTES) > 2 * SHORT_RUN_BYTES:
             self._long_probes_left -= 1
-            transport.longest_run = 0
-            _repeat(transport, lease, answered, count, timeout_s)
-            if transport.longest_run > SHORT_RUN_BYTES:
+            udp.longest_run = 0
+            _repeat(udp, geometry, secret, answered, count, timeout_s)
+            if udp.longest_run > SHORT_RUN_BYTES:
                 self.longest, self._long_probes_left = RUN_BYTES, 0
 
 
-def _repeat(transport: UdpTransport, lease: Lease, answered: bytes, count: int, timeout_s: float) -> int:
+def _repeat(  # noqa: PLR0917
+    udp: UdpTransport, geometry: Geometry, secret: int, answered: bytes, count: int, timeout_s: float
+) -> int:
     """Send a frame `count` times as one datagram; return how many answers came in time, -1 where GSO is refused."""
-    sent = unpack(lease.geometry, answered)
+    sent = unpack(geometry, answered)
     until, answers = time.monotonic() + timeout_s, 0
-    if not transport.send_run([answered] * count):
+    if not udp.send_run([answered] * count):
         return -1
     while answers < count and (left_s := until - time.monotonic()) > 0:
-        for payload in transport.receive(left_s):
+        for payload in udp.receive(left_s):
             try:
-                frame = unpack(lease.geometry, payload)
+                frame = unpack(geometry, payload)
             except FrameError:
                 continue
             answers += (
                 frame.type == RESULT
                 and (frame.job, frame.epoch, frame.slot, frame.round) == (sent.job, sent.epoch, sent.slot, sent.round)
-                and frame.secret == lease.switches[0].secret
+                and frame.secret == secret
             )
     return answers

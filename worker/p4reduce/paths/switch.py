@@ -1,4 +1,4 @@
-"""The path over the switch under one lease: slots, transport, window and measurements of the network.
+"""The path over the switches of one lease: slots, transport, window and measurements of the network.
 
 Each epoch of the job has a new one; the communicator (communicator.py) stays.
 """
@@ -23,11 +23,12 @@ from p4reduce.paths.window import Window
 from p4reduce.protocol.blocks import UNTOUCHED, Blocks
 from p4reduce.protocol.channel import Channel, make_channel
 from p4reduce.protocol.collective import Collective
+from p4reduce.protocol.datagram import datagram
 from p4reduce.protocol.deadline import Deadline
 from p4reduce.protocol.rtt import RoundTrip
 from p4reduce.stats import CollectiveStats
 from p4reduce.trace import opened
-from p4reduce.transport import Transport, UdpTransport
+from p4reduce.transport import Transport, sockets_of
 from p4reduce_contracts.jobs.answers import WaitingSlot
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_runtime.datagrams import ENCAP_BYTES
@@ -61,15 +62,17 @@ class SwitchPath:
         self.lease = lease
         self.transport = transport
         self.slot_rounds = [lease.first_round] * lease.slot_count
-        self.round_trip = RoundTrip()
-        self.window = Window(lease.slot_count, window)
+        self.round_trip = RoundTrip(len(lease.switches))
+        self.window = Window(lease.slot_count, window, len(lease.switches))
         self.total = CollectiveStats() if total is None else total
         self.clock = clock
         self.keep_words = False
         """Whether collectives have `sums`."""
         self.at_wait: Callable[[], None] | None = None
         """A function that is called with each log line of a collective that waits."""
-        self._gso: GsoProbe = before._gso if before is not None and before._gso.damages else GsoProbe()
+        damages = before is not None and before._gso[0].damages
+        self._gso: tuple[GsoProbe, ...] = tuple(GsoProbe(damages=damages) for _ in lease.switches)
+        """Of the path to each switch."""
         self.running: Collective | None = None
         """The collective that runs now."""
         self._answered: Collective | None = None
@@ -171,24 +174,27 @@ class SwitchPath:
 
     def probe_gso(self) -> None:
         """Between collectives, measure whether GSO datagrams arrive, and how long ones, unless that is known."""
-        channel, transport, collective = self.channel, self.transport, self._answered
+        channel, collective = self.channel, self._answered
         self._answered = None
-        if channel is None or collective is None or self._gso.known or collective.slots < FEWEST_SLOTS:
+        if channel is None or collective is None or collective.slots < FEWEST_SLOTS * len(self.lease.switches):
             return
-        if isinstance(transport, UdpTransport):
-            timeout_s = min(_LONGEST_PROBE_S, 2 * self.round_trip.timeout_s)
-            self._gso.probe(transport, self.lease, collective.answered_frame, timeout_s)
-            channel.plain, channel.run_bytes = not self._gso.allowed, self._gso.longest
+        timeout_s = min(_LONGEST_PROBE_S, 2 * self.round_trip.timeout_s)
+        for number, (gso, udp) in enumerate(zip(self._gso, sockets_of(self.transport), strict=True)):
+            if not gso.known:
+                secret, answered = self.lease.switches[number].secret, collective.answered_frame(number)
+                gso.probe(udp, self.lease.geometry, secret, answered, timeout_s)
+                channel.send_runs(number, gso.longest if gso.allowed else 0)
 
     def _saw_damage(self) -> None:
         """Stop sending runs, and ask for none, when frames have arrived damaged in several collectives."""
         if self.channel is None:
             return
-        ends = self._gso.saw_damage()
-        if self._gso.damages:
-            self.channel.plain = True
-            self.transport.send([b""])  # again with each one, as it may be lost
-        if ends:
+        ends = [gso.saw_damage() for gso in self._gso]
+        for number, gso in enumerate(self._gso):
+            if gso.damages:
+                self.channel.send_runs(number, 0)
+                self.transport.send([datagram(b"", number)])  # again with each one, as it may be lost
+        if any(ends):
             event(
                 _log,
                 logging.WARNING,
@@ -210,8 +216,9 @@ class SwitchPath:
         self.transport.close()
 
     def _open_channel(self) -> Channel | None:
-        if isinstance(self.transport, UdpTransport) and self.clock is time.monotonic:
-            return make_channel(self.transport.descriptor, plain=not self._gso.allowed)
+        descriptors = [udp.descriptor for udp in sockets_of(self.transport)]
+        if descriptors and self.clock is time.monotonic:
+            return make_channel(descriptors, plain=not self._gso[0].allowed)
         return None
 
     def _send(self, frames: list[bytes], stats: CollectiveStats) -> None:

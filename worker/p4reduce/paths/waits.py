@@ -13,7 +13,7 @@ from p4reduce.errors import CollectiveTimeoutError
 from p4reduce.protocol.collective import Collective
 from p4reduce.protocol.deadline import IP_UDP_BYTES, links_above
 from p4reduce.trace import TraceFile
-from p4reduce.transport import Transport, UdpTransport
+from p4reduce.transport import Transport, sockets_of
 from p4reduce_contracts.jobs.lease import Lease
 
 _log = logging.getLogger(__name__)
@@ -97,7 +97,7 @@ class Waits:
         """Return text to append: that the switch does not answer, or that full frames exceed the path's MTU."""
         text, silent_s = "", now - self._answered_at
         if self._answers and silent_s >= _SILENT_S:
-            where = self._lease.switches[0].address
+            where = " or ".join(switch.address for switch in self._lease.switches)
             links = links_above(self._lease) if missing_ranks else ""  # they may have contributed since
             text = f"; the last answer of the switch at {where} came {silent_s:.0f} s ago{links and ': see ' + links}"
         if text or not missing_ranks:
@@ -106,10 +106,8 @@ class Waits:
 
     def _mtu(self) -> str:
         needed = self._lease.geometry.max_frame_bytes + IP_UDP_BYTES
-        if not isinstance(self._transport, UdpTransport):
-            return ""
         try:
-            mtu = self._transport.path_mtu
+            mtu = min((udp.path_mtu for udp in sockets_of(self._transport)), default=needed)
         except OSError:  # it was closed meanwhile
             return ""
         return (

@@ -33,11 +33,13 @@ class Window:
     MOST_CALLS: Final = 1024
     """Number of calls whose numbers of blocks are remembered."""
 
-    def __init__(self, slot_count: int, fixed: int | None = None) -> None:
+    def __init__(self, slot_count: int, fixed: int | None = None, switches: int = 1) -> None:
+        """`slot_count` slots at all of `switches` side by side: a window has as many of each, if it has enough."""
+        self._switches = switches
         self._limit = slot_count if fixed is None else min(fixed, slot_count)
         self._floor = min(self.MINIMUM, self._limit) if fixed is None else self._limit
         self._fixed = fixed is not None
-        self.slots = self._limit if fixed is not None else min(self.INITIAL, slot_count)
+        self.slots = self._limit if fixed is not None else self._even(min(self.INITIAL, slot_count))
         """The window of the next collective."""
         self.proposal = self.slots
         """The window that this rank proposes, in the next collective, for the one after it."""
@@ -52,7 +54,10 @@ class Window:
         first such call opens one, and not the window.
         """
         blocks = None if self._fixed else self._blocks.get(call, 1 if few else None)
-        return self.slots if blocks is None else min(self.slots, slots_for(blocks, columns))
+        if blocks is None:
+            return self.slots
+        count = slots_for(blocks, columns)
+        return min(self.slots, count if count < self._switches else -(-count // self._switches) * self._switches)
 
     def saw(self, call: Hashable, union_blocks: int, blocks: int) -> None:
         """Remember of a collective that is done how many of its blocks at least one rank held."""
@@ -66,7 +71,7 @@ class Window:
 
         `limited`: it used fewer slots than the window, so it is no evidence for a wider one.
         """
-        used, self.slots = self.slots, agreed
+        used, self.slots = self.slots, agreed if self._fixed else self._even(agreed)
         tolerated = self.OVERRUN_LOSS if self._lossless else self.TOLERATED_LOSS
         self._lossless = self._lossless and not stats.losses
         if stats.losses > tolerated * stats.rounds:
@@ -75,4 +80,8 @@ class Window:
             new = 2 * used if self._lossless else used + max(1, used // 8)
         else:
             new = agreed
-        self.proposal = min(self._limit, max(self._floor, new))
+        self.proposal = self._even(min(self._limit, max(self._floor, new)))
+
+    def _even(self, slots: int) -> int:
+        """Return as many slots of each switch, no more than these; these where they are fewer than the switches."""
+        return slots // self._switches * self._switches or slots

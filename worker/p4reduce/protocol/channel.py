@@ -1,16 +1,17 @@
-"""The transport's UDP socket as the kernels use it, with the memory that they receive into."""
+"""The transport's UDP sockets as the kernels use them, with the memory that they receive into."""
 
 from __future__ import annotations
 
 import os
 import weakref
+from collections.abc import Sequence
 from types import ModuleType
 from typing import Annotated, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from p4reduce.protocol.state import Received, Words
+from p4reduce.protocol.state import NextFrame, Received, Words
 from p4reduce_runtime import datagrams, kernels
 from p4reduce_runtime.datagrams import Destination, PollFd, SocketState
 from p4reduce_runtime.records import Table, zeros
@@ -20,14 +21,16 @@ _BURST: Final = 1024
 """Datagrams that are taken in at once."""
 
 
-class Socket(NamedTuple):
-    """A connected UDP socket, and memory for what it receives and sends."""
+class Sockets(NamedTuple):
+    """A connected UDP socket for each switch, and memory for what they receive and send."""
 
     io: Table[SocketState]
     to: Table[Destination]
     readable: Table[PollFd]
     writable: Table[PollFd]
-    """The descriptors with which to wait until the socket is readable, or writable."""
+    """The descriptors with which to wait until a socket is readable, or writable."""
+    own: Table[NextFrame]
+    """[frames]: of the slots whose frames are sent, those of one switch."""
     vector: Annotated[NDArray[np.int64], "int64[:, ::1]"]
     """[2, frames]: the address and the length of each frame that is sent."""
     ring: Words
@@ -35,25 +38,29 @@ class Socket(NamedTuple):
 
 
 class Channel:
-    """A connected UDP socket, for one thread at a time.
+    """A connected UDP socket for each switch, for one thread at a time.
 
-    It has a descriptor of its own, made from the given one: closing that must not leave the kernels, which may
+    They have descriptors of their own, made from the given ones: closing those must not leave the kernels, which may
     be at work on another thread, with a number that is by then another file's. `pump`: the kernel module of that name.
-    `plain`: whether every frame is sent by itself; the kernels may set it. Runs are short until `run_bytes` is set.
     """
 
-    def __init__(self, pump: ModuleType, descriptor: int, *, plain: bool) -> None:
+    def __init__(self, pump: ModuleType, descriptors: Sequence[int], *, plain: bool) -> None:
+        """`plain`: whether every frame is sent by itself. Runs are short."""
         self.pump = pump
-        descriptor = os.dup(descriptor)
-        self._finalizer = weakref.finalize(self, os.close, descriptor)
+        own = [os.dup(descriptor) for descriptor in descriptors]
+        self._finalizer = weakref.finalize(self, _close_all, own)
         self._finalizer.atexit = False  # at exit the last collective still needs it
-        self._to = datagrams.destination(plain=plain, run_bytes=datagrams.SHORT_RUN_BYTES)
-        self.socket = kernels.arguments(
-            Socket(
-                io=datagrams.socket_state(descriptor),
+        self._to = zeros(Destination, len(own))
+        self._to["plain"], self._to["run_bytes"] = plain, datagrams.SHORT_RUN_BYTES
+        io = zeros(SocketState, len(own))
+        io["descriptor"] = own
+        self.sockets = kernels.arguments(
+            Sockets(
+                io=io,
                 to=self._to,
-                readable=datagrams.polled([descriptor]),
-                writable=datagrams.polled([descriptor], datagrams.WRITABLE),
+                readable=datagrams.polled(own),
+                writable=datagrams.polled(own, datagrams.WRITABLE),
+                own=zeros(NextFrame, 0),
                 vector=np.empty((2, 0), np.int64),
                 ring=np.empty(_RING_BYTES // 4, np.uint32),
                 received=zeros(Received, _BURST),
@@ -61,31 +68,26 @@ class Channel:
         )
 
     def close(self) -> None:
-        """Close the descriptor; only when no collective runs over it. A garbage-collected channel closes it too."""
+        """Close the descriptors; only when no collective runs over it. A garbage-collected channel closes them too."""
         self._finalizer()
 
-    @property
-    def plain(self) -> bool:
-        """Whether every frame is sent by itself, and not in runs of equal length."""
-        return bool(self._to["plain"][0])
+    def send_runs(self, switch: int, run_bytes: int) -> None:
+        """Send frames of equal length to a switch in runs of up to `run_bytes`; 0: each by itself.
 
-    @plain.setter
-    def plain(self, plain: bool) -> None:
-        self._to["plain"] = plain
+        The kernels go over to the latter where the system refuses runs.
+        """
+        self._to["plain"][switch], self._to["run_bytes"][switch] = not run_bytes, run_bytes
 
     @property
-    def run_bytes(self) -> int:
-        """The maximum length of a run, in bytes."""
-        return int(self._to["run_bytes"][0])
-
-    @run_bytes.setter
-    def run_bytes(self, size: int) -> None:
-        self._to["run_bytes"] = size
+    def sends_runs(self) -> bool:
+        """Whether frames are sent in runs, to every switch."""
+        return not self._to["plain"].any()
 
     def make_room(self, frames: int) -> None:
         """See to it that so many frames can be sent at once."""
-        if self.socket.vector.shape[1] < frames:
-            self.socket = self.socket._replace(vector=np.empty((2, frames), np.int64))
+        if self.sockets.vector.shape[1] < frames:
+            room = {"vector": np.empty((2, frames), np.int64), "own": kernels.argument(zeros(NextFrame, frames))}
+            self.sockets = self.sockets._replace(**room)
 
 
 def load_pump() -> ModuleType | None:
@@ -93,7 +95,12 @@ def load_pump() -> ModuleType | None:
     return kernels.load("p4reduce.protocol.pump") if datagrams.supported() else None
 
 
-def make_channel(descriptor: int, *, plain: bool) -> Channel | None:
-    """Return what lets a collective use a connected UDP socket by itself; None where kernels are not compiled."""
+def make_channel(descriptors: Sequence[int], *, plain: bool) -> Channel | None:
+    """Return what lets a collective use connected UDP sockets by itself; None where kernels are not compiled."""
     pump = load_pump()
-    return None if pump is None else Channel(pump, descriptor, plain=plain)
+    return None if pump is None else Channel(pump, descriptors, plain=plain)
+
+
+def _close_all(descriptors: Sequence[int]) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)

@@ -22,7 +22,8 @@ from p4reduce.errors import CollectiveMismatchError, CorruptSumError, Reason
 from p4reduce.protocol.blocks import Array, Blocks
 from p4reduce.protocol.call import Call
 from p4reduce.protocol.channel import Channel
-from p4reduce.protocol.deadline import Obstacle, obstacle, refused_frames, too_late
+from p4reduce.protocol.datagram import Datagram, datagram, switch_of
+from p4reduce.protocol.deadline import Obstacle, OpenSlot, obstacle, refused_frames, too_late
 from p4reduce.protocol.initial_state import FEW_SUMS, joined, new_engine, new_slots
 from p4reduce.protocol.opening import read_calls
 from p4reduce.protocol.rtt import RoundTrip
@@ -82,7 +83,7 @@ class Collective:
         most = max(1, min(self._window, -(-blocks.n_blocks // lease.columns)))
         self.refusals: dict[int, Reason] = {}
         """The ranks that cannot take part, known after slot 0's opening round. If there are any, no block is sent."""
-        self._early: dict[int, bytes] = {}
+        self._early: dict[int, Datagram] = {}
         """Slot -> its opening RESULT that came before slot 0's, which shows whether all ranks take part."""
         self._corrupt: dict[int, bytes] = {}
         """Slot -> its last RESULT that cannot be right."""
@@ -97,14 +98,14 @@ class Collective:
             self._call_words,
             min(slots or most, most),
             most,
-            (RoundTrip() if round_trip is None else round_trip).table,
+            (RoundTrip(len(lease.switches)) if round_trip is None else round_trip).table,
             self._kernels.look_ahead,
         )
         self._has_room = layout.sums_words <= FEW_SUMS
         """Whether `sums` is as long as it must be; that may take milliseconds, in which the opening frames travel."""
         self._replace()
         self._state["next_window"], self._state["eager"] = self._window, eager
-        self._loss["max_pto"] = min(MAX_PTO_S, timeout_s / 4)
+        self._loss["max_pto"][:] = min(MAX_PTO_S, timeout_s / 4)
         self._received = zeros(Received, 0)
         self._counted = [0] * len(_COUNTS)
 
@@ -137,15 +138,25 @@ class Collective:
             return None
         oldest = int(waiting[slots["sent_at"][waiting].argmin()])
         seen, level = int(slots["seen"][oldest]), int(slots["seen_level"][oldest])
-        missing = 0 if seen < 0 else self._lease.switches[0].levels[level].full & ~seen
+        levels = self._lease.switches[oldest % len(self._lease.switches)].levels
+        missing = 0 if seen < 0 else levels[level].full & ~seen
         waited_s = max(0.0, now - float(slots["sent_at"][oldest]))
         return WaitingSlot(oldest, int(slots["round_number"][oldest]), missing, waited_s, len(waiting), level)
 
     def obstacle(self) -> Obstacle:
         """Return why the collective does not go on."""
-        slots, state = self._slots[~self._slots["done"]], self._state
-        fields = zip(slots["seen"].tolist(), slots["seen_level"].tolist(), slots["expected"].tolist(), strict=True)
-        open_slots = [(None if seen < 0 else seen, level, columns) for seen, level, columns in fields]
+        state, numbers = self._state, np.flatnonzero(~self._slots["done"])
+        slots = self._slots[numbers]
+        fields = zip(
+            (numbers % len(self._loss)).tolist(),
+            slots["seen"].tolist(),
+            slots["seen_level"].tolist(),
+            slots["expected"].tolist(),
+            strict=True,
+        )
+        open_slots = [
+            OpenSlot(switch, None if seen < 0 else seen, level, columns) for switch, seen, level, columns in fields
+        ]
         names = ("foreign_at_progress", "malformed_at_progress", "stale_at_progress")
         heard = [before + int(state[name]) for before, name in zip(self._refused_before, names, strict=True)]
         longest = int(state["longest_result"])
@@ -154,13 +165,13 @@ class Collective:
     @property
     def next_timer(self) -> float | None:
         """When `on_timer` has to be called next; None once the collective is done."""
-        return None if self.done else min(float(self._loss["timer_at"]), self._deadline)
+        return None if self.done else min(float(self._loss["timer_at"].min()), self._deadline)
 
     def copy(self) -> float:
         """Copy what can be copied now; return for how many seconds not to call this again."""
         if self._blocks.copy is None:
             return math.inf
-        return self._blocks.copy(self) if self._loss["largest_sent"] else 0.0  # the opening frames leave first
+        return self._blocks.copy(self) if self._loss["largest_sent"].any() else 0.0  # the opening frames leave first
 
     @property
     def waits_for_blocks(self) -> int:
@@ -200,10 +211,9 @@ class Collective:
             self._make_room()
         return self._contribute(self._arguments, now)
 
-    @property
-    def answered_frame(self) -> bytes:
-        """The last frame that slot 0 sent; once the collective is done it was answered."""
-        frame: bytes = self._engine.frames[0].tobytes()
+    def answered_frame(self, switch: int) -> bytes:
+        """Return the last frame that the switch's first slot sent; once the collective is done it was answered."""
+        frame: bytes = self._engine.frames[switch].tobytes()
         return frame[: self._geometry.lengths[frame[PRESENT_BYTE]]]
 
     def begin(self, now: float) -> None:
@@ -223,16 +233,17 @@ class Collective:
         try:
             if not self._has_room:
                 channel.make_room(len(self._slots))
-                pump.run(channel.socket, self._arguments, 0.0)  # which sends the opening frames
+                pump.run(channel.sockets, self._arguments, 0.0)  # which sends the opening frames
                 self._make_room()
             while event != pump.PAUSE and not unsent:
                 channel.make_room(len(self._slots))
-                event = pump.run(channel.socket, self._arguments, until)
+                event = pump.run(channel.sockets, self._arguments, until)
                 if event == pump.RELEASE:
                     self._release(time.monotonic())
                 elif event != pump.PAUSE:
                     place = int(state["next_received"]) - (event != COMPARE_CALLS)
-                    self._handle(event, _payload(channel.socket.ring, channel.socket.received[place]), time.monotonic())
+                    payload = _payload(channel.sockets.ring, channel.sockets.received[place])
+                    self._handle(event, payload, time.monotonic())
                 unsent, self._unsent = self._unsent, []
         finally:
             self._take_over_counts()
@@ -279,7 +290,7 @@ class Collective:
         self._arguments = kernels.arguments(engine)
         self._slots: Array = engine.slots
         self._state: np.void = engine.state[0]
-        self._loss: np.void = engine.loss[0]
+        self._loss: Array = engine.loss
 
     def _receive(self, payloads: Sequence[bytes], now: float) -> None:
         state = self._state
@@ -290,9 +301,9 @@ class Collective:
             self._handle(event, _payload(data, self._received[place]), now)
         state["received"] = state["next_received"] = 0
 
-    def _handle(self, event: int, payload: bytes, now: float) -> None:
+    def _handle(self, event: int, payload: Datagram, now: float) -> None:
         """Handle the event for which `receive` stopped."""
-        index = int.from_bytes(payload[SLOT_BYTES], "big")
+        index = int.from_bytes(payload[SLOT_BYTES], "big") * len(self._loss) + payload.switch
         if event == COMPARE_CALLS:
             self._compare_calls(payload, now)
         elif event == HOLD_BACK:
@@ -314,12 +325,13 @@ class Collective:
         if len(self._received) < count:
             self._received = zeros(Received, count)
         lengths = np.fromiter(map(len, payloads), np.int64, count)
-        if (lengths & 3).any():
-            payloads = [payload + bytes(-len(payload) % 4) for payload in payloads]
         words = (lengths + 3) >> 2
         self._received["start"][:count] = np.cumsum(words) - words
         self._received["length"][:count] = lengths
+        self._received["switch"][:count] = [switch_of(payload) for payload in payloads]
         self._state["received"], self._state["next_received"], self._state["calls_compared"] = count, 0, False
+        if (lengths & 3).any():
+            payloads = [payload + bytes(-len(payload) % 4) for payload in payloads]
         return np.frombuffer(b"".join(payloads) or bytes(4), np.uint32)
 
     def _compare_calls(self, payload: bytes, now: float) -> None:
@@ -368,8 +380,11 @@ class Collective:
         lengths = self._slots["frame_bytes"][indices].tolist()
         room = 4 * engine.frames.shape[1]
         frames = engine.frames.data.cast("B")
-        starts = (indices * room).tolist()
-        return [frames[start : start + length].tobytes() for start, length in zip(starts, lengths, strict=True)]
+        starts, switches = (indices * room).tolist(), (indices % len(self._loss)).tolist()
+        return [
+            datagram(bytes(frames[start : start + length]), switch)
+            for start, length, switch in zip(starts, lengths, switches, strict=True)
+        ]
 
     def _count_corrupt(self, index: int, payload: bytes) -> None:
         """Count a RESULT that cannot be right as lost.
@@ -398,7 +413,7 @@ class Collective:
             self._rounds[: len(self._slots)] = self._slots["round_number"].tolist()
 
 
-def _payload(data: NDArray[np.uint32], datagram: Any) -> bytes:
+def _payload(data: NDArray[np.uint32], received: Any) -> Datagram:
     """Return a frame of a burst."""
-    start, length = int(datagram["start"]), int(datagram["length"])
-    return data[start : start + (length + 3 >> 2)].tobytes()[:length]
+    start, length = int(received["start"]), int(received["length"])
+    return datagram(data[start : start + (length + 3 >> 2)].tobytes()[:length], int(received["switch"]))

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from p4reduce.protocol.floats import encode, encode_held, first_word
 from p4reduce.protocol.prefetch import prefetch
-from p4reduce.protocol.recovery import on_frame_sent, restart_pto, set_loss_detection_timer
+from p4reduce.protocol.recovery import on_frame_sent, restart_ptos, set_loss_detection_timers
 from p4reduce.protocol.state import Config, Engine, NextFrame, PartLayout, Slot
 from p4reduce.protocol.words import part_of, swap
 from p4reduce_contracts.wire.numbers import (
@@ -64,7 +64,7 @@ def contribute(engine: Engine, now: float) -> None:
 
     They stay there if not all of the blocks are published; then nothing is made.
     """
-    config, state, stats, loss = engine.config[0], engine.state[0], engine.stats[0], engine.loss[0]
+    config, state, stats = engine.config[0], engine.state[0], engine.stats[0]
     if state.needed > state.published:
         least: Any = np.int64(engine.published[0])
         for i in range(1, len(engine.published)):
@@ -72,7 +72,7 @@ def contribute(engine: Engine, now: float) -> None:
         state.published = least
         if state.needed > state.published:
             return
-        restart_pto(loss, engine.path[0], now)  # while frames were held it ran out
+        restart_ptos(engine, now)  # while frames were held they ran out
     slots, parts, weights, elements = engine.slots, engine.parts, engine.weights, engine.elements
     contributions, count = engine.contributions, state.contributions
     columns, size = config.columns, np.uint64(config.block_words)
@@ -122,7 +122,8 @@ def contribute(engine: Engine, now: float) -> None:
         slot.corrupt_results = 0
         first = (WIRE_VERSION << VERSION_SHIFT) | (CONTRIBUTE << TYPE_SHIFT)
         first |= (config.job << JOB_SHIFT) | (present << PRESENT_SHIFT)
-        second = (config.epoch << EPOCH_SHIFT) | index
+        switch = index % config.switches
+        second = (config.epoch << EPOCH_SHIFT) | (index // config.switches)
         total = first + second + slot.round_number + check
         for column in range(columns):
             total += slot.keys[column]
@@ -132,10 +133,10 @@ def contribute(engine: Engine, now: float) -> None:
         frame[SLOT_WORD] = swap(np.uint32(second))
         frame[ROUND_WORD] = swap(np.uint32(slot.round_number))
         frame[SEEN_WORD] = 0
-        frame[SECRET_WORD] = swap(np.uint32(config.secret_high))
-        frame[SECRET_WORD + 1] = swap(np.uint32(config.secret_low))
+        frame[SECRET_WORD] = swap(engine.secrets[switch, 0])
+        frame[SECRET_WORD + 1] = swap(engine.secrets[switch, 1])
         frame[CHECK_WORD] = swap(check)
         frame[GUARD_WORD] = swap(np.uint32((0xFFFF - (total if total else 0xFFFF)) << CHECKSUM_SHIFT))
-        on_frame_sent(loss, slots, index, now)
+        on_frame_sent(engine.loss[switch], slots, index, now)
     state.contributions = 0
-    set_loss_detection_timer(loss, engine.path[0], slots)
+    set_loss_detection_timers(engine)

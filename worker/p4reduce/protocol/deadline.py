@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from p4reduce.errors import CollectiveTimeoutError
@@ -28,6 +28,19 @@ class Deadline(NamedTuple):
         return max(round(self.at - now, 3), 1e-3)
 
 
+class OpenSlot(NamedTuple):
+    """A slot that does not have its last RESULT."""
+
+    switch: int
+    """The number of its switch in the lease."""
+    seen: int | None
+    """The children that had contributed, as its last PENDING said; None: it had none."""
+    level: int
+    """The level of the switch that sent it."""
+    columns: int
+    """The columns that its RESULT will have, as a bitmap."""
+
+
 class Obstacle(NamedTuple):
     """The reason why a collective does not go on, as far as the answers of the switch say."""
 
@@ -37,32 +50,29 @@ class Obstacle(NamedTuple):
 
 
 def obstacle(
-    lease: Lease,
-    open_slots: Iterable[tuple[int | None, int, int]],
-    longest_result: int,
-    stats: CollectiveStats,
-    refused_before: Refused,
+    lease: Lease, open_slots: Sequence[OpenSlot], longest_result: int, stats: CollectiveStats, refused_before: Refused
 ) -> Obstacle:
     """Return why a collective does not go on.
 
-    `open_slots`: of each, the children that had contributed, as its last PENDING said (None: it had none), the level of
-    their switch, and the columns that its RESULT will have, as a bitmap. `longest_result`: bytes of the longest RESULT
-    that came. `refused_before`: the refused frames when the last answer came that was not refused.
+    `longest_result`: bytes of the longest RESULT that came. `refused_before`: the refused frames when the last answer
+    came that was not refused.
     """
-    levels = lease.switches[0].levels
-    missing, unanswered = [0] * len(levels), []
-    for seen, number, columns in open_slots:
-        if seen is None:
-            unanswered.append(lease.geometry.lengths[columns])
+    levels = {(number, i): level for number, it in enumerate(lease.switches) for i, level in enumerate(it.levels)}
+    missing, unanswered = dict.fromkeys(levels, 0), []
+    for slot in open_slots:
+        if slot.seen is None:
+            unanswered.append(lease.geometry.lengths[slot.columns])
         else:
-            missing[number] |= levels[number].full & ~seen
-    if any(missing):
-        waiting = [(level, level.behind(bits)) for level, bits in zip(levels, missing, strict=True) if bits]
-        names = [f"switch {level.switch}" if lease.depth else "the switch" for level, _ in waiting]
+            missing[slot.switch, slot.level] |= levels[slot.switch, slot.level].full & ~slot.seen
+    if any(missing.values()):
+        waiting = [(level, level.behind(missing[place])) for place, level in levels.items() if missing[place]]
+        named = lease.depth or len(lease.switches) > 1
+        names = [f"switch {level.switch}" if named else "the switch" for level, _ in waiting]
         said = [f"{name} still waits for {name_children(them)}" for name, (_, them) in zip(names, waiting, strict=True)]
         ranks = {rank for _, children in waiting for child in children for rank in child}
         return Obstacle("; ".join(said), tuple(sorted(ranks)))
-    where = lease.switches[0].address
+    silent = sorted({slot.switch for slot in open_slots}) or [0]
+    where = " and ".join(lease.switches[number].address for number in silent)
     refused = [count - before for count, before in zip(refused_frames(stats), refused_before, strict=True)]
     foreign, malformed, stale = refused
     shortest = min(unanswered, default=0)

@@ -37,7 +37,7 @@ def new_engine(
     """Return the records of a collective. Memory for more than a few `sums` is not in it.
 
     `slot_rounds`: the first round of each slot of the lease. `call_words`: this rank's call descriptor. `opened`,
-    `most`: how many slots are opened at first, and may be. `path`: the record of a RoundTrip. `look_ahead`: the kernel
+    `most`: how many slots are opened at first, and may be. `path`: the records of a RoundTrip. `look_ahead`: the kernel
     of lookahead.py.
     """
     stride = lease.columns * opened
@@ -53,16 +53,16 @@ def new_engine(
     state: Array = zeros(State)
     state[0]["slots"] = state[0]["open_slots"] = opened
     state[0]["published"] = 0 if len(blocks.published) else blocks.n_blocks
-    loss: Array = zeros(Loss)
-    nothing = loss[0]
-    nothing["oldest"] = nothing["newest"] = -1
-    nothing["timer_at"] = np.inf
+    loss: Array = zeros(Loss, len(lease.switches))
+    loss["oldest"] = loss["newest"] = -1
+    loss["timer_at"] = np.inf
     return Engine(
         config=_new_config(lease, call_words, stride, dense=dense),
         state=state,
         stats=zeros(Stats),
         loss=loss,
         path=path,
+        secrets=np.array([divmod(switch.secret, 1 << 32) for switch in lease.switches], np.uint32),
         slots=slots,
         parts=layout.table,
         contributions=zeros(NextFrame, most),
@@ -121,14 +121,7 @@ def _config_of(lease: Lease, stride: int, dense: bool) -> bytes:
     header_words, growth_blocks = geometry.frame_header_bytes // 4, MAX_GROWTH_BYTES // geometry.block_bytes
     table: Array = zeros(Config)
     frame = (geometry.columns, geometry.block_words, header_words, growth_blocks, ENCAP_BYTES)
-    job = (
-        lease.job_id,
-        lease.epoch,
-        *divmod(lease.switches[0].secret, 1 << 32),
-        lease.world_size,
-        lease.depth,
-        lease.full,
-    )
+    job = (lease.job_id, lease.epoch, len(lease.switches), lease.world_size, lease.depth, lease.full)
     opening = (stride, not dense, places.row_length, places.own, places.zeros, places.own_places, 0)
     table[0] = frame + job + opening
     return table.tobytes()

@@ -9,16 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from p4reduce.protocol.channel import Socket
+from p4reduce.protocol.channel import Sockets
 from p4reduce.protocol.contribute import contribute
 from p4reduce.protocol.receive import receive
-from p4reduce.protocol.recovery import on_loss_detection_timeout, set_loss_detection_timer
-from p4reduce.protocol.state import END, Engine
+from p4reduce.protocol.recovery import next_timer, on_loss_detection_timeout, set_loss_detection_timers
+from p4reduce.protocol.state import END, Engine, NextFrame
 from p4reduce.protocol.timing import GRANULARITY_S
 from p4reduce_runtime.datagrams import RECEIVE_BYTES
 from p4reduce_runtime.datagrams.kernels import microseconds, send, sleep, wait
 from p4reduce_runtime.datagrams.kernels import receive as receive_datagrams
 from p4reduce_runtime.kernels import direct, kernel
+from p4reduce_runtime.records import Table
 
 # why `run` stopped, beside what `receive` stops for
 PAUSE, RELEASE = 10, 11
@@ -29,25 +30,30 @@ LONGEST_LATENESS = 0.1
 """Seconds after which a timer is handled although frames keep coming."""
 
 
-@kernel("int64(Socket, Engine)", separate=True)
-def receive_burst(socket: Socket, engine: Engine) -> int:
+@kernel("int64(Sockets, Engine)", separate=True)
+def receive_burst(sockets: Sockets, engine: Engine) -> int:
     """Receive the datagrams that have arrived, as far as there is room, for `receive`; return their number."""
-    state, stats, received = engine.state[0], engine.stats[0], socket.received
-    data = socket.ring.view(np.uint8)
+    state, stats, received = engine.state[0], engine.stats[0], sockets.received
+    data = sockets.ring.view(np.uint8)
     count, at, room = 0, 0, len(received)
-    while at + RECEIVE_BYTES <= len(data) and count < room:
-        got = receive_datagrams(socket.io, data, at)
-        if got < 0:
-            break
-        size, start = max(1, socket.io[0].segment), 0
-        while start == 0 or start < got and count < room:
-            datagram = received[count]
-            datagram.start = (at + start) >> 2
-            datagram.length = min(size, got - start) if start == 0 or size & 3 == 0 else 0  # else no frame, nor behind
-            start += size
-            count += 1
-        stats.bytes_down += got
-        at += (got + 7) & ~7
+    switch, switches = state.first_switch, len(sockets.io)
+    for _ in range(switches):
+        while at + RECEIVE_BYTES <= len(data) and count < room:
+            got = receive_datagrams(sockets.io[switch : switch + 1], data, at)
+            if got < 0:
+                break
+            size, start = max(1, sockets.io[switch].segment), 0
+            while start == 0 or start < got and count < room:
+                datagram = received[count]
+                datagram.start = (at + start) >> 2
+                datagram.length = min(size, got - start) if start == 0 or size & 3 == 0 else 0  # else no frame
+                datagram.switch = switch
+                start += size
+                count += 1
+            stats.bytes_down += got
+            at += (got + 7) & ~7
+        switch = (switch + 1) % switches
+    state.first_switch = (switch + 1) % switches  # another one first, if there was no room for all
     state.received = count
     state.next_received = 0
     stats.frames_down += count
@@ -55,30 +61,29 @@ def receive_burst(socket: Socket, engine: Engine) -> int:
     return count
 
 
-@kernel("int64(Engine)")
-def frames_together(engine: Engine) -> int:
-    """Return up to how many frames in a row may leave in another order.
+@kernel("int64(Engine, int64)")
+def frames_together(engine: Engine, switch: int) -> int:
+    """Return up to how many frames in a row may leave to a switch in another order.
 
     Every rank puts others together, and loss detection takes it that all send in one order, give or take GRANULARITY_S:
     so a quarter of what is answered in that time, and of all in flight. None in a collective's first round with blocks:
     how long rounds take says nothing then, where a link lets a burst pass before it slows down.
     """
-    smoothed_rtt = engine.path[0].smoothed_rtt
+    smoothed_rtt = engine.path[switch].smoothed_rtt
     if engine.stats[0].rounds <= engine.state[0].slots or not smoothed_rtt > 0:
         return 1
-    answered: Any = np.int64(engine.loss[0].in_flight * min(1.0, GRANULARITY_S / smoothed_rtt) / 4)
+    answered: Any = np.int64(engine.loss[switch].in_flight * min(1.0, GRANULARITY_S / smoothed_rtt) / 4)
     together: int = max(1, answered)
     return together
 
 
-@kernel("void(Socket, Engine, int64, int64)", separate=True)
-def send_frames(socket: Socket, engine: Engine, count: int, together: int) -> None:
-    """Send the frames of the first `count` slots in `contributions`; what the socket does not take in time is lost.
+@kernel("int64(Sockets, Engine, NextFrame[::1], int64, int64)")
+def put_in_runs(sockets: Sockets, engine: Engine, frames: Table[NextFrame], count: int, together: int) -> int:
+    """Put the frames of the first `count` slots in `frames` into `vector`; return how many there are.
 
-    Of `together` frames in turn, those with as many blocks leave one after the other, so that they can leave in runs.
+    Of `together` frames in turn, those with as many blocks are one after the other, so that they can leave in runs.
     """
-    config, stats, slots, contributions = engine.config[0], engine.stats[0], engine.slots, engine.contributions
-    vector = socket.vector
+    config, stats, slots, vector = engine.config[0], engine.stats[0], engine.slots, sockets.vector
     base, room = np.int64(engine.frames.ctypes.data), 4 * engine.frames.shape[1]
     put = 0
     for begin in range(0, count, together):
@@ -86,33 +91,52 @@ def send_frames(socket: Socket, engine: Engine, count: int, together: int) -> No
         for blocks in range(config.columns, -1, -1):
             size = 4 * (config.header_words + blocks * config.block_words)
             for i in range(begin, end if put < end else begin):
-                if slots[contributions[i].slot].frame_bytes == size:
-                    vector[0, put] = base + contributions[i].slot * room
+                if slots[frames[i].slot].frame_bytes == size:
+                    vector[0, put] = base + frames[i].slot * room
                     vector[1, put] = size
                     stats.bytes_up += size + config.encap_bytes
                     put += 1
+    return put
+
+
+@kernel("void(Sockets, Engine, int64)", separate=True)
+def send_frames(sockets: Sockets, engine: Engine, count: int) -> None:
+    """Send the frames of the first `count` slots in `contributions`; what a socket does not take in time is lost."""
+    stats, contributions, switches = engine.stats[0], engine.contributions, len(sockets.io)
     stats.frames_up += count
-    first, tried = 0, -1
-    while first < count:
-        first = send(socket.io, socket.to[0], vector[0], vector[1], first, count)
-        if first == tried:  # nothing has left for a while: the rest is lost
-            break
-        if first < count:
-            tried = first
-            wait(socket.writable, 50_000)
+    for switch in range(switches):
+        if switches == 1:
+            put = put_in_runs(sockets, engine, contributions, count, frames_together(engine, switch))
+        else:
+            own = 0
+            for i in range(count):
+                if contributions[i].slot % switches == switch:
+                    sockets.own[own].slot = contributions[i].slot
+                    own += 1
+            put = put_in_runs(sockets, engine, sockets.own, own, frames_together(engine, switch))
+        first, tried = 0, -1
+        while first < put:
+            first = send(
+                sockets.io[switch : switch + 1], sockets.to[switch], sockets.vector[0], sockets.vector[1], first, put
+            )
+            if first == tried:  # nothing has left for a while: the rest is lost
+                break
+            if first < put:
+                tried = first
+                wait(sockets.writable[switch : switch + 1], 50_000)
 
 
-@kernel("int64(Socket, Engine, float64)")
-def _run(socket: Socket, engine: Engine, until: float) -> int:
+@kernel("int64(Sockets, Engine, float64)")
+def _run(sockets: Sockets, engine: Engine, until: float) -> int:
     """Go on with the collective; return PAUSE when it is done, or `until` is over.
 
     Else an event of `receive`, or RELEASE: the frames that waited for slot 0's opening may be taken in now.
     """
-    state, loss, path, slots = engine.state[0], engine.loss[0], engine.path[0], engine.slots
+    state, path, slots = engine.state[0], engine.path[0], engine.slots
     while True:
         now = microseconds() * 1e-6
         if state.next_received < state.received:
-            event = receive(engine, socket.ring, socket.received, now)
+            event = receive(engine, sockets.ring, sockets.received, now)
             if event != END:
                 return event
         if state.early_results and not slots[0].opening:
@@ -122,21 +146,22 @@ def _run(socket: Socket, engine: Engine, until: float) -> int:
             contribute(engine, now)
             if state.contributions:  # they wait for data of other ranks of this host
                 return PAUSE
-            send_frames(socket, engine, count, frames_together(engine))
+            send_frames(sockets, engine, count)
         else:  # what was received may have ended slots, and shown that others are lost
-            set_loss_detection_timer(loss, path, slots)
+            set_loss_detection_timers(engine)
+        timer_at = next_timer(engine)
         if state.open_slots == 0 or now >= until:
             return PAUSE
-        late = now - loss.timer_at  # what has arrived comes first: it may be the answer that the timer misses
-        if receive_burst(socket, engine) and late < LONGEST_LATENESS:
+        late = now - timer_at  # what has arrived comes first: it may be the answer that the timer misses
+        if receive_burst(sockets, engine) and late < LONGEST_LATENESS:
             continue
         if late >= 0:
             count = on_loss_detection_timeout(engine, now)
-            send_frames(socket, engine, count, frames_together(engine))
+            send_frames(sockets, engine, count)
             continue
-        wait_us: Any = np.int64(max(0.0, min(until, loss.timer_at) - now) * 1_000_000) + 1
+        wait_us: Any = np.int64(max(0.0, min(until, timer_at) - now) * 1_000_000) + 1
         began = microseconds()
-        ready = sleep(socket.readable, wait_us) if path.last_wait > LONG_WAIT else wait(socket.readable, wait_us)
+        ready = sleep(sockets.readable, wait_us) if path.last_wait > LONG_WAIT else wait(sockets.readable, wait_us)
         path.last_wait = (microseconds() - began) * 1e-6
         if ready < 0:
             return PAUSE  # a signal: Python has its handler

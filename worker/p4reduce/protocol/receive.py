@@ -63,8 +63,15 @@ MOST_WAYS = 4
 """Slots into which one splits at most: it may have few blocks left."""
 
 
-@kernel("void(Config, State, Stats, Array(uint32, 1, 'C', True), Received[::1])", separate=True)
-def classify(config: Config, state: State, stats: Stats, data: NDArray[np.uint32], received: Table[Received]) -> None:
+@kernel("void(Config, State, Stats, uint32[:, ::1], Array(uint32, 1, 'C', True), Received[::1])", separate=True)
+def classify(  # noqa: PLR0917
+    config: Config,
+    state: State,
+    stats: Stats,
+    secrets: NDArray[np.uint32],
+    data: NDArray[np.uint32],
+    received: Table[Received],
+) -> None:
     """Set the type of each frame of the burst; those that are none, or not for this rank, are counted."""
     header = config.header_words
     for i in range(state.received):
@@ -99,8 +106,8 @@ def classify(config: Config, state: State, stats: Stats, data: NDArray[np.uint32
         elif (
             (first >> JOB_SHIFT) & 255 != config.job
             or second >> EPOCH_SHIFT != config.epoch
-            or swap(frame[SECRET_WORD]) != config.secret_high
-            or swap(frame[SECRET_WORD + 1]) != config.secret_low
+            or swap(frame[SECRET_WORD]) != secrets[datagram.switch, 0]
+            or swap(frame[SECRET_WORD + 1]) != secrets[datagram.switch, 1]
             or kind == CONTRIBUTE
         ):
             stats.foreign += 1
@@ -238,10 +245,9 @@ def receive(engine: Engine, data: NDArray[np.uint32], received: Table[Received],
     the ranks' can add up to.
     """
     config, state, stats = engine.config[0], engine.state[0], engine.stats[0]
-    loss, path = engine.loss[0], engine.path[0]
     slots, parts, sums, weights, mine = engine.slots, engine.parts, engine.sums, engine.frame_weights, engine.keys
     if state.next_received == 0 and not state.calls_compared:
-        classify(config, state, stats, data, received)
+        classify(config, state, stats, engine.secrets, data, received)
     columns, size = config.columns, np.uint64(config.block_words)  # unsigned: an index that needs no look at its sign
     header = np.uint64(config.header_words)
     while state.next_received < state.received:
@@ -252,7 +258,8 @@ def receive(engine: Engine, data: NDArray[np.uint32], received: Table[Received],
             continue
         frame = data[datagram.start : datagram.start + (datagram.length >> 2)]
         keys = frame[KEYS_WORD:]
-        index: Any = np.int64(swap(frame[SLOT_WORD])) & SLOT_MASK
+        loss, path = engine.loss[datagram.switch], engine.path[datagram.switch]
+        index: Any = (np.int64(swap(frame[SLOT_WORD])) & SLOT_MASK) * config.switches + datagram.switch
         if index >= len(slots):
             stats.stale += 1
             continue

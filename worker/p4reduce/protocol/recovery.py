@@ -24,6 +24,7 @@ timeout     that is kept waiting by its machine. Then the frame that was sent la
             first probe: every rank opens slot 0, but a rank that refuses opens no other, so no other frame can show
             that this one is lost.
 
+The order is kept by each switch for itself: with several side by side, each has packet numbers and timers of its own.
 So a loss in the middle of a burst is repaired after about one more round trip, however long the ranks wait for each
 other, and one at the end of a collective after a probe timeout. A PENDING shows that the switch has the frame and waits
 for other ranks; the rank then sends half as often, for the RESULT may be lost on its way down.
@@ -33,7 +34,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from p4reduce.protocol.state import Engine, Loss, Path, Slot
+from p4reduce.protocol.state import Engine, Loss, NextFrame, Path, Slot
 from p4reduce.protocol.timing import (
     FAST_RETRANSMITS,
     GRANULARITY_S,
@@ -63,6 +64,13 @@ def restart_pto(loss: Loss, path: Path, now: float) -> None:
 
 
 @kernel("void(Engine, float64)")
+def restart_ptos(engine: Engine, now: float) -> None:
+    """Do so for each switch."""
+    for number in range(len(engine.loss)):
+        restart_pto(engine.loss[number], engine.path[number], now)
+
+
+@kernel("void(Engine, float64)")
 def begin(engine: Engine, now: float) -> None:
     """Make the opening frame of every slot due, and begin to wait for the first RESULT."""
     contributions = engine.contributions
@@ -73,8 +81,9 @@ def begin(engine: Engine, now: float) -> None:
     contributions[0].own = engine.config[0].opening_own
     contributions[0].zeros = engine.config[0].opening_zeros
     engine.state[0].contributions = engine.state[0].slots
-    engine.loss[0].last_result_at = now
-    restart_pto(engine.loss[0], engine.path[0], now)
+    for number in range(len(engine.loss)):
+        engine.loss[number].last_result_at = now
+    restart_ptos(engine, now)
 
 
 @kernel("void(Loss, Slot[::1], int64)")
@@ -179,10 +188,14 @@ def set_loss_detection_timer(loss: Loss, path: Path, slots: Table[Slot]) -> None
     loss.timer_at = timer_at
 
 
-@kernel("int64(Engine, float64)", separate=True)
-def on_loss_detection_timeout(engine: Engine, now: float) -> int:
-    """Return how many slots' frames are to be sent again, the first in `contributions` (OnLossDetectionTimeout)."""
-    loss, path, slots, found = engine.loss[0], engine.path[0], engine.slots, engine.contributions
+@kernel("int64(Loss, Path, Slot[::1], NextFrame[::1], boolean, float64)", separate=True)
+def find_lost(  # noqa: PLR0917
+    loss: Loss, path: Path, slots: Table[Slot], found: Table[NextFrame], opens: bool, now: float
+) -> int:
+    """Put the slots of a switch whose frames are to be sent again into `found`; return how many.
+
+    `opens`: whether slot 0 is one of them and waits for its opening RESULT.
+    """
     count, ambiguous = 0, -1
     index = loss.oldest
     while index >= 0 and slots[index].packet_number <= loss.largest_acked_any:
@@ -206,15 +219,14 @@ def on_loss_detection_timeout(engine: Engine, now: float) -> int:
         loss.ambiguous_until = now + loss.ambiguous_wait
     if count == 0 and now >= loss.pto_at and loss.in_flight > 0:
         probes = min(2 if loss.largest_acked > 0 and loss.pto_count > 0 else 1, loss.in_flight)
-        first = slots[0].opening and slots[0].in_flight
-        if first:
+        if opens:
             found[0].slot = 0
             count = 1
         retransmits = 0
         while count < probes:  # those sent again least often, and of these the latest first
             index = loss.newest
             while index >= 0 and count < probes:
-                if slots[index].retransmits == retransmits and not (first and index == 0):
+                if slots[index].retransmits == retransmits and not (opens and index == 0):
                     found[count].slot = index
                     count += 1
                 index = slots[index].previous
@@ -224,6 +236,33 @@ def on_loss_detection_timeout(engine: Engine, now: float) -> int:
         loss.pto_count += 1
         loss.pto = min(2 * loss.pto, loss.max_pto)
         loss.pto_at = now + loss.pto
+    return count
+
+
+@kernel("void(Engine)")
+def set_loss_detection_timers(engine: Engine) -> None:
+    """Set `timer_at` for each switch."""
+    for number in range(len(engine.loss)):
+        set_loss_detection_timer(engine.loss[number], engine.path[number], engine.slots)
+
+
+@kernel("float64(Engine)")
+def next_timer(engine: Engine) -> float:
+    """Return the earliest `timer_at`."""
+    timer_at = np.inf
+    for number in range(len(engine.loss)):
+        timer_at = min(timer_at, engine.loss[number].timer_at)
+    return timer_at
+
+
+@kernel("int64(Engine, float64)", separate=True)
+def on_loss_detection_timeout(engine: Engine, now: float) -> int:
+    """Return how many slots' frames are to be sent again, the first in `contributions` (OnLossDetectionTimeout)."""
+    count = 0
+    for number in range(len(engine.loss)):
+        opens = number == 0 and engine.slots[0].opening and engine.slots[0].in_flight
+        found = engine.contributions[count:]
+        count += find_lost(engine.loss[number], engine.path[number], engine.slots, found, opens, now)
     engine.stats[0].retransmissions += count
-    set_loss_detection_timer(loss, path, slots)
+    set_loss_detection_timers(engine)
     return count

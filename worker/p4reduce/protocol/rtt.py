@@ -10,7 +10,7 @@ from p4reduce_runtime.records import zeros
 
 
 class RoundTrip:
-    """What is known of the path; one estimate for all the slots of a communicator, which share it.
+    """What is known of the path to each switch; one estimate for all its slots, which share it.
 
     A sample is the time from sending a frame to its RESULT, which waits for the slowest rank. Rounds that say more of
     a loss than of the path must not be samples, or every recovery would make the next one slower: those that were sent
@@ -20,20 +20,20 @@ class RoundTrip:
     the same, since the variation then grows by a quarter with every sample.
     """
 
-    def __init__(self) -> None:
-        self.table = zeros(Path)
-        """One record, which the kernels of running collectives read and write."""
+    def __init__(self, switches: int = 1) -> None:
+        self.table = zeros(Path, switches)
+        """A record for each switch, which the kernels of running collectives read and write."""
         self.table["smoothed_rtt"] = math.nan
 
     @property
     def timeout_s(self) -> float:
-        """The maximum duration of a round by all measurements: the retransmission timeout, in seconds."""
+        """The maximum duration of a round by all measurements: the longest retransmission timeout, in seconds."""
         from p4reduce.protocol.recovery import retransmission_timeout
 
-        return float(retransmission_timeout(argument(self.table)[0]))
+        return max(float(retransmission_timeout(path)) for path in argument(self.table))
 
     @property
     def smoothed_s(self) -> float:
-        """The smoothed time to an answer; 0 before the first sample."""
-        smoothed = float(self.table["smoothed_rtt"][0])
-        return 0.0 if math.isnan(smoothed) else smoothed
+        """The smoothed time to an answer of the slowest switch; 0 before the first sample."""
+        paths: list[float] = self.table["smoothed_rtt"].tolist()
+        return max(path for path in (0.0, *paths) if not math.isnan(path))

@@ -56,8 +56,8 @@ class Config(Record):
     encap_bytes: int
     job: int
     epoch: int
-    secret_high: int
-    secret_low: int
+    switches: int
+    """Number of switches side by side: slot i is slot i div `switches` of switch i mod `switches`."""
     ranks: int
     depth: int
     """Number of switches above this rank's own, up to the root."""
@@ -97,6 +97,8 @@ class State(Record):
     """Frames of the burst at hand."""
     next_received: int
     """The first of them that is not taken in yet."""
+    first_switch: int
+    """The switch whose frames are received first next time."""
     contributions: int
     """Slots whose next frame is to be made."""
     early_results: int
@@ -133,7 +135,7 @@ class Stats(Record):
 
 
 class Path(Record):
-    """The times measured on the path to the switch, in seconds; collectives of one lease share them (rtt.py)."""
+    """The times measured on the path to a switch, in seconds; collectives of one lease share them (rtt.py)."""
 
     smoothed_rtt: float
     """The smoothed round-trip time; NaN before the first sample."""
@@ -142,14 +144,14 @@ class Path(Record):
     result_interval: float
     """The smoothed interval between two RESULTs."""
     last_wait: float
-    """The duration of the last wait for a datagram."""
+    """The duration of the last wait for a datagram, of any switch: only in the first record."""
 
 
 class Loss(Record):
-    """Loss detection's state (recovery.py); times are seconds of the caller's clock."""
+    """Loss detection's state for the slots of a switch (recovery.py); times are seconds of the caller's clock."""
 
     largest_sent: int
-    """The packet number of the frame sent last; the first one has 1."""
+    """The packet number of the frame sent last; the first one to a switch has 1."""
     largest_acked: int
     """The largest packet number that has its RESULT, of frames sent once; 0: none has."""
     largest_acked_any: int
@@ -266,16 +268,21 @@ class Received(Record):
     """Bytes."""
     type: int
     """The frame's type; IGNORED: no frame for this rank."""
+    switch: int
+    """The switch that it came from."""
 
 
 class Engine(NamedTuple):
-    """The state of one collective. The first five are tables of one record."""
+    """The state of one collective. The first three are tables of one record."""
 
     config: Table[Config]
     state: Table[State]
     stats: Table[Stats]
     loss: Table[Loss]
     path: Table[Path]
+    """[switches], as `loss`."""
+    secrets: Annotated[NDArray[np.uint32], "uint32[:, ::1]"]
+    """[switches, 2]: the high and the low half of this rank's secret at each."""
     slots: Table[Slot]
     """All that may be opened."""
     parts: Table[PartLayout]

@@ -127,13 +127,16 @@ class Member:
     timeout_s: float = 300.0
     slots: int | None = None
     """Number of slots that it opens at first; None: all of the lease."""
-    round_trip: RoundTrip = field(default_factory=RoundTrip)
+    round_trip: RoundTrip = field(init=False)
     stats: CollectiveStats = field(default_factory=CollectiveStats)
     make: Callable[..., Collective] = Collective
     running: Collective | None = None
     results: list[Any] = field(default_factory=list)
     busy_until: float = 0.0
     timer_at: float = math.inf
+
+    def __post_init__(self) -> None:
+        self.round_trip = RoundTrip(len(self.lease.switches))
 
 
 @dataclass
