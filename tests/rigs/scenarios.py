@@ -80,14 +80,16 @@ def build(
     refusals: float = 0.0,
     job: int = JOB,
     levels: Callable[[int], tuple[Level, ...]] | None = None,
+    switches: int = 1,
 ) -> Scenario:
     """A job of random collectives; slot rounds start near `first_round`, each slot a little different.
 
     `refusals`: the chance of a rank to refuse a collective. `levels`: those of a rank's lease; one switch without.
+    `switches`: number of switches side by side, of which each has `slots` slots.
     """
     refusing = np.random.default_rng([seed, 1])
     rng = np.random.default_rng(seed)
-    starts = [(first_round + int(rng.integers(0, 3))) & 0xFFFFFFFF for _ in range(slots)]
+    starts = [(first_round + int(rng.integers(0, 3))) & 0xFFFFFFFF for _ in range(switches * slots)]
     calls: list[list[tuple[Blocks, Call]]] = [[] for _ in range(world_size)]
     expected: list[np.ndarray | dict[int, Reason] | None] = []
     words = geometry.block_words
@@ -137,10 +139,13 @@ def build(
                 epoch,
                 rank,
                 world_size,
-                slots,
+                switches * slots,
                 geometry.columns,
                 geometry.block_words,
-                switches=(LeasedSwitch(secret=rank_secret(rank), levels=() if levels is None else levels(rank)),),
+                switches=tuple(
+                    LeasedSwitch(secret=number << 32 ^ rank_secret(rank), levels=() if levels is None else levels(rank))
+                    for number in range(switches)
+                ),
             ),
             calls[rank],
             list(starts),

@@ -32,7 +32,7 @@ from p4reduce.codecs.arrays import Tensor
 from p4reduce.collectives import Contribution
 from p4reduce.testing.local_group import LocalGroup
 from p4reduce.testing.reference_switch import ReferenceSwitch
-from p4reduce.testing.world import Member, NetworkConditions, OneSwitch, Switches, World
+from p4reduce.testing.world import Member, NetworkConditions, RootSwitches, Switches, World
 from p4reduce_contracts.jobs.lease import Lease, LeasedSwitch, Level
 from p4reduce_contracts.wire import DEFAULT
 from rigs.cut_runs import CutGroup
@@ -138,7 +138,7 @@ def one_switch(case: Case, drawn: Drawn) -> list[bytes]:
     slots, epoch = drawn.number(1, 64), drawn.number(1, 2**16 - 1)
     switch = ReferenceSwitch(DEFAULT, slots)
     switch.add_job(JOB, epoch, RANKS, 0, slots, rank_secrets(RANKS))
-    return through_network(case, drawn, OneSwitch(switch), slots, epoch, lambda rank: ())
+    return through_network(case, drawn, RootSwitches(switch), slots, epoch, lambda rank: ())
 
 
 _epochs = itertools.count(1)

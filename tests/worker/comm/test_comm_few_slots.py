@@ -20,7 +20,7 @@ from p4reduce.stats import CollectiveStats
 from p4reduce.testing.local_group import LocalGroup
 from p4reduce.testing.reference_switch import ReferenceSwitch
 from p4reduce.testing.resettable_group import ResettableGroup
-from p4reduce.testing.world import Member, NetworkConditions, OneSwitch, World
+from p4reduce.testing.world import Member, NetworkConditions, RootSwitches, World
 from p4reduce_contracts.jobs.lease import Lease, LeasedSwitch
 from p4reduce_contracts.wire import DEFAULT
 
@@ -80,7 +80,7 @@ def test_a_dense_call_after_a_sparse_one_soon_has_the_window(eager: bool) -> Non
             blocks = Int32(np.ones(4 * ELEMENTS, np.int32)).bind(2, DEFAULT.block_words, False)
             call = Call(0, Kind.ALL_REDUCE, CodecId.INT32, 0, 4 * ELEMENTS)
             members.append(Member(lease, [(blocks, call)], [0] * 64, slots=slots, make=make))
-        world = World(OneSwitch(switch), members, NetworkConditions(delay_s=0.001, jitter=0.0, start_s=0.0), 0)
+        world = World(RootSwitches(switch), members, NetworkConditions(delay_s=0.001, jitter=0.0, start_s=0.0), 0)
         assert all((result[0] == 2).all() for result in (member[0] for member in world.run()))
         return world.first_end
 

@@ -8,7 +8,7 @@ import pytest
 from p4reduce.codecs import Int32
 from p4reduce.protocol.call import Call, CodecId, Kind
 from p4reduce.testing.reference_switch import ReferenceSwitch
-from p4reduce.testing.world import Member, NetworkConditions, OneSwitch, World
+from p4reduce.testing.world import Member, NetworkConditions, RootSwitches, World
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.wire import DEFAULT
 
@@ -52,7 +52,7 @@ def test_few_frames_are_retransmitted_while_the_switch_is_stopped(density: float
     conditions = NetworkConditions(
         delay_s=40e-6, jitter=0.0, frame_s=1e-6, bits_per_s=1e8, stall_after=STALL_AFTER, stall_s=STALL_S
     )
-    network = World(OneSwitch(switch), members, conditions, 1)
+    network = World(RootSwitches(switch), members, conditions, 1)
     for (total,) in (results[0] for results in network.run(1_000_000)):
         assert np.array_equal(total, sum(tensors))
     stalls = len(network.log) // STALL_AFTER

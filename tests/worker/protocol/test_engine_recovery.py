@@ -25,7 +25,7 @@ from p4reduce.protocol.recovery import (
 from p4reduce.protocol.rtt import RoundTrip
 from p4reduce.protocol.timing import MAX_PTO_S
 from p4reduce.testing.reference_switch import ReferenceSwitch
-from p4reduce.testing.world import Member, NetworkConditions, OneSwitch, World
+from p4reduce.testing.world import Member, NetworkConditions, RootSwitches, World
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.wire import DEFAULT
 
@@ -294,7 +294,7 @@ def train(conditions: NetworkConditions, drop: float, seed: int = 1, collectives
         for rank in range(N)
     ]
     lossy = NetworkConditions(drop, 0.0, 0.0, conditions.delay_s, conditions.jitter, 0.0, conditions.frame_s)
-    network = World(OneSwitch(switch), members, lossy, seed)
+    network = World(RootSwitches(switch), members, lossy, seed)
     for results in network.run(2_000_000):
         for (total,) in results:
             assert (total == N * tensor).all()

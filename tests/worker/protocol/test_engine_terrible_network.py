@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from p4reduce.testing.reference_switch import ReferenceSwitch
-from p4reduce.testing.world import NetworkConditions, OneSwitch, World
+from p4reduce.testing.world import NetworkConditions, RootSwitches, World
 from p4reduce_contracts.wire import SMALL, Geometry, unpack
 from p4reduce_runtime import kernels
 from rigs.scenarios import EPOCH, JOB, build
@@ -17,9 +17,10 @@ from rigs.terrible_conditions import FIRST_ROUNDS, network_conditions
 pytestmark = pytest.mark.slow
 
 
-def reference(geometry: Geometry, world_size: int, slots: int) -> ReferenceSwitch:
+def reference(geometry: Geometry, world_size: int, slots: int, number: int = 0) -> ReferenceSwitch:
     switch = ReferenceSwitch(geometry, slots + 2)
-    switch.add_job(JOB, EPOCH, world_size, slot_base=2, slot_count=slots, secrets=rank_secrets(world_size))
+    secrets = [number << 32 ^ secret for secret in rank_secrets(world_size)]
+    switch.add_job(JOB, EPOCH, world_size, slot_base=2, slot_count=slots, secrets=secrets)
     return switch
 
 
@@ -36,6 +37,7 @@ def reference(geometry: Geometry, world_size: int, slots: int) -> ReferenceSwitc
     first_round=FIRST_ROUNDS,
     geometry=st.sampled_from([SMALL, Geometry(8, 4), Geometry(1, 32)]),
     refusals=st.sampled_from([0.0, 0.2]),
+    switches=st.integers(1, 4),
 )
 def test_every_rank_ends_with_the_reference_sum(
     *,
@@ -46,19 +48,26 @@ def test_every_rank_ends_with_the_reference_sum(
     first_round: int,
     geometry: Geometry,
     refusals: float,
+    switches: int,
 ) -> None:
     """Or with the same refusals: those change nothing of the collectives before and after them."""
     count = 8 if refusals else 3
     scenario = build(
-        seed, world_size, geometry, slots, largest=200, first_round=first_round, collectives=count, refusals=refusals
+        *(seed, world_size, geometry, slots),
+        largest=200,
+        first_round=first_round,
+        collectives=count,
+        refusals=refusals,
+        switches=switches,
     )
-    network = World(OneSwitch(reference(geometry, world_size, slots)), scenario.members, conditions, seed)
+    roots = RootSwitches(*(reference(geometry, world_size, slots, number) for number in range(switches)))
+    network = World(roots, scenario.members, conditions, seed)
     scenario.check(network.run())
 
 
 def test_retransmissions_are_byte_identical() -> None:
     scenario = build(3, 3, SMALL, 4, first_round=2**32 - 3)
-    network = World(OneSwitch(reference(SMALL, 3, 4)), scenario.members, NetworkConditions(0.3, 0.2, 0.1), 11)
+    network = World(RootSwitches(reference(SMALL, 3, 4)), scenario.members, NetworkConditions(0.3, 0.2, 0.1), 11)
     scenario.check(network.run())
     sent: dict[tuple[int, int, int], bytes] = {}
     for rank, payload in network.log:
@@ -72,7 +81,7 @@ def test_retransmissions_are_byte_identical() -> None:
 def test_rounds_go_on_across_collectives_and_wrap() -> None:
     scenario = build(8, 2, SMALL, 2, collectives=5, first_round=2**32 - 4)
     starts = list(scenario.members[0].rounds)
-    network = World(OneSwitch(reference(SMALL, 2, 2)), scenario.members, NetworkConditions(0.1, 0.1, 0.1), 3)
+    network = World(RootSwitches(reference(SMALL, 2, 2)), scenario.members, NetworkConditions(0.1, 0.1, 0.1), 3)
     scenario.check(network.run())
     ends = scenario.members[0].rounds
     assert ends == scenario.members[1].rounds

@@ -11,7 +11,7 @@ from typing import Final
 
 from p4reduce.errors import CollectiveTimeoutError
 from p4reduce.protocol.collective import Collective
-from p4reduce.protocol.deadline import IP_UDP_BYTES, links_above
+from p4reduce.protocol.deadline import IP_UDP_BYTES, links_above, name_switches
 from p4reduce.trace import TraceFile
 from p4reduce.transport import Transport, sockets_of
 from p4reduce_contracts.jobs.lease import Lease
@@ -97,9 +97,9 @@ class Waits:
         """Return text to append: that the switch does not answer, or that full frames exceed the path's MTU."""
         text, silent_s = "", now - self._answered_at
         if self._answers and silent_s >= _SILENT_S:
-            where = " or ".join(switch.address for switch in self._lease.switches)
+            where = name_switches(self._lease, range(len(self._lease.switches)))
             links = links_above(self._lease) if missing_ranks else ""  # they may have contributed since
-            text = f"; the last answer of the switch at {where} came {silent_s:.0f} s ago{links and ': see ' + links}"
+            text = f"; the last answer of {where} came {silent_s:.0f} s ago{links and ': see ' + links}"
         if text or not missing_ranks:
             text += self._mtu()
         return text

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final, NamedTuple
 
 from p4reduce.errors import CollectiveTimeoutError
@@ -71,14 +71,13 @@ def obstacle(
         said = [f"{name} still waits for {name_children(them)}" for name, (_, them) in zip(names, waiting, strict=True)]
         ranks = {rank for _, children in waiting for child in children for rank in child}
         return Obstacle("; ".join(said), tuple(sorted(ranks)))
-    silent = sorted({slot.switch for slot in open_slots}) or [0]
-    where = " and ".join(lease.switches[number].address for number in silent)
+    where = name_switches(lease, {slot.switch for slot in open_slots})
     refused = [count - before for count, before in zip(refused_frames(stats), refused_before, strict=True)]
     foreign, malformed, stale = refused
     shortest = min(unanswered, default=0)
     if 0 < longest_result < shortest and not foreign and not malformed:
         return Obstacle(
-            f"the switch at {where} answered frames of up to {longest_result} bytes, and none of {shortest} bytes or "
+            f"{where} answered frames of up to {longest_result} bytes, and none of {shortest} bytes or "
             f"more: see that every MTU on the path is {shortest + IP_UDP_BYTES} bytes or more (`p4reduce doctor`), and "
             "that the link is not lost"
         )
@@ -90,14 +89,21 @@ def obstacle(
     links = links_above(lease)
     if stats.rounds or stats.pendings:
         return Obstacle(
-            f"answers from the switch at {where} stopped; look for a lost link, an overloaded switch, or frames "
+            f"answers from {where} stopped; look for a lost link, an overloaded switch, or frames "
             f"that it drops (`p4reduce stats`){links and '; see ' + links}"
         )
     further = links and f", and {links}"
     return Obstacle(
-        f"the switch at {where} answered nothing; see that it runs and that the job is active{further}. If `p4reduce "
+        f"{where} answered nothing; see that it runs and that the job is active{further}. If `p4reduce "
         "stats` counts STALE drops, its registers hold this epoch of an earlier job: join again, which draws another"
     )
+
+
+def name_switches(lease: Lease, numbers: Collection[int]) -> str:
+    """Return some of a lease's switches as text, with their addresses."""
+    if len(lease.switches) == 1:
+        return f"the switch at {lease.switches[0].address}"
+    return " and ".join(f"switch {lease.switches[n].name} at {lease.switches[n].address}" for n in sorted(numbers))
 
 
 def links_above(lease: Lease) -> str:

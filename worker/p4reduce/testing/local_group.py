@@ -10,8 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, TypeVar
 
 from p4reduce.communicator import Communicator
-from p4reduce.testing.reference_switch import ReferenceSwitch, SwitchSide
-from p4reduce_contracts.jobs.lease import Lease, LeasedSwitch
+from p4reduce.testing.reference_switch import ReferenceSwitch, SideBySide, SwitchSide
+from p4reduce_contracts.jobs.lease import Lease, LeasedSwitch, Level
 from p4reduce_contracts.wire import DEFAULT, SECRET_BITS, Geometry
 
 JOB: Final = 1
@@ -62,33 +62,38 @@ class LocalGroup:
         slots: int = 64,
         timeout_s: float = 60.0,
         switch: SwitchSide | None = None,
+        switches: int = 1,
         lose: Callable[[int, bytes], bool] | None = None,
         leases: Sequence[Lease] | None = None,
         **options: Any,
     ) -> None:
-        """`leases`: those of a job that `switch` has, by rank; None: those of a job of this group's own."""
+        """`leases`: those of a job that `switch` has, by rank; None: those of a job of this group's own.
+
+        Without `switch`: `switches` side by side, of which each has `slots` slots.
+        """
         self.world_size = world_size
-        drawn = [0 if switch is not None else secrets.randbits(SECRET_BITS) for _ in range(world_size)]
+        drawn = [[0] * world_size]
         if switch is None:
-            switch = ReferenceSwitch(geometry, slots)
-            switch.add_job(JOB, EPOCH, world_size, 0, slots, drawn)
+            drawn = [[secrets.randbits(SECRET_BITS) for _ in range(world_size)] for _ in range(switches)]
+            sides = [ReferenceSwitch(geometry, slots) for _ in drawn]
+            for side, of_ranks in zip(sides, drawn, strict=True):
+                side.add_job(JOB, EPOCH, world_size, 0, slots, of_ranks)
+            switch = sides[0] if len(sides) == 1 else SideBySide(*sides)
         self.switch = switch
         self._lose = lose
         self._lock = threading.Lock()
         self.inboxes: list[queue.SimpleQueue[bytes]] = [queue.SimpleQueue() for _ in range(world_size)]
+        everyone = tuple((rank,) for rank in range(world_size))
+        total, shape = slots * len(drawn), (geometry.columns, geometry.block_words)
         leases = leases or [
             Lease(
-                JOB,
-                "test",
-                EPOCH,
-                rank,
-                world_size,
-                slots,
-                geometry.columns,
-                geometry.block_words,
-                switches=(LeasedSwitch(secret=secret),),
+                *(JOB, "test", EPOCH, rank, world_size, total, *shape),
+                switches=tuple(
+                    LeasedSwitch(secret=of_ranks[rank], levels=(Level(f"switch{number}", everyone),))
+                    for number, of_ranks in enumerate(drawn)
+                ),
             )
-            for rank, secret in enumerate(drawn)
+            for rank in range(world_size)
         ]
         self.comms = [
             Communicator(lease, MemoryTransport(self, rank), timeout_s=timeout_s, **options)

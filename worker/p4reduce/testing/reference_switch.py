@@ -10,6 +10,7 @@ from typing import Protocol
 import numpy as np
 
 from p4reduce.errors import FrameError
+from p4reduce.protocol.datagram import datagram, switch_of
 from p4reduce_contracts.wire import (
     CONTRIBUTE,
     KEY_NONE,
@@ -50,6 +51,18 @@ class Cell:
     check: int = 0
     keys: list[int] = field(default_factory=list)
     sums: dict[int, np.ndarray] = field(default_factory=dict)
+
+
+class SideBySide:
+    """Switches that each have all ranks, as one: a payload says for or from which it is (protocol/datagram.py)."""
+
+    def __init__(self, *switches: SwitchSide) -> None:
+        self.switches = switches
+
+    def process(self, rank: int, payload: bytes) -> list[tuple[int, bytes]]:
+        """Return what its switch answers."""
+        number = switch_of(payload)
+        return [(to, datagram(answer, number)) for to, answer in self.switches[number].process(rank, payload)]
 
 
 class ReferenceSwitch:

@@ -17,9 +17,10 @@ from typing import Any, Final, NamedTuple, Protocol
 from p4reduce.protocol.blocks import Blocks
 from p4reduce.protocol.call import Call
 from p4reduce.protocol.collective import Collective
+from p4reduce.protocol.datagram import switch_of
 from p4reduce.protocol.rtt import RoundTrip
 from p4reduce.stats import CollectiveStats
-from p4reduce.testing.reference_switch import SwitchSide
+from p4reduce.testing.reference_switch import SideBySide, SwitchSide
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.wire import MAX_GROWTH_BYTES
 from p4reduce_runtime.datagrams import ENCAP_BYTES
@@ -55,19 +56,19 @@ class Switches(Protocol):
         ...
 
 
-class OneSwitch:
-    """A SwitchSide as Switches: frames are payloads."""
+class RootSwitches:
+    """SwitchSides side by side, of which each has all ranks: frames are payloads."""
 
-    def __init__(self, switch: SwitchSide) -> None:
-        self._switch = switch
+    def __init__(self, *switches: SwitchSide) -> None:
+        self._switches = SideBySide(*switches)
 
     def framed(self, rank: int, payload: bytes) -> tuple[Place, bytes]:
-        """Return the payload, and the rank's port."""
-        return Place(0, rank), payload
+        """Return the payload, and the rank's port of its switch."""
+        return Place(switch_of(payload), rank), payload
 
     def arrive(self, place: Place, frame: bytes) -> list[tuple[Place, bytes]]:
-        """Return what the switch answers."""
-        return [(Place(-1, rank=rank), answer) for rank, answer in self._switch.process(place.port, frame)]
+        """Return what a switch answers."""
+        return [(Place(-1, rank=rank), answer) for rank, answer in self._switches.process(place.port, frame)]
 
     def payload(self, frame: bytes) -> bytes:
         """Return the frame."""

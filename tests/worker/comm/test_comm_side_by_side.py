@@ -1,0 +1,84 @@
+"""Sums over several switches side by side: the same bits as over one, and each switch has its share of the frames."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from p4reduce import Communicator
+from p4reduce.errors import CollectiveTimeoutError, PeerRefusedError
+from p4reduce.protocol.datagram import switch_of
+from p4reduce.testing.local_group import LocalGroup
+from p4reduce_contracts.wire import DEFAULT
+
+RANKS = 3
+RNG = np.random.default_rng(7)
+DENSE = [RNG.normal(size=100_000).astype(np.float32) for _ in range(RANKS)]
+SPARSE = [np.where(np.repeat(RNG.random(3125) < 0.1, 32), values, 0).astype(np.float32) for values in DENSE]
+
+
+def sums_over(switches: int, tensors: list[np.ndarray], **options: object) -> tuple[list[bytes], Counter[int]]:
+    """Return each rank's bits, and how many frames each switch got from rank 0."""
+    frames: Counter[int] = Counter()
+
+    def count(rank: int, payload: bytes) -> bool:
+        frames[switch_of(payload)] += not rank
+        return False
+
+    def run(comm: Communicator) -> bytes:
+        return comm.all_reduce(tensors[comm.rank]).tobytes()
+
+    with LocalGroup(RANKS, switches=switches, slots=32, lose=count, **options) as group:  # type: ignore[arg-type]
+        sums = group.run(run)
+        counted = frames.copy()  # without the closing collective
+    return sums, counted
+
+
+@pytest.mark.parametrize("tensors", [DENSE, SPARSE], ids=["dense", "sparse"])
+@pytest.mark.parametrize("switches", [2, 3, 32])
+def test_sums_have_the_bits_of_one_switch_and_each_switch_has_its_share(
+    switches: int, tensors: list[np.ndarray]
+) -> None:
+    ((expected, *_), _), (sums, frames) = sums_over(1, tensors), sums_over(switches, tensors)
+    assert set(sums) == {expected}
+    assert len(frames) == switches
+    assert max(frames.values()) <= 1.25 * min(frames.values()) + 4
+
+
+def test_the_smallest_collectives_use_the_first_switch_alone_and_larger_ones_several() -> None:
+    frames: list[int] = []
+
+    def lose(rank: int, payload: bytes) -> bool:
+        frames.append(switch_of(payload))
+        return False
+
+    def used(comm: Communicator, blocks: int) -> set[int]:
+        comm.all_reduce(np.ones(blocks * DEFAULT.block_words, np.float32))
+        found = set(frames)
+        frames.clear()
+        return found
+
+    with LocalGroup(1, switches=4, slots=16, lose=lose) as group:
+        comm = group.comms[0]
+        found = [used(comm, blocks) for blocks in (8, 16, 64)]
+    assert found == [{0}, {0, 1}, {0, 1, 2, 3}]
+
+
+def test_a_refusal_reaches_every_rank_over_several_switches_and_the_next_sum_is_right() -> None:
+    def run(comm: Communicator) -> float:
+        bad = np.full(10_000, np.nan if comm.rank == 1 else 1.0, np.float32)
+        with pytest.raises((PeerRefusedError, ValueError)):
+            comm.all_reduce(bad)
+        return float(comm.all_reduce(np.ones(10_000, np.float32))[-1])
+
+    with LocalGroup(RANKS, switches=3) as group:
+        assert group.run(run) == [RANKS] * RANKS
+
+
+def test_what_is_missing_is_said_of_each_switch() -> None:
+    with LocalGroup(1, switches=2, lose=lambda rank, payload: switch_of(payload) == 1) as group:
+        with pytest.raises(CollectiveTimeoutError, match="answers from switch switch1 at 127.0.0.1:21072 stopped"):
+            group.comms[0].all_reduce(np.ones(10_000, np.float32), timeout_s=0.2)
+        group.comms[0].close(wait=False)
