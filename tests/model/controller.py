@@ -5,7 +5,8 @@ A sequence of events is played from the beginning; sequences that lead to equal 
 copy of its store.
 
 After each event, at each switch: no two grants share a slot, no epoch comes back to a slot whose registers may hold it,
-a job is ACTIVE only while it has all its entries, and once the reconciler has no work there are no other entries.
+a job is ACTIVE only while it has all its entries, and once the reconciler has no work there are no other entries. A job
+over switches side by side has grants as soon as its HELLOs are at those that can be used, and gets none elsewhere.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ from rigs.fake_switch_client import (
     hello_frame,
     identity,
     make_config,
+    with_switches_side_by_side,
     with_tree,
 )
 
@@ -135,9 +137,10 @@ class Situation:
                     found.append(Event("join", name, rank))
                     continue
                 found += [Event("leave", name, rank), Event("silent", name, rank)]
-                client = self._clients[self._switch_of(rank)]
-                if not member.addresses and client.connected and client.pipeline is not None:
-                    found.append(Event("hello", name, rank))
+                for place in self._switches_of(rank):
+                    client = self._clients[place]
+                    if place not in member.addresses and client.connected and client.pipeline is not None:
+                        found.append(Event("hello", name, rank, switch=place))
         for switch, client in self._clients.items():
             reconciler = self._reconcilers[switch]
             events = []
@@ -163,8 +166,8 @@ class Situation:
                 found += [event._replace(killed_at=write) for write in range(1, most + 1)]
         return [event for event in found if self._allowed(event)]
 
-    def _switch_of(self, rank: int) -> str:
-        return self._plan.ranks_at[rank] if self._plan.ranks_at else ONLY_SWITCH
+    def _switches_of(self, rank: int) -> Sequence[str]:
+        return (self._plan.ranks_at[rank],) if self._plan.ranks_at else tuple(self._clients)
 
     def _allowed(self, event: Event) -> bool:
         name = "killed" if event.killed_at else event.name
@@ -195,7 +198,7 @@ class Situation:
     async def _happen(self, event: Event) -> None:
         registry, now = self._registry, self._clock.now
         name, job, rank, _, switch = event
-        if switch:
+        if switch and name != "hello":
             await self._happen_at(switch, name)
         elif name == "state copied":
             shutil.copytree(self._folder, self._copy)
@@ -223,7 +226,7 @@ class Situation:
                     frame = hello_frame(registry.get(job).id, registry.get(job).members[rank].nonce, number)
                     hello = parse_hello(1 + number, frame)
                     assert hello is not None
-                    registry.hello(hello, now, self._switch_of(rank))
+                    registry.hello(hello, now, switch or self._switches_of(rank)[0])
             except JobServiceError:
                 pass  # refused: a situation like the one before
 
@@ -342,6 +345,22 @@ class Situation:
         """Compare the switches with the registry. Raises BrokenPropertyError."""
         for switch in self._config.switches:
             self._check_switch(switch)
+        if several := set(self._registry.tree.side_by_side):
+            self._check_side_by_side(several - self._registry._away)
+
+    def _check_side_by_side(self, usable: set[str]) -> None:
+        for name, reconciler in self._reconcilers.items():
+            state = reconciler.connection.state
+            if state in (State.PRIMARY, State.BACKUP) and (state is State.PRIMARY) != (name in usable):
+                raise BrokenPropertyError(f"the connection to {name} is {state}, and the usable switches are {usable}")
+        for job in self._registry.jobs():
+            if not job.active and not usable.issuperset(job.grants):
+                raise BrokenPropertyError(f"job {job.name} waits for {list(job.grants)}, and usable are {usable}")
+            ready = len(job.members) == job.world_size and all(
+                usable.issubset(member.addresses) for member in job.members.values()
+            )
+            if usable and ready and not job.grants:
+                raise BrokenPropertyError(f"job {job.name} has no grants, and its HELLOs are at {usable}")
 
     def _check_switch(self, switch: SwitchConfig) -> None:
         held = {identity(entry): entry for entry in self._clients[switch.name].entries.values()}
@@ -394,7 +413,7 @@ class Situation:
                     (name, grant.epoch, [short(child.secret) for child in grant.children])
                     for name, grant in job.grants.items()
                 ],
-                [(rank, list(member.addresses)) for rank, member in sorted(job.members.items())],
+                [(rank, sorted(member.addresses)) for rank, member in sorted(job.members.items())],
             )
             for job in self._registry.jobs()
         ]
@@ -418,6 +437,7 @@ class Situation:
             {job: grant.epoch for job, grant in reconciler._installed.items()},
             client.connected,
             client.other_primary,
+            switch in self._registry._away,
             [self._registry.links.problem(child) for child in self._registry.tree.children(switch)],
         )
 
@@ -448,7 +468,9 @@ def explore_controller(plan: Plan) -> ControllerReport:
 
 
 async def _explore(plan: Plan, root: Path) -> ControllerReport:
-    report, config = ControllerReport(), with_tree(make_config(root, slots=plan.slots), plan.tree)
+    report, config = ControllerReport(), make_config(root, slots=plan.slots)
+    beside = len(plan.tree) > 1 and not any(plan.tree.values())
+    config = with_switches_side_by_side(config, plan.tree) if beside else with_tree(config, plan.tree)
     seen: set[object] = set()
     queue = deque([plan.begun])
     while queue:

@@ -48,6 +48,14 @@ _TREE_FOUND: Final = (
 )
 _TREE_ACTIVE: Final = (*_TREE_FOUND, *(Event("reconcile", switch=switch) for switch in _TREE))
 
+_BESIDE: Final = {"x": "", "y": ""}
+_BESIDE_FOUND: Final = (
+    *(Event("reconcile", switch=switch) for switch in _BESIDE),
+    *(Event("create", "a"), Event("join", "a", 0)),
+    *(Event("hello", "a", 0, switch=switch) for switch in _BESIDE),
+)
+_BESIDE_ACTIVE: Final = (*_BESIDE_FOUND, *(Event("reconcile", switch=switch) for switch in _BESIDE))
+
 PLANS: Final = {
     "the first events": Plan({"a": 1, "b": 1}, 2, (), 3, _ONCE),
     "an ACTIVE job, and another that waits for its slots": Plan({"a": 1, "b": 1}, 2, _ONE_RANK, 2, _ONCE),
@@ -63,6 +71,8 @@ PLANS: Final = {
     ),
     "a tree whose entries are being written": Plan({"a": 2}, 2, _TREE_FOUND, 2, _ONCE, _TREE, _RANKS_AT),
     "an ACTIVE job of a tree": Plan({"a": 2}, 2, _TREE_ACTIVE, 2, _ONCE, _TREE, _RANKS_AT),
+    "switches side by side whose entries are being written": Plan({"a": 1}, 2, _BESIDE_FOUND, 2, _ONCE, _BESIDE),
+    "an ACTIVE job over switches side by side": Plan({"a": 1}, 2, _BESIDE_ACTIVE, 2, _ONCE, _BESIDE),
 }
 LARGE: Final = {
     name: replace(plan, longest=plan.longest + (2 if len(plan.tree) > 1 else 3), most=plan.most | {"killed": 1})
@@ -153,6 +163,13 @@ def the_root_alone_counts() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def a_lost_switch_stays() -> Iterator[None]:
+    """A job waits for a switch that the controller cannot use."""
+    with patch.object(Registry, "can_use", lambda self, switch, usable: self._away.discard(switch)):
+        yield
+
+
 MUTANTS: Final = {
     epochs_are_forgotten: "a job that forms again",
     draws_are_not_compared: "an older copy of the state, made without an ACTIVE job",
@@ -162,5 +179,6 @@ MUTANTS: Final = {
     all_jobs_continue: "another primary for a while",
     one_switch_is_enough: "a tree whose entries are being written",
     the_root_alone_counts: "an ACTIVE job of a tree",
+    a_lost_switch_stays: "an ACTIVE job over switches side by side",
 }
 """The mutants, each with the plan whose search catches it."""

@@ -331,9 +331,9 @@ def with_tree(config: Config, parents: Mapping[str, str]) -> Config:
     )
 
 
-def with_switches_side_by_side(config: Config) -> Config:
-    """The configuration with SIDE_BY_SIDE, at UDP ports 4001, 4002, ... of one address."""
-    apart = with_tree(config, dict.fromkeys(SIDE_BY_SIDE, "")).switches
+def with_switches_side_by_side(config: Config, names: Iterable[str] = SIDE_BY_SIDE) -> Config:
+    """The configuration with these switches, at UDP ports 4001, 4002, ... of one address."""
+    apart = with_tree(config, dict.fromkeys(names, "")).switches
     return structs.replace(
         config, switches=tuple(structs.replace(each, udp_port=4001 + n) for n, each in enumerate(apart))
     )
