@@ -138,6 +138,8 @@ class JobInfo:
     shards: tuple[JobInfo, ...] = ()
     created: float = 0.0
     ended: float = 0.0
+    missing: str = ""
+    """Why it is FORMING, "" if it is not."""
 
     @property
     def is_side_by_side(self) -> bool:

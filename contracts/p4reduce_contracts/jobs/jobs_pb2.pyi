@@ -88,7 +88,7 @@ class Child(_message.Message):
     def __init__(self, ranks: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Job(_message.Message):
-    __slots__ = ("name", "id", "world_size", "first_slot", "slots", "state", "epoch", "members", "last_reset", "run_id", "private", "owner_token", "member_token", "hidden", "ephemeral", "tree", "usage", "hosts", "resets", "part_of", "shards", "created", "ended", "switches")
+    __slots__ = ("name", "id", "world_size", "first_slot", "slots", "state", "epoch", "members", "last_reset", "run_id", "private", "owner_token", "member_token", "hidden", "ephemeral", "tree", "usage", "hosts", "resets", "part_of", "shards", "created", "ended", "switches", "missing")
     class ResetsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -120,6 +120,7 @@ class Job(_message.Message):
     CREATED_FIELD_NUMBER: _ClassVar[int]
     ENDED_FIELD_NUMBER: _ClassVar[int]
     SWITCHES_FIELD_NUMBER: _ClassVar[int]
+    MISSING_FIELD_NUMBER: _ClassVar[int]
     name: str
     id: int
     world_size: int
@@ -144,7 +145,8 @@ class Job(_message.Message):
     created: float
     ended: float
     switches: int
-    def __init__(self, name: _Optional[str] = ..., id: _Optional[int] = ..., world_size: _Optional[int] = ..., first_slot: _Optional[int] = ..., slots: _Optional[int] = ..., state: _Optional[_Union[JobState, str]] = ..., epoch: _Optional[int] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., last_reset: _Optional[str] = ..., run_id: _Optional[str] = ..., private: bool = ..., owner_token: _Optional[str] = ..., member_token: _Optional[str] = ..., hidden: bool = ..., ephemeral: bool = ..., tree: _Optional[_Iterable[_Union[Level, _Mapping]]] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ..., hosts: _Optional[_Iterable[str]] = ..., resets: _Optional[_Mapping[str, int]] = ..., part_of: _Optional[str] = ..., shards: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., created: _Optional[float] = ..., ended: _Optional[float] = ..., switches: _Optional[int] = ...) -> None: ...
+    missing: str
+    def __init__(self, name: _Optional[str] = ..., id: _Optional[int] = ..., world_size: _Optional[int] = ..., first_slot: _Optional[int] = ..., slots: _Optional[int] = ..., state: _Optional[_Union[JobState, str]] = ..., epoch: _Optional[int] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., last_reset: _Optional[str] = ..., run_id: _Optional[str] = ..., private: bool = ..., owner_token: _Optional[str] = ..., member_token: _Optional[str] = ..., hidden: bool = ..., ephemeral: bool = ..., tree: _Optional[_Iterable[_Union[Level, _Mapping]]] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ..., hosts: _Optional[_Iterable[str]] = ..., resets: _Optional[_Mapping[str, int]] = ..., part_of: _Optional[str] = ..., shards: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., created: _Optional[float] = ..., ended: _Optional[float] = ..., switches: _Optional[int] = ..., missing: _Optional[str] = ...) -> None: ...
 
 class CreateJobRequest(_message.Message):
     __slots__ = ("name", "world_size", "slots", "private", "ephemeral", "part_of", "switches")

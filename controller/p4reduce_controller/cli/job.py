@@ -152,6 +152,8 @@ def show(address: str, name: str, token: str | None, with_slots: bool, as_json: 
     each = f" at each of {len(found.tree)} switches" if found.is_side_by_side else ""
     most = f", at most {found.switches} switch{'es' if found.switches > 1 else ''}" if found.switches else ""
     click.echo(f"job {found.name} (id {found.id}): {found.state}{when}{epoch}, slots {_slots(found)}{each}{most}")
+    if found.missing:
+        click.echo(f"waits: {found.missing}")
     if found.run_id:
         click.echo(f"launch: {found.run_id}")
     if found.last_reset:

@@ -230,7 +230,7 @@ class Job:
     def missing(self, places: Mapping[str, str] = ANY_SWITCH) -> str:
         """Return why the job is not ACTIVE: the ranks, and the addresses for HELLO, which `places` has by switch."""
         absent = [rank for rank in range(self.world_size) if rank not in self.members]
-        parts = [f"{name_ranks(absent)} never joined"] if absent else []
+        parts = [f"{name_ranks(absent)} did not join"] if absent else []
         problems: dict[int, str] = {}
         for name, address in places.items():
             silent = self.without_hello(name)
@@ -240,7 +240,7 @@ class Job:
                 where = f"{f' {name}' if name else ''}{f', expected at {address}' if address else ''}"
                 advice = " (`p4reduce controller run --switch` sets it)" if address and not name else ""
                 which = "switch" if name else "the switch"
-                parts.append(f"the HELLO of {name_ranks(plain)} never arrived through {which}{where}{advice}")
+                parts.append(f"no HELLO of {name_ranks(plain)} came through {which}{where}{advice}")
         return "; ".join([*parts, *problems.values()]) or self.problem or self._without_entries()
 
     def _without_entries(self) -> str:

@@ -609,9 +609,11 @@ class Registry:
             return job.missing({})
         if chosen:
             return job.missing({name: self.tree.switches[name].address.address for name in chosen})
-        silent = {job.members[rank].target for rank in job.without_hello("")}
-        places = sorted(place.address for target in silent for place in self.tree.addresses(target))
-        return job.missing({"": " and ".join(places)})
+        places: set[str] = set()
+        for rank in job.without_hello(""):
+            with contextlib.suppress(InvalidRequestError):  # it joined before the switches were configured anew
+                places.update(place.address for place in self.tree.addresses(job.members[rank].target))
+        return job.missing({"": " and ".join(sorted(places))})
 
     def _check_quotas(self, owner: str, slots: int) -> None:
         """Raise QuotaExceededError unless `owner` may have another job with `slots`."""

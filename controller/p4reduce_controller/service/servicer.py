@@ -360,6 +360,7 @@ class JobsServicer:
             shards=[] if ended else [self._job(shard, shown) for shard in self._registry.shards(job.name)],
             created=job.created,
             ended=ended,
+            missing="" if ended or job.active or (job.private and not shown) else self._registry.missing(job),
         )
         for rank, member in sorted(job.members.items()):
             line = reply.members.add(rank=rank, silent_s=max(0.0, now - member.last_seen))

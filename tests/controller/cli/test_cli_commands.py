@@ -46,6 +46,9 @@ def test_a_job_in_tables(running: Running) -> None:
         form(running, client, "train", 2)
     assert "FORMING, slots 0..3" in shown
     assert "joined, no HELLO yet" in shown
+    assert (
+        "\nwaits: rank 1 did not join; no HELLO of rank 0 came through the switch, expected at 127.0.0.1:21072" in shown
+    )
     assert "not joined" in shown
     shown = p4reduce("job", "show", "train", controller=at).stdout
     assert "ACTIVE, epoch 1" in shown

@@ -311,9 +311,9 @@ def test_two_ranks_cannot_have_one_address(registry: Registry) -> None:
 def test_missing_names_the_ranks(registry: Registry) -> None:
     job = registry.create("train", 5)
     members = [registry.join("train", rank, 5, 0.0) for rank in (0, 2)]
-    assert job.missing() == ("ranks 1, 3, 4 never joined; the HELLO of ranks 0, 2 never arrived through the switch")
+    assert job.missing() == ("ranks 1, 3, 4 did not join; no HELLO of ranks 0, 2 came through the switch")
     registry.hello(Hello(job.id, members[0].nonce, place(1)), 0.0)
-    assert "the HELLO of rank 2 never arrived" in job.missing()
+    assert "no HELLO of rank 2 came" in job.missing()
 
 
 @pytest.mark.parametrize("name", ["", "-x", "a b", "a/b", "x" * 64, "größe", "a\n"])

@@ -484,7 +484,7 @@ def test_a_lost_switch_takes_the_hellos_of_forming_ranks_there(registry: Registr
     registry.switch_lost("restarted", switch="leaf1")
     assert not job.grants
     assert [list(member.addresses) for member in members] == [[], ["leaf2"], ["leaf2"]]
-    assert "HELLO of rank 0 never arrived" in job.missing()
+    assert "no HELLO of rank 0 came" in job.missing()
     for grant in taken_back.values():
         registry.installed(grant, 0.0)
     assert not job.active, "a grant that was taken back must not make the job active"
@@ -538,6 +538,17 @@ def test_a_job_whose_switches_were_configured_anew_is_reset(parents: dict[str, s
     again.restore(store.jobs(), 0.0)
     assert not again.get("train").active
     assert again.heartbeat(members[0].nonce, 1.0) == "the controller's switches were configured anew"
+
+
+def test_a_rank_whose_switch_is_no_longer_configured_is_told_what_is_missing() -> None:
+    store = MemoryJobStore()
+    registry = make_registry(store=store)
+    registry.create("train", 2)
+    registry.join("train", 0, 2, 0.0, target="leaf2")
+    again = make_registry({"root": ""}, store)
+    again.restore(store.jobs(), 0.0)
+    told = "rank 1 did not join; no HELLO of rank 0 came through the switch"
+    assert again.missing(again.get("train")) == told
 
 
 def broken(job: Job, old: str, new: str) -> str:

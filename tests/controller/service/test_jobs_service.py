@@ -97,8 +97,8 @@ def test_the_error_at_the_deadline_names_the_missing_ranks(running: Running, cli
     with pytest.raises(LeaseTimeoutError) as error:
         client.wait_lease(tickets[0].nonce, 0.0512345)
     assert str(error.value) == (
-        "job train was not complete within 0.05 s: ranks 2, 3 never joined; "
-        "the HELLO of rank 1 never arrived through the switch, expected at 127.0.0.1:21072 "
+        "job train was not complete within 0.05 s: ranks 2, 3 did not join; "
+        "no HELLO of rank 1 came through the switch, expected at 127.0.0.1:21072 "
         "(`p4reduce controller run --switch` sets it)"
     )
 

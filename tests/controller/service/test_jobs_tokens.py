@@ -64,8 +64,11 @@ def test_epoch_and_addresses_are_not_shown_without_a_token(
     monkeypatch.setattr(servicer, "is_local_peer", lambda context: local)
     client.create_job("open", 1, 4)
     private = client.create_job("private", 1, 4, private=True)
+    missing = "rank 0 did not join"
+    assert [client.get_job(name).missing for name in ("open", "private")] == [missing, ""]
     form(running, client, "open", 1)
     with JobClient(running.address, token=private.member_token) as member:
+        assert member.get_job("private").missing == missing
         form(running, member, "private", 1)
         assert member.get_job("private").epoch == 2
     jobs = [client.get_job("open"), client.get_job("private"), *client.list_jobs().jobs]

@@ -256,7 +256,7 @@ def test_a_member_that_leaves_while_the_entries_are_written(running: Running, cl
     client.leave(tickets[1].nonce)
     running.client.before_write = lambda operation, entry: None
     go_on.set()
-    with pytest.raises(LeaseTimeoutError, match="rank 1 never joined"):
+    with pytest.raises(LeaseTimeoutError, match="rank 1 did not join"):
         client.wait_lease(tickets[0].nonce, 0.2)
     running.wait(lambda: running.client.tables() == OWN_TABLES)
     again = client.join("train", 1, 2)

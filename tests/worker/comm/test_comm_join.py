@@ -22,7 +22,7 @@ from p4reduce.membership.rejoin import Rejoin
 from p4reduce.stats import CollectiveStats
 from p4reduce_contracts.jobs import client as jobs
 from p4reduce_contracts.jobs import errors, lease
-from p4reduce_contracts.jobs.answers import JobInfo, MemberAddress, MemberInfo, SwitchAddress, Usage, WaitingSlot
+from p4reduce_contracts.jobs.answers import JobInfo, SwitchAddress, Usage, WaitingSlot
 from p4reduce_contracts.jobs.lease import Lease, LeasedSwitch
 from p4reduce_contracts.wire import unpack_hello
 from p4reduce_runtime import kernels
@@ -182,7 +182,7 @@ def test_a_wrong_setting_of_kernels_is_an_error_before_joining(
     [
         ("join", errors.UnknownJobError("no job 'a'; there is 'b'")),
         ("join", errors.InvalidRequestError("job 'a' has 4 ranks, not 1")),
-        ("wait_lease", errors.LeaseTimeoutError("rank 1 never joined")),
+        ("wait_lease", errors.LeaseTimeoutError("rank 1 did not join")),
         ("wait_lease", errors.MemberResetError("rank 0 joined again")),
     ],
 )
@@ -288,12 +288,11 @@ def test_missing_ranks_are_logged_while_the_lease_is_awaited(
     fake: type[FakeClient], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(join_module, "_SAY_EVERY_S", 0.02)
-    members = (MemberInfo(0, 0.0, (MemberAddress("switch", "10.0.0.1", 5, 1, ""),)), MemberInfo(2, 0.0))
     asked = threading.Event()
 
     def forming() -> JobInfo:
         asked.set()
-        return JobInfo("a", 1, 4, 0, 16, "FORMING", 0, members, "")
+        return JobInfo("a", 1, 4, 0, 16, "FORMING", 0, (), "", missing="no HELLO of rank 2 came through switch b")
 
     fake.answers["get_job"] = forming
 
@@ -303,7 +302,7 @@ def test_missing_ranks_are_logged_while_the_lease_is_awaited(
 
     fake.answers["wait_lease"] = slow
     p4reduce.join("a", rank=0, world_size=4).close(wait=False)
-    assert "ranks 1, 3 did not join yet; rank 2 joined, but no HELLO came through the switch yet" in caplog.messages[0]
+    assert "no HELLO of rank 2 came through switch b" in caplog.messages[0]
 
 
 def test_the_timeout_of_a_call_is_at_most_the_time_left_for_joining(fake: type[FakeClient]) -> None:
@@ -433,7 +432,7 @@ def test_a_member_is_watched_before_it_has_its_lease(fake: type[FakeClient]) -> 
 
     def lease() -> Any:
         watched.extend(fake.instances[-1].watched)
-        raise errors.LeaseTimeoutError("rank 1 never joined")
+        raise errors.LeaseTimeoutError("rank 1 did not join")
 
     fake.answers["wait_lease"] = lease
     with pytest.raises(JoinError):

@@ -478,18 +478,8 @@ def _wait_lease(client: JobClient, nonce: int, patience: Patience) -> Lease:
 
 def _say_who_is_missing(client: JobClient, job: str, patience: Patience) -> None:
     with contextlib.suppress(Exception):  # whether the controller answers shows in the calls that need its answer
-        info = client.get_job(job)
-        joined = {member.rank for member in info.members}
-        arrived = {member.rank for member in info.members if member.addresses}
-        parts = [
-            f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))} {what}"
-            for ranks, what in (
-                ([rank for rank in range(info.world_size) if rank not in joined], "did not join yet"),
-                (sorted(joined - arrived), "joined, but no HELLO came through the switch yet"),
-            )
-            if ranks
-        ]
-        patience.say("; ".join(parts) or "every rank is there, the switch does not have the job's entries yet")
+        if missing := client.get_job(job).missing:
+            patience.say(missing)
 
 
 def _socket(host: str, port: int) -> UdpTransport:
