@@ -17,7 +17,7 @@ from rigs.system import configuration, leaves_of, switch_of
 
 @dataclass
 class LocalSystem:
-    """A running system; with racks a switch for each of them, `leaves`, below the last of `switches`."""
+    """A running system; with racks a switch for each of them, `leaves`, below or beside the last of `switches`."""
 
     switches: dict[str, LocalSwitch]
     controller: Controller
@@ -42,7 +42,7 @@ class LocalSystem:
 
 @contextlib.contextmanager
 def local_system(
-    folder: Path, racks: int = 1, switch_security: Security | None = None, security: str = ""
+    folder: Path, racks: int = 1, switch_security: Security | None = None, security: str = "", *, beside: bool = False
 ) -> Iterator[LocalSystem]:
     """Serve until the block ends. `security` is the controller's table [security]."""
     with contextlib.ExitStack() as stack:
@@ -51,8 +51,8 @@ def local_system(
             return stack.enter_context(contextlib.closing(LocalSwitch(uplink, security=switch_security)))
 
         root = start()
-        leaves = {name: start(root.address("UDP")) for name in leaves_of(racks)}
-        text = configuration(folder, root, "127.0.0.1:0", leaves=leaves) + security
+        leaves = {name: start("" if beside else root.address("UDP")) for name in leaves_of(racks)}
+        text = configuration(folder, root, "127.0.0.1:0", leaves=leaves, beside=beside) + security
         controller, _, _ = stack.enter_context(in_a_thread(lambda: Controller(config.parse(text))))
         names = [switch.name for switch in controller.config.switches]
         yield LocalSystem({**leaves, names[0]: root}, controller)

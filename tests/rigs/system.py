@@ -133,16 +133,18 @@ def configuration(
     pipeline: str = "small",
     leaves: Mapping[str, Addressed] | None = None,
     paths: Mapping[str, str] | None = None,
+    beside: bool = False,
 ) -> str:
     """Return the controller's configuration; its table [controller] is the last.
 
-    `paths` are the UDP addresses by which switches are reached, by name, where they are not their own.
+    `leaves` are below the switch, or `beside` it. `paths` are the UDP addresses by which switches are reached, by name,
+    where they are not their own.
     """
     paths = paths or {}
     tables = [_table(switch, paths.get(ROOT), pipeline, f"name = '{ROOT}'\n" if leaves else "")]
     for name, leaf in (leaves or {}).items():
-        above = f"name = '{name}'\nparent = '{ROOT}'\nuplink_port = {UPLINK_PORT}\n"
-        tables.append(_table(leaf, paths.get(name), pipeline, above))
+        above = "" if beside else f"parent = '{ROOT}'\nuplink_port = {UPLINK_PORT}\n"
+        tables.append(_table(leaf, paths.get(name), pipeline, f"name = '{name}'\n{above}"))
     return (
         "".join(tables) + f"[controller]\nlisten = '{listen}'\nstate_dir = '{folder / 'state'}'\n"
         f"heartbeat_interval_s = 0.2\nheartbeat_timeout_s = {heartbeat_timeout_s}\nmetrics = '127.0.0.1:0'\n"
