@@ -13,7 +13,7 @@ import os
 import tempfile
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
@@ -231,7 +231,9 @@ def _saved_jobs() -> list[bytes]:
     grant = Grant(2, "train", 9, SlotRange(4, 4), rank_children((address, address), (1 << 63, 2)))
     active = Job("train", 2, 2, SlotRange(4, 4), members, {grant.switch: grant}, True)
     active.last_reset, active.counted_from = "rank 1 left", {"switch": {"results": Count(1, 2)}}
-    return [saved.to_text(plain).encode(), saved.to_text(active).encode()]
+    beside = replace(active, grants={name: replace(grant, switch=name) for name in ("a", "b")})
+    beside.members = {rank: Member(rank, 5 + rank, 1.0, "run", {"a": address, "b": address}) for rank in (0, 1)}
+    return [saved.to_text(job).encode() for job in (plain, active, beside)]
 
 
 # ---- P4Runtime

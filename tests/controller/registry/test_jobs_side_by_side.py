@@ -159,6 +159,13 @@ def test_ranks_that_all_name_one_switch_have_that_alone(registry: Registry) -> N
     assert list(job.grants) == ["c"]
 
 
+def test_a_copy_of_a_hello_at_another_switch_counts_for_no_rank_that_named_one(registry: Registry) -> None:
+    registry.create("train", 2)
+    member = registry.join("train", 0, 2, 0.0, target="c")
+    hello(registry, registry.get("train"), member, "c", "a")
+    assert list(member.addresses) == ["c"]
+
+
 def test_hellos_at_a_switch_of_a_tree_count_for_no_job_side_by_side() -> None:
     registry = make_registry(ROOT, LEAF, A, B)
     registry.create("train", 1)
