@@ -76,9 +76,3 @@ def test_a_trace_says_which_switch_has_which_slot(
     chosen, _ = trace_view.view("train", 2)
     assert (trace_view._FRAME + trace_view._SLOT, b"\0\2") in chosen
     assert capsys.readouterr().err.startswith("train has slots at b, c, a, in turn: its slot s is slot s div 3 there")
-
-
-def test_more_switches_than_there_are_are_an_error(running: Running) -> None:
-    arguments = ["job", "create", "x", "--world-size", "1", "--switches", "4", "--controller", running.address]
-    result = CliRunner().invoke(main, arguments)
-    assert result.exit_code == 1 and "at most 3 switches side by side of this controller, not 4" in result.output
