@@ -24,8 +24,8 @@ from rigs.limits import LIMIT_S
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "deploy.md").read_text(encoding="utf-8")
 NAMES = dict(re.findall(r"`(\w+)` \((10\.0\.0\.\d+)\)", PAGE))
-FILES = dict(re.findall(r"`(\w+\.toml)`:\n\n```toml\n(.*?)```", PAGE, re.DOTALL))
-"""The files of the server, by name."""
+FILES = re.findall(r"(server|node1)\s`(\w+\.toml)`:\n\n```toml\n(.*?)```", PAGE, re.DOTALL)
+"""Machine, name and text of each file."""
 READY = r"\bready\b|Adding interface eth2"
 """The text that switch and controller print when they are ready, and BMv2's."""
 LEFT_OUT = (".git", ".venv", "out", "tests")
@@ -67,7 +67,12 @@ def walk(heading: str) -> list[Command]:
         everywhere = [replace(command, machines=tuple(NAMES)) for command in first]
         return [*everywhere, *tls[:at], *commands(heading), *tls[at + 1 :]]
     embedded, controller, bmv2 = ethernet
-    own = {"Train": plain, "Train with TLS": tls, "Embedded": [embedded, controller, *plain[2:]]}
+    own = {
+        "Train": plain,
+        "Hosts only": commands("Hosts only"),
+        "Train with TLS": tls,
+        "Embedded": [embedded, controller, *plain[2:]],
+    }
     return first + own.get(heading, [bmv2, controller, *plain[2:]])
 
 
@@ -126,6 +131,11 @@ class Machine:
         assert child.status == 0, f"{self.name}: {output}"
         return output
 
+    def datagrams(self) -> int:
+        """UDP datagrams, or runs of them, that came in: torchrun and gloo send none."""
+        _, counts = re.findall(r"^Udp:.*", self.namespace.run("cat", "/proc/net/snmp"), re.MULTILINE)
+        return int(counts.split()[1])
+
     def received(self, interface: str) -> int:
         """Bytes that came in."""
         (link,) = json.loads(self.namespace.run("ip", "-json", "-statistics", "link", "show", interface))
@@ -150,8 +160,8 @@ def machines(tmp_path: Path) -> Iterator[dict[str, Machine]]:
             made[name] = Machine(name, network.add_namespace(f"namespace-{name}"), home, children)
             port = Interface(f"port{number}", wire, bridge="wire")
             network.add_veth(Interface("eth0", made[name].namespace, address=f"{address}/24"), port)
-        for name, text in FILES.items():
-            (made["server"].checkout / name).write_text(text, encoding="utf-8")
+        for machine, name, text in FILES:
+            (made[machine].checkout / name).write_text(text, encoding="utf-8")
         for number in (1, 2):
             end = Interface("eth1", made[f"node{number}"].namespace, address=f"10.0.1.{number + 1}/24", offloads=False)
             network.add_veth(end, Interface(f"eth{number}", made["server"].namespace, offloads=False))
@@ -159,7 +169,7 @@ def machines(tmp_path: Path) -> Iterator[dict[str, Machine]]:
 
 
 def test_a_first_training_takes_few_commands() -> None:
-    assert [len(walk(heading)) for heading in ("Train", "Train with TLS")] == [10, 15]
+    assert [len(walk(heading)) for heading in ("Train", "Hosts only", "Train with TLS")] == [10, 11, 15]
 
 
 @pytest.mark.root
@@ -173,6 +183,7 @@ def test_a_first_training_takes_few_commands() -> None:
     ("name", "interfaces"),
     [
         ("Train", ["eth0"]),
+        ("Hosts only", []),
         ("Train with TLS", ["eth0"]),
         ("Two racks", ["eth0"]),
         ("Embedded", ["eth1", "eth2"]),
@@ -188,5 +199,8 @@ def test_a_newcomer_trains_by_the_page_alone(machines: dict[str, Machine], name:
                 trainings.append((machine, child))
     outputs = [machine.finish(child) for machine, child in trainings]
     assert len(outputs) == 2 and re.search(r"^test accuracy 9\d\.\d+ %$", outputs[0], re.MULTILINE), outputs
+    if not interfaces:
+        assert min(machines[node].datagrams() for node in ("node1", "node2")) > 660, "each step goes to the switches"
+        return
     least = BYTES // 2 if name == "Two racks" else BYTES  # each rack sends one sum
     assert sum(map(machines["server"].received, interfaces)) > least, "gradients go to the switch"
