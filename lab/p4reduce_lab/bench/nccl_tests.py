@@ -146,8 +146,10 @@ class LeastTime:
         def microseconds(tensors: float) -> str:
             return f"{8 * size * self.framed * tensors / self.mbit:.0f} us"
 
-        text = f"{microseconds(self.on_host)}: {self.on_host:.3g} tensors each way on a host's link of {self.mbit:g}"
-        alike = f"; if a switch has one such link too, {microseconds(self.on_switch)}: {self.on_switch:.3g} tensors"
+        text = (
+            f"{microseconds(self.on_host)}: {self.on_host:.3g} x the tensor each way on a host's link of {self.mbit:g}"
+        )
+        alike = f"; if a switch has one such link too, {microseconds(self.on_switch)}: {self.on_switch:.3g} x"
         return f"#  at least {text} Mbit/s{alike if self.on_switch > self.on_host else ''}"
 
 

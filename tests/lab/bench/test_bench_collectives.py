@@ -66,9 +66,9 @@ def test_the_least_time_by_placement() -> None:
         return LeastTime.of(100, lease, 4, beside).line(4 << 20)
 
     def said(tensors: float) -> str:
-        return f"{4096 * 8 * 1130 / 100 * tensors:.0f} us: {tensors:g} tensors"  # 4096 frames of 1 KB, with headers
+        return f"{4096 * 8 * 1130 / 100 * tensors:.0f} us: {tensors:g} x"  # 4096 frames of 1 KB, with headers
 
-    of_host = "each way on a host's link of 100 Mbit/s"
+    of_host = "the tensor each way on a host's link of 100 Mbit/s"
     assert line(1, [0] * 4) == f"#  at least {said(1)} {of_host}; if a switch has one such link too, {said(4)}"
     assert line(4, [0] * 4) == f"#  at least {said(1)} {of_host}"
     assert line(4, [1] * 4) == f"#  at least {said(1.5)} {of_host}"

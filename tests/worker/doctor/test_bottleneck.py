@@ -33,7 +33,7 @@ PLACEMENT = "or have a switch on each host, side by side"
 def test_the_limit_of_a_dense_sum(rates: Rates, who: str, times: str, advice: str) -> None:
     answer = limit_of_links(rates)
     assert (
-        f" each way: {who} a dense sum, which takes {times} times as long as a ring over the hosts' links (1.5 tens"
+        f" each way: {who} a dense sum, which takes {times} x as long as a ring over the hosts' links, with 1.5 x"
         in (answer.found)
     )
     assert advice in answer.advice and bool(advice) == bool(answer.advice), answer

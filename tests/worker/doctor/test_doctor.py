@@ -414,6 +414,10 @@ def test_pings_that_may_not_be_sent_or_are_not_answered(monkeypatch: pytest.Monk
     assert checks_module._ping("127.0.0.1", "switch").status is Status.SKIPPED
     monkeypatch.setattr(checks_module, "ping", lambda *arguments: [])
     assert checks_module._ping("127.0.0.1", "switch").status is Status.WARNING
+    monkeypatch.setattr(checks_module, "ping", lambda host, *arguments: [0.1] if host == "10.0.0.2" else [])
+    addresses = tuple(SwitchAddress(host, host, 21072) for host in ("10.0.0.2", "10.0.0.3"))
+    found = checks_module._ping_all(JoinTicket(1, "x", 1, 0, 2, addresses, 4, 8, 0.1))
+    assert found.status is Status.WARNING and found.found.startswith("10.0.0.3 answered none"), "each is pinged"
 
 
 def test_echo_requests() -> None:

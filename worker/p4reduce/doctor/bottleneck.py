@@ -14,11 +14,13 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from p4reduce.codecs import Int32
 from p4reduce.communicator import Communicator
 from p4reduce.errors import P4ReduceError
 from p4reduce_contracts.jobs.errors import JobServiceError
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.ranks import name_ranks
+from p4reduce_runtime import metrics
 from p4reduce_runtime.datagrams import ENCAP_BYTES
 
 MOST_TURNS: Final = 8
@@ -26,6 +28,7 @@ MOST_TURNS: Final = 8
 _SUMS_S: Final = 0.25
 """Seconds of sums that are measured."""
 _WARM_UP_SUMS: Final = 4
+_ROUND_TRIPS: Final = 32
 _MOST_SUMS: Final = 64
 _NEAR: Final = 0.7
 """The share of a bound from which on the bound counts as reached."""
@@ -78,6 +81,8 @@ class Rates:
     """Rates of the first rank of the first hosts, each while all others wait."""
     together: float
     """Rate of the slowest rank when all ranks sum, each sending for itself."""
+    round_trip_s: float = 0.0
+    """Smoothed seconds to an answer of the slowest switch, without load."""
 
     def links(self) -> tuple[float, ...]:
         """Return the rates of these hosts' links; that of a host on which all switches are is not known: the least."""
@@ -116,8 +121,8 @@ def limit_of_links(rates: Rates) -> Answer:
         advice = advice or f"see why the link of {slow} is slower than others (`ethtool`)"
     else:
         who = "the hosts' links limit"
-    ring = f"a ring over the hosts' links ({ring_tensors(ranks):.3g} tensors a link)"
-    return Answer(f"{text} each way: {who} a dense sum, which takes {times:.2g} times as long as {ring}", advice)
+    ring = f"a ring over the hosts' links, with {ring_tensors(ranks):.3g} x the tensor on each"
+    return Answer(f"{text} each way: {who} a dense sum, which takes {times:.2g} x as long as {ring}", advice)
 
 
 def _faster(hosts: int, switches: int) -> str:
@@ -162,7 +167,7 @@ def measure(
     `alone` joins a job of this rank alone; where that fails on any rank, return why. `wait_s` bounds a turn. Raises
     CollectiveError.
     """
-    mine, problem = 0.0, ""
+    path_s, mine, problem = _round_trip_s(comm), 0.0, ""
     turns = [ranks[0] for ranks in hosts[:MOST_TURNS]]
     for rank in turns:
         if rank == comm.rank:
@@ -180,7 +185,16 @@ def measure(
     sums = min(_MOST_SUMS, max(2, int(_SUMS_S * min(rates) / bits)))
     together = min(rate for (rate,) in _gather(comm, dense_rate(comm, sums)))
     beside = tuple(int(told[ranks[0]][1]) for ranks in hosts)
-    return Rates(hosts, len(comm.lease.switches), beside, tuple(rates), together)
+    return Rates(hosts, len(comm.lease.switches), beside, tuple(rates), together, path_s)
+
+
+def _round_trip_s(comm: Communicator) -> float:
+    """Sum a full frame at each switch again and again, until little of what was measured under load is left."""
+    lease = comm.lease
+    frames = np.ones(len(lease.switches) * lease.columns * lease.block_words, np.int32)
+    for _ in range(_ROUND_TRIPS):
+        comm.all_reduce_segments([Int32(frames)], dense=True)
+    return comm.metrics()[metrics.WORKER_ROUND_TRIP.name]
 
 
 def _gather(comm: Communicator, *mine: object) -> list[list[Any]]:

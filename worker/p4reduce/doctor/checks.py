@@ -35,7 +35,6 @@ from p4reduce_contracts.jobs.errors import JobServiceError
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.ranks import name_children, name_ranks
 from p4reduce_contracts.wire import JUMBO, Geometry
-from p4reduce_runtime import metrics
 from p4reduce_runtime.security import Security, check_dialling, from_environment, insecure_from_environment, is_loopback
 from p4reduce_runtime.settings import ConfigError
 
@@ -213,7 +212,7 @@ def _checks(address: str, spec: RankSpec | None, token: str | None, timeout_s: f
         yield (frames := _frames(ticket))
         if frames.status is Status.FAILED:
             return
-        yield _ping(ticket.switches[0].host, "switch")
+        yield _ping_all(ticket)
         yield _buffers(ticket)
         yield from _collectives(access, client, spec, ticket, token)
 
@@ -319,15 +318,28 @@ def _ping(host: str, what: str) -> Check:
     return Check(PING, Status.OK, f"{host} answered {len(answered)} of {PINGS} in {_ms(min(answered))} at best")
 
 
+def _ping_all(ticket: JoinTicket) -> Check:
+    """Ping each switch, up to the first that does not answer."""
+    checks: list[Check] = []
+    for host in dict.fromkeys(switch.host for switch in ticket.switches):
+        checks.append(_ping(host, "switch"))
+        if checks[-1].status is not Status.OK:
+            return checks[-1]
+    return replace(checks[-1], found="; ".join(check.found for check in checks))
+
+
 def _buffers(ticket: JoinTicket) -> Check:
     frame = Geometry(ticket.columns, ticket.block_words).max_frame_bytes
-    try:
-        transport = UdpTransport(ticket.switches[0].host, ticket.switches[0].port)
-    except OSError as error:
-        where = ticket.switches[0].address
-        return Check(BUFFERS, Status.FAILED, f"no UDP socket towards {where}: {error}", "fix the route to the switch")
-    granted = transport.buffer_bytes
-    transport.close()
+    found = []
+    for switch in ticket.switches:
+        try:
+            transport = UdpTransport(switch.host, switch.port)
+        except OSError as error:
+            text = f"no UDP socket towards {switch.address}: {error}"
+            return Check(BUFFERS, Status.FAILED, text, f"fix the route to {switch.host}")
+        found.append(transport.buffer_bytes)
+        transport.close()
+    granted = min(found, key=min)
     least = min(granted)
     text = f"receive {granted[0]} B, send {granted[1]} B granted; {BUFFER_BYTES} B needed"
     advice = f"sysctl -w net.core.rmem_max={BUFFER_BYTES} net.core.wmem_max={BUFFER_BYTES}"
@@ -345,7 +357,7 @@ def _collectives(
         comm = access.join(spec, token)
     except JoinError as error:
         advice = (
-            f"see that the switch runs and UDP gets through to {ticket.switches[0].address} (firewalls), "
+            f"see that the switch runs and UDP gets through to {_addresses(ticket)} (firewalls), "
             "and that all ranks are examined at the same time"
         )
         yield Check(HELLO, Status.FAILED, f"{error}{_since(drops, _drops(client))}", advice)
@@ -354,14 +366,14 @@ def _collectives(
         lease = comm.lease
         text = f"rank {lease.rank} of {lease.world_size} has its lease after {_ms(time.monotonic() - begun)}"
         yield Check(HELLO, Status.OK, f"{text}: epoch {lease.epoch}, {lease.slot_count} slots; {_tree(lease)}")
-        found_hosts: list[tuple[int, ...]] = []
+        hosts: list[tuple[int, ...]] = []
         for name, look, advice in (
             (ROUND_TRIPS, _round_trips, f"HELLO has passed: look for a firewall that stops other {_both_ways(ticket)}"),
             (SUM, _exact_sum, "do not train like this: look for a faulty host, cable, switch or pipeline"),
-            (HOSTS, partial(_hosts, found_hosts), "set P4REDUCE_HOSTS=off on all ranks"),
+            (HOSTS, partial(_hosts, hosts), "set P4REDUCE_HOSTS=off on all ranks"),
             (FULL_FRAMES, _full_frames, ""),
             (BATCHES, _batches, f"examine with {VARIABLE}=off: if that passes, {_GSO_ADVICE}"),
-            (BOTTLENECK, partial(_bottleneck, found_hosts, access, client), "see that all ranks are examined at once"),
+            (BOTTLENECK, partial(_bottleneck, hosts, access, client), "see that all ranks are examined at once"),
         ):
             try:
                 check = look(comm)
@@ -378,11 +390,17 @@ def _collectives(
 
 
 def _both_ways(ticket: JoinTicket) -> str:
-    return f"UDP to {ticket.switches[0].address}, or what comes back from there"
+    return f"UDP to {_addresses(ticket)}, or what comes back from there"
+
+
+def _addresses(ticket: JoinTicket) -> str:
+    return ", ".join(switch.address for switch in ticket.switches)
 
 
 def _tree(lease: Lease) -> str:
-    """Return which switches sum for this rank, from its own to the root, and what each adds up."""
+    """Return which switches sum for this rank: side by side, or from its own to the root with what each adds up."""
+    if len(lease.switches) > 1:
+        return f"switches {', '.join(switch.name for switch in lease.switches)}, side by side"
     return ", ".join(
         f"switch {level.switch} sums {name_children(level.children)}" for level in lease.switches[0].levels
     )
@@ -487,19 +505,19 @@ def _batches(comm: Communicator) -> Check:
 
 def _bottleneck(hosts: Sequence[tuple[int, ...]], access: _Access, client: JobClient, comm: Communicator) -> Check:
     """Measure dense sums of one rank alone and of all ranks, and say which link or setting limits them."""
-    lease, path_s = comm.lease, comm.metrics()[metrics.WORKER_ROUND_TRIP.name]
     if comm.world_size == 1:
         alone = bottleneck.dense_rate(comm)
         text = (
             f"this rank alone {bottleneck.show_rate(alone)} each way: --job, on all ranks, tells what limits their sums"
         )
         return Check(BOTTLENECK, Status.OK, text)
-    join_alone = partial(access.alone, client, max(OWN_SLOTS, 2 * lease.slot_count // len(lease.switches)))
+    slots = max(OWN_SLOTS, 2 * comm.lease.slot_count // len(comm.lease.switches))
+    join_alone = partial(access.alone, client, slots)
     rates = bottleneck.measure(comm, tuple(hosts), join_alone, 3 * access.timeout_s)
     if isinstance(rates, str):
         return Check(BOTTLENECK, Status.SKIPPED, f"it takes free slots for a job of one rank: {rates}")
     said = [bottleneck.limit_of_links(rates)]
-    if of_slots := bottleneck.limit_of_slots(lease, path_s, max(rates.alone)):
+    if of_slots := bottleneck.limit_of_slots(comm.lease, rates.round_trip_s, max(rates.alone)):
         said.append(of_slots)
     advice = "; ".join(filter(None, (one.advice for one in said)))
     return Check(BOTTLENECK, Status.WARNING if advice else Status.OK, "; ".join(one.found for one in said), advice)
