@@ -85,11 +85,17 @@ class Generation:
 
 
 def generation(
-    ranks: int, slots: int, epoch: int, calls: Sequence[Sum | Refusal], secret: int = 1, shape: Shape | None = None
+    ranks: int,
+    slots: int,
+    epoch: int,
+    calls: Sequence[Sum | Refusal],
+    secret: int = 1,
+    shape: Shape | None = None,
+    switches: Sequence[int] = (0,),
 ) -> Generation:
     """Leases of `slots` slots for all ranks; `secret` makes their secrets different from another generation's.
 
-    `shape`: the tree of switches; None: one switch.
+    `shape`: the tree of switches; None: one switch, or those side by side that have these numbers as `port`.
     """
     tree = None if shape is None else TreeRig("small", shape)
     leases = tuple(
@@ -102,7 +108,14 @@ def generation(
             slots,
             SMALL.columns,
             SMALL.block_words,
-            switches=(LeasedSwitch(secret=secret << 32 | rank + 1, levels=() if tree is None else tree.levels(rank)),),
+            switches=tuple(
+                LeasedSwitch(
+                    port=number,
+                    secret=secret << 32 | number << 8 | rank + 1,
+                    levels=() if tree is None else tree.levels(rank),
+                )
+                for number in switches
+            ),
         )
         for rank in range(ranks)
     )

@@ -7,13 +7,20 @@ faults. `small` ones take seconds together.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
 from model.calls import Generation, Refusal, Sum, generation
 from model.search import Faults, Job
-from model.switch import CompiledSwitch, LeafAsRoot, LeafWithAnotherPartial, SwitchMLRule, without_round_check
+from model.switch import (
+    CompiledSwitch,
+    LeafAsRoot,
+    LeafWithAnotherPartial,
+    SideBySide,
+    SwitchMLRule,
+    without_round_check,
+)
 from rigs.tree import TREES, Shape, TreeRig
 
 EPOCH: Final = 5
@@ -48,6 +55,28 @@ def _two_leases(second_epoch: int, second_secret: int, shape: Shape | None = Non
         generation(2, 1, EPOCH, (_dense(2, 1),), secret=1, shape=shape),
         generation(2, 1, second_epoch, (_dense(2, 1, digit=2),), secret=second_secret, shape=shape),
     )
+
+
+BESIDE: Final = (0, 1)
+"""The numbers of switches side by side."""
+
+
+def _side_by_side(
+    *calls: Sum | Refusal, slots: int = 2, second_epoch: int = 0, second: Sequence[int] = BESIDE
+) -> tuple[Generation, ...]:
+    """Two ranks at two switches side by side; with a `second_epoch` the job is reset, and goes on over `second`."""
+    first = generation(2, slots, EPOCH, calls, switches=BESIDE)
+    if not second_epoch:
+        return (first,)
+    again = _dense(2, 5, 2, digit=2)
+    return first, generation(2, slots * len(second) // 2, second_epoch, (again,), secret=2, switches=second)
+
+
+def _in_another_order(generations: tuple[Generation, ...]) -> tuple[Generation, ...]:
+    """Turn the switches of rank 1's lease round."""
+    (given,) = generations
+    first, second = given.leases
+    return (Generation((first, replace(second, switches=second.switches[::-1])), given.calls),)
 
 
 def _tree(name: str, slots: int, *calls: Sum | Refusal) -> tuple[Generation, ...]:
@@ -162,6 +191,27 @@ JOBS: Final = (
         large=(*TWO, Faults(copies=2)),
         make_switch=_over("2x2"),
     ),
+    Searched(
+        "2 ranks, 2 switches side by side of 1 slot, 1 round of blocks",
+        _side_by_side(_dense(2, 5, 2)),
+        small=(LOSS, COPY),
+        large=(TIMER, *TWO, Faults(losses=2), EACH),
+        make_switch=SideBySide,
+    ),
+    Searched(
+        "2 ranks, 2 switches side by side, of which one is started again, new leases at both",
+        _side_by_side(_dense(2, 5, 2), second_epoch=EPOCH + 1),
+        small=(Faults(leases=1),),
+        large=(Faults(leases=1, copies=1), Faults(leases=1, losses=1)),
+        make_switch=partial(SideBySide, restarted=(0,)),
+    ),
+    Searched(
+        "2 ranks, 2 switches side by side, of which one is lost, new leases at the other",
+        _side_by_side(_dense(2, 5, 2), second_epoch=EPOCH + 1, second=(1,)),
+        small=(Faults(leases=1),),
+        large=(Faults(leases=1, copies=1), Faults(leases=1, losses=1)),
+        make_switch=SideBySide,
+    ),
 )
 
 MUTANTS: Final = (
@@ -195,5 +245,17 @@ MUTANTS: Final = (
         _tree("2x2", 1, _dense(4, 1)),
         small=(LOSS,),
         make_switch=partial(LeafWithAnotherPartial, shape=TREES["2x2"]),
+    ),
+    Searched(
+        "switches side by side in another order on one rank",
+        _in_another_order(_side_by_side(_dense(2, 5, 2))),
+        small=(Faults(),),
+        make_switch=SideBySide,
+    ),
+    Searched(
+        "an epoch again for two switches side by side of which one was started again",
+        _side_by_side(_dense(2, 5, 2), second_epoch=EPOCH),
+        small=(Faults(leases=1),),
+        make_switch=partial(SideBySide, restarted=(0,)),
     ),
 )

@@ -7,7 +7,7 @@ steps once, together with its images (`symmetry.py`), and the search looks it up
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import permutations
 from typing import Any, Generic, TypeVar
 
@@ -15,6 +15,7 @@ from model.calls import Generation, Refusal
 from model.ranks import BrokenPropertyError, Rank, is_before
 from model.switch import CompiledSwitch
 from model.symmetry import Group, Images, NotSymmetricError
+from p4reduce.protocol.datagram import switch_of
 from p4reduce_contracts.errors import FrameError
 from p4reduce_contracts.wire import CONTRIBUTE, RESULT, SMALL, unpack
 
@@ -33,6 +34,13 @@ class InFlight:
     rank: int
     up: bool
     payload: bytes
+    switch: int
+    """The switch side by side that it goes to or comes from."""
+
+    @classmethod
+    def of(cls, rank: int, up: bool, payload: bytes) -> InFlight:
+        """Return a frame whose payload says its switch."""
+        return cls(rank, up, payload, switch_of(payload))
 
 
 def refusing(generations: Sequence[Generation]) -> set[int]:
@@ -168,7 +176,7 @@ class Parts:
         state, number = key
         frame, before = self.frames[number], self._switch_states[state]
         after, out = self._switch.process(before, frame.rank, frame.payload)
-        sent = tuple(self._numbered_frames.number(InFlight(to, to < 0, payload)) for to, payload in out)
+        sent = tuple(self._numbered_frames.number(InFlight.of(to, to < 0, payload)) for to, payload in out)
         old, new = self._switch.rounds(before), self._switch.rounds(after)
         overwritten = [
             (version >> 1, round_)
@@ -204,13 +212,20 @@ class Parts:
         if reached != (state, ()):
             return False
         if frame.up:
-            version = self._switch.at(frame.rank), header.slot << 1 | header.round & 1
-            round_ = self._switch.rounds(self._switch_states[state]).get(version)
+            switch = self._switch_states[state]
+            slot = self._slot(switch[0], frame, header.slot)
+            version = self._switch.at(frame.rank, frame.switch), slot << 1 | header.round & 1
+            round_ = self._switch.rounds(switch).get(version)
             return round_ is not None and is_before(header.round, round_)
         rank = self.ranks[frame.rank]
         if rank.done(state):
             return rank.generation(state) == len(self._generations) - 1
-        return is_before(header.round, rank.rounds(state)[header.slot])
+        return is_before(header.round, rank.rounds(state)[self._slot(rank.generation(state), frame, header.slot)])
+
+    def _slot(self, generation: int, frame: InFlight, slot: int) -> int:
+        """Return which of the job's slots a frame's is, by a generation's leases."""
+        switches = [switch.port for switch in self._generations[generation].leases[0].switches]
+        return slot * len(switches) + switches.index(frame.switch) if frame.switch in switches else -1
 
     def flipped(self, number: int) -> Numbers:
         """Return the frame with a bit of every field flipped, and with two bits of every block."""
@@ -221,7 +236,7 @@ class Parts:
             blocks = range(SMALL.frame_header_bytes, len(frame.payload), SMALL.block_bytes)
             bits = [8 * byte + 7 for byte in header] + [8 * byte + bit for byte in blocks for bit in (0, 30)]
             found = self._flips[number] = tuple(
-                self._numbered_frames.number(InFlight(frame.rank, frame.up, _with_flipped_bit(frame.payload, bit)))
+                self._numbered_frames.number(replace(frame, payload=_with_flipped_bit(frame.payload, bit)))
                 for bit in bits
             )
         return found
@@ -231,15 +246,21 @@ class Parts:
         frame = self.frames[number]
         way = f"rank {frame.rank} to switch" if frame.up else f"switch to rank {frame.rank}"
         if frame.rank < 0:
-            way = f"link {~frame.rank} to switch {self._switch.at(frame.rank)}"
+            way = f"link {~frame.rank} to switch {self._switch.at(frame.rank, frame.switch)}"
         try:
             header = unpack(SMALL, frame.payload)
         except FrameError as error:
             return f"{way}: damaged ({error.reason})"
         kind = {CONTRIBUTE: "CONTRIBUTE", RESULT: "RESULT"}.get(header.type, "PENDING")
         columns = [column for column in range(SMALL.columns) if header.present >> column & 1]
+        if len(self._generations[0].leases[0].switches) > 1:
+            way = way.replace("switch", f"switch {frame.switch}")
         leases = [generation.leases[max(0, frame.rank)] for generation in self._generations]
-        lease = [number for number, lease in enumerate(leases) if lease.switches[0].secret == header.secret]
+        lease = [
+            number
+            for number, lease in enumerate(leases)
+            if any(switch.secret == header.secret for switch in lease.switches)
+        ]
         where = f"slot {header.slot} round {header.round} columns {columns}"
         return f"{way}: {kind} {where}" + (f" of lease {lease}" if len(leases) > 1 else "")
 
@@ -264,7 +285,7 @@ class Parts:
 
     def _sent(self, rank: int, reached: tuple[int, Sequence[bytes]]) -> Reached:
         state, payloads = reached
-        return state, tuple(self._numbered_frames.number(InFlight(rank, True, payload)) for payload in payloads)
+        return state, tuple(self._numbered_frames.number(InFlight.of(rank, True, payload)) for payload in payloads)
 
     def _moved(self, rank: int) -> Numbers:
         """Return, by permutation, the rank in whose place one comes."""

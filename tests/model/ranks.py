@@ -15,6 +15,7 @@ import numpy as np
 from model.calls import Generation, Refusal
 from model.snapshots import RestorableCollective, Snapshot
 from p4reduce.errors import CorruptSumError, P4ReduceError
+from p4reduce.protocol.datagram import datagram, switch_of
 from p4reduce.protocol.rtt import RoundTrip
 from p4reduce.protocol.state import Loss, Path, Slot, State
 from p4reduce_contracts.wire import ROUND_MASK
@@ -69,7 +70,7 @@ class Rank:
     def enter(self, generation: int) -> tuple[int, Sequence[bytes]]:
         """Begin the collectives of a lease; return the state's number and the opening frames."""
         lease = self._generations[generation].leases[self.rank]
-        return self._begin(generation, 0, [0] * lease.slot_count, RoundTrip(), [])
+        return self._begin(generation, 0, [0] * lease.slot_count, RoundTrip(len(lease.switches)), [])
 
     def step(self, number: int, frame: bytes | None) -> tuple[int, Sequence[bytes]]:
         """Take in a frame; None: let the next timer fire. Return the state's number after it, and what is sent."""
@@ -91,8 +92,11 @@ class Rank:
         collective.restore(state.snapshot)
         if frame is None:
             return self._after(state, collective, _fired(collective))
+        switches = [switch.port for switch in self._generations[state.generation].leases[self.rank].switches]
+        if switch_of(frame) not in switches:  # the rank has no socket for it any more
+            return number, ()
         try:
-            frames = collective.receive(frame, 0.0)
+            frames = collective.receive(datagram(frame, switches.index(switch_of(frame))), 0.0)
         except CorruptSumError as error:
             if not self._may_fail:
                 raise BrokenPropertyError(f"rank {self.rank}: {error}") from error
@@ -116,11 +120,12 @@ class Rank:
     def _after(
         self, state: RankState, collective: RestorableCollective, frames: list[bytes]
     ) -> tuple[int, Sequence[bytes]]:
+        frames = self._sent(state.generation, frames)
         if not collective.done:
             return self._number_of(_state_of(state.generation, state.index, collective)), frames
         self._check(self._generations[state.generation], state.index, collective)
         engine: Any = collective.engine
-        round_trip = RoundTrip()
+        round_trip = RoundTrip(len(engine.path))
         round_trip.table[:] = engine.path
         rounds = list(collective.snapshot().slot_rounds)
         return self._begin(state.generation, state.index + 1, rounds, round_trip, frames)
@@ -134,8 +139,13 @@ class Rank:
             return self._number_of(RankState(generation, index, None, tuple(rounds))), frames
         collective = given.calls[index].begin(given.leases[self.rank], rounds, index, round_trip)
         self._collectives[generation, index] = collective
-        opening = collective.start(0.0)
+        opening = self._sent(generation, collective.start(0.0))
         return self._number_of(_state_of(generation, index, collective)), frames + opening
+
+    def _sent(self, generation: int, frames: list[bytes]) -> list[bytes]:
+        """Return what a collective sends, for the switches as the job's leases of all generations number them."""
+        switches = self._generations[generation].leases[self.rank].switches
+        return [datagram(frame, switches[switch_of(frame)].port) for frame in frames]
 
     def _check(self, generation: Generation, index: int, collective: RestorableCollective) -> None:
         """What is handed out is the exact sum, and nothing is where a rank refused."""
@@ -212,12 +222,12 @@ def _behaviour(snapshot: Snapshot) -> tuple[object, ...]:
     idle = ~slots["in_flight"]
     for name in _OF_FRAMES_IN_FLIGHT:
         slots[name][idle] = 0
-    numbers = {0: 0}
-    acked = [int(loss[name][0]) for name in ("largest_acked", "largest_acked_any")]
-    for rank, number in enumerate(sorted({*acked, *slots["packet_number"].tolist()} - {0}), 1):
-        numbers[number] = rank
-    slots["packet_number"] = [numbers[number] for number in slots["packet_number"].tolist()]
-    loss["largest_acked"], loss["largest_acked_any"] = (numbers[number] for number in acked)
+    for switch, own in enumerate(loss):
+        of_slots = slots["packet_number"][switch :: len(loss)]
+        acked = [int(own[name]) for name in ("largest_acked", "largest_acked_any")]
+        order = sorted({0, *acked, *of_slots.tolist()})
+        of_slots[:] = np.searchsorted(order, of_slots)
+        own["largest_acked"], own["largest_acked_any"] = np.searchsorted(order, acked)
     loss["largest_sent"] = 0
     loss["pto_count"] = np.minimum(loss["pto_count"], 1)
     slots["seen"] = np.minimum(slots["seen"], 0)

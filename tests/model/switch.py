@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, Final
 
 import numpy as np
 
 from model.calls import Generation
+from p4reduce.protocol.datagram import datagram, switch_of
 from p4reduce.testing.reference_switch import Cell, ReferenceSwitch
+from p4reduce_contracts.jobs.lease import LeasedSwitch
 from p4reduce_contracts.wire import KEY_NONE, PENDING, RESULT, SMALL, unpack
 from p4reduce_switch.program import compile_program
 from rigs.pipeline import ARTIFACTS, SLOT_BASE, payload_of, with_secret
@@ -19,6 +22,10 @@ Rounds = Mapping[tuple[int, int], int | None]
 """(switch, 2 * slot + the round's lowest bit) -> the round of the present epoch that this version of the slot holds."""
 Sent = list[tuple[int, bytes]]
 """Payloads that leave a switch, with where each goes: to a rank, or -1, -2, ...: over a link to another switch."""
+
+
+NOT_LEASED: Final = (1 << 64) - 1
+"""The secret of every rank at a switch that their leases do not have."""
 
 
 class CompiledSwitch:
@@ -84,8 +91,8 @@ class CompiledSwitch:
         repeated = self._epochs[generation + 1] in self._epochs[: generation + 1]
         return generation + 1, self._fresh if repeated else registers
 
-    def at(self, sender: int) -> int:
-        """Return the switch to which a rank or link leads."""
+    def at(self, sender: int, side: int = 0) -> int:
+        """Return the switch to which a rank or link leads; of those side by side it is `side`."""
         return self._trees[0].above(sender)[0] if sender >= 0 else self._places[sender].switch
 
     def process(self, state: Any, sender: int, payload: bytes) -> tuple[Any, Sent]:
@@ -133,6 +140,57 @@ class CompiledSwitch:
         generation, registers = state
         for cells, content in zip(self._cells[generation][switch], registers[switch], strict=True):
             cells[...] = np.frombuffer(content, np.uint8).reshape(cells.shape)
+
+
+class SideBySide(CompiledSwitch):
+    """Switches side by side, of which each has all ranks; a payload says which of them it is for or from.
+
+    A state has, after the number of the leases, the registers of each.
+    """
+
+    def __init__(self, generations: Sequence[Generation], restarted: Sequence[int] = ()) -> None:
+        """`restarted`: the switches that are started again before each new lease."""
+        self._generations, self._restarted = generations, restarted
+        numbers = sorted({switch.port for generation in generations for switch in generation.leases[0].switches})
+        self._sides = [CompiledSwitch([_at(number, generation) for generation in generations]) for number in numbers]
+
+    def begin(self, generation: int) -> Any:
+        return generation, tuple(side.begin(generation)[1] for side in self._sides)
+
+    def renew(self, state: Any) -> Any:
+        kept = [self.begin(0)[1][number] if number in self._restarted else own for number, own in enumerate(state[1])]
+        return state[0] + 1, tuple(kept)
+
+    def at(self, sender: int, side: int = 0) -> int:
+        return side
+
+    def process(self, state: Any, sender: int, payload: bytes) -> tuple[Any, Sent]:
+        (generation, registers), number = state, switch_of(payload)
+        (_, own), sent = self._sides[number].process((generation, registers[number]), sender, payload)
+        after = generation, (*registers[:number], own, *registers[number + 1 :])
+        return after, [(to, datagram(out, number)) for to, out in sent]
+
+    def rounds(self, state: Any) -> Rounds:
+        generation, registers = state
+        switches = [switch.port for switch in self._generations[generation].leases[0].switches]
+        found: dict[tuple[int, int], int | None] = {}
+        for place, number in enumerate(switches):
+            for (_, version), round_ in self._sides[number].rounds((generation, registers[number])).items():
+                slot = (version >> 1) * len(switches) + place
+                found[number, slot << 1 | version & 1] = round_
+        return found
+
+    def image(self, permutation: Sequence[int]) -> Mapping[int, int] | None:
+        return dict(enumerate(permutation))
+
+
+def _at(number: int, generation: Generation) -> Generation:
+    """Return the leases as one of the switches side by side has them: where they do not name it, no frame is for it."""
+    leases = []
+    for lease in generation.leases:
+        own = [switch for switch in lease.switches if switch.port == number] or [LeasedSwitch(secret=NOT_LEASED)]
+        leases.append(replace(lease, slot_count=lease.slot_count // len(lease.switches), switches=tuple(own)))
+    return Generation(tuple(leases), generation.calls)
 
 
 class LeafAsRoot(CompiledSwitch):
