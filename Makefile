@@ -9,6 +9,7 @@ PYTEST = $(BIN)/python -m pytest --dist worksteal
 FUZZ_SECONDS ?= 60
 FUZZ_FRAMES ?= 1000000
 KILLS ?= 30
+SWITCHES ?= 1
 MINUTES ?= 10
 VARIATIONS ?= 1000
 VENV := .venv
@@ -44,8 +45,8 @@ fuzz: $(VENV)/dev.stamp  # FUZZ_SECONDS for each decoder, then FUZZ_FRAMES mutat
 	$(BIN)/python tests/fuzz/coverage_guided.py --seconds $(FUZZ_SECONDS)
 	$(BIN)/python tests/fuzz/foreign_frames.py --frames $(FUZZ_FRAMES)
 
-chaos: $(VENV)/dev.stamp  # kills workers, switches and controller at random under a training, KILLS times; RACKS=2
-	$(BIN)/python tests/system/chaos.py --kills $(KILLS) --racks $(RACKS)
+chaos: $(VENV)/dev.stamp  # kills workers, switches and controller at random under a training, KILLS times; RACKS=2; SWITCHES=3
+	$(BIN)/python tests/system/chaos.py --kills $(KILLS) --racks $(RACKS) --switches $(SWITCHES)
 
 soak: $(VENV)/dev.stamp  # three jobs through loss, damage and kills for MINUTES; SOAK="--seed 17 --legs 1": leg 17 again
 	$(BIN)/python tests/system/soak.py --minutes $(MINUTES) --out out/soak $(SOAK)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from p4reduce_lab.processes import Child, Children
 from p4reduce_lab.training import find_script
-from rigs.system import System
+from rigs.system import ROOT, System
 
 RANKS = 2
 """Ranks of a job, or of each rack."""
@@ -51,6 +51,7 @@ def start_training(
             "GLOO_SOCKET_IFNAME": "lo",
             "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
             "P4REDUCE_CONTROLLER": system.controller.address("jobs on"),
+            **({"P4REDUCE_HOSTS": "off"} if system.beside else {}),  # all sums over the switches
         },
     )
 
@@ -95,6 +96,18 @@ def kill_leaf(system: System, launcher: Child, choice: random.Random) -> bool:
     return True
 
 
+def kill_switch_side_by_side(system: System, launcher: Child, choice: random.Random) -> bool:
+    """SIGKILL one of the switches side by side; start it again, every second time only when the next one is killed."""
+    if before := system.away:
+        system.start_switch(before)
+    system.away = choice.choice([ROOT, *system.beside])
+    system.kill_switch(system.away)
+    if before:
+        system.start_switch(system.away)
+        system.away = ""
+    return True
+
+
 def kill_controller(system: System, launcher: Child, choice: random.Random) -> bool:
     """SIGKILL the controller; start another at its state."""
     system.controller.end(signal.SIGKILL)
@@ -104,6 +117,7 @@ def kill_controller(system: System, launcher: Child, choice: random.Random) -> b
 
 FAULTS: tuple[Fault, ...] = (kill_worker, kill_switch, kill_controller)
 FAULTS_OF_TREE: tuple[Fault, ...] = (*FAULTS, kill_leaf)
+FAULTS_SIDE_BY_SIDE: tuple[Fault, ...] = (kill_worker, kill_switch_side_by_side, kill_controller)
 
 
 def begun(folder: Path) -> int:
@@ -112,8 +126,11 @@ def begun(folder: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
 
-def check_end(launcher: Child, folder: Path, steps: int, ranks: int = RANKS) -> int:
-    """Check that training has ended well, with the same weights on all ranks; return how many steps were redone."""
+def check_end(launcher: Child, folder: Path, steps: int, ranks: int = RANKS) -> tuple[int, str]:
+    """Check that training has ended well, with the same weights on all ranks.
+
+    Return how many steps were redone, and a digest of the weights.
+    """
     text = launcher.log.read_text()
     assert launcher.status == 0, text
     weights = re.findall(rf"rank (\d): {steps} steps, weights ([0-9a-f]+)", text)
@@ -123,4 +140,4 @@ def check_end(launcher: Child, folder: Path, steps: int, ranks: int = RANKS) -> 
     assert resumed == sorted(resumed) and all(step % EVERY == 0 for step in resumed), "from later checkpoints"
     redone = re.findall(r"(\d+) steps were redone", text)
     assert redone and int(redone[-1]) == begun(folder) - steps, text
-    return int(redone[-1])
+    return int(redone[-1]), weights[0][1]

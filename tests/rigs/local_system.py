@@ -52,7 +52,7 @@ def local_system(
 
         root = start()
         leaves = {name: start("" if beside else root.address("UDP")) for name in leaves_of(racks)}
-        text = configuration(folder, root, "127.0.0.1:0", leaves=leaves, beside=beside) + security
+        text = configuration(folder, root, "127.0.0.1:0", **{"beside" if beside else "leaves": leaves}) + security
         controller, _, _ = stack.enter_context(in_a_thread(lambda: Controller(config.parse(text))))
         names = [switch.name for switch in controller.config.switches]
         yield LocalSystem({**leaves, names[0]: root}, controller)

@@ -70,7 +70,10 @@ def leaves_of(racks: int) -> list[str]:
 
 @dataclass
 class System:
-    """A running switch and controller; with racks a switch for each of them, `leaves`, below `switch`."""
+    """A running switch and controller; with racks a switch for each of them, `leaves`, below `switch`.
+
+    Or `beside`: the others that are side by side with `switch`.
+    """
 
     folder: Path
     switch: Process
@@ -79,25 +82,30 @@ class System:
     """The UDP addresses by which switches are reached, by name."""
     leaves: dict[str, Process] = field(default_factory=dict)
     pipeline: str = "small"
+    beside: dict[str, Process] = field(default_factory=dict)
+    away: str = ""
+    """The switch side by side that was killed and not started again."""
 
     @property
     def root(self) -> str:
         """The name of `switch`."""
-        return ROOT if self.leaves else ONLY_SWITCH
+        return ROOT if self.leaves or self.beside else ONLY_SWITCH
 
     def switch_of(self, rank: int, world_size: int) -> str:
         """Return the switch that a rank sends to, as `join` takes it."""
         return switch_of(list(self.leaves), rank, world_size)
 
     def kill_switch(self, name: str = ROOT) -> None:
-        """SIGKILL a leaf, or the switch that is none."""
-        self.leaves.get(name, self.switch).end(signal.SIGKILL)
+        """SIGKILL a leaf, one of those beside `switch`, or that one."""
+        self._process(name).end(signal.SIGKILL)
 
     def start_switch(self, name: str = ROOT) -> None:
         """Start it again, at the addresses it had."""
-        ended = self.leaves.get(name, self.switch)
+        ended = self._process(name)
         addresses = ended.address("UDP"), ended.address("P4Runtime")
-        if name in self.leaves:
+        if name in self.beside:
+            self.beside[name] = start_switch(self.folder, *addresses)
+        elif name in self.leaves:
             self.leaves[name] = start_switch(self.folder, *addresses, self.paths[ROOT])
         else:
             self.switch = start_switch(self.folder, *addresses)
@@ -105,10 +113,13 @@ class System:
     def start_controller(self, heartbeat_timeout_s: int = 60) -> None:
         """Start the controller again, at the address it had."""
         listen = self.controller.address("jobs on")
-        options = {"pipeline": self.pipeline, "leaves": self.leaves, "paths": self.paths}
+        options = {"pipeline": self.pipeline, "leaves": self.leaves, "beside": self.beside, "paths": self.paths}
         self.controller = start_controller(
             self.folder, self.switch, listen, heartbeat_timeout_s=heartbeat_timeout_s, **options
         )
+
+    def _process(self, name: str) -> Process:
+        return {**self.leaves, **self.beside}.get(name, self.switch)
 
 
 def start_switch(folder: Path, listen: str = "", p4runtime: str = "", uplink: str = "") -> Process:
@@ -133,18 +144,20 @@ def configuration(
     pipeline: str = "small",
     leaves: Mapping[str, Addressed] | None = None,
     paths: Mapping[str, str] | None = None,
-    beside: bool = False,
+    beside: Mapping[str, Addressed] | None = None,
 ) -> str:
     """Return the controller's configuration; its table [controller] is the last.
 
-    `leaves` are below the switch, or `beside` it. `paths` are the UDP addresses by which switches are reached, by name,
+    `leaves` are below the switch, others `beside` it. `paths` are the UDP addresses by which switches are reached, by name,
     where they are not their own.
     """
     paths = paths or {}
-    tables = [_table(switch, paths.get(ROOT), pipeline, f"name = '{ROOT}'\n" if leaves else "")]
+    tables = [_table(switch, paths.get(ROOT), pipeline, f"name = '{ROOT}'\n" if leaves or beside else "")]
     for name, leaf in (leaves or {}).items():
-        above = "" if beside else f"parent = '{ROOT}'\nuplink_port = {UPLINK_PORT}\n"
-        tables.append(_table(leaf, paths.get(name), pipeline, f"name = '{name}'\n{above}"))
+        above = f"name = '{name}'\nparent = '{ROOT}'\nuplink_port = {UPLINK_PORT}\n"
+        tables.append(_table(leaf, paths.get(name), pipeline, above))
+    for name, other in (beside or {}).items():
+        tables.append(_table(other, paths.get(name), pipeline, f"name = '{name}'\n"))
     return (
         "".join(tables) + f"[controller]\nlisten = '{listen}'\nstate_dir = '{folder / 'state'}'\n"
         f"heartbeat_interval_s = 0.2\nheartbeat_timeout_s = {heartbeat_timeout_s}\nmetrics = '127.0.0.1:0'\n"
@@ -165,29 +178,34 @@ def running_system(
     pipeline: str = "small",
     racks: int = 1,
     path: Callable[[str, str], str] = lambda name, address: address,
+    switches: int = 1,
 ) -> Iterator[System]:
     """Start a switch and a controller; end them, and what was started again in their place, with the block.
 
-    With several `racks`, start a leaf for each too, below that switch. `path` gives the UDP address by which workers
-    and leaves reach the switch of this name and UDP address.
+    With several `racks`, start a leaf for each too, below that switch; with several `switches`, so many side by side.
+    `path` gives the UDP address by which workers and leaves reach the switch of this name and UDP address.
     """
     leaves: dict[str, Process] = {}
+    beside: dict[str, Process] = {}
     switch = start_switch(folder)
     try:
         paths = {ROOT: path(ROOT, switch.address("UDP"))}
         for name in leaves_of(racks):
             leaves[name] = start_switch(folder, uplink=paths[ROOT])
             paths[name] = path(name, leaves[name].address("UDP"))
-        controller = start_controller(folder, switch, pipeline=pipeline, leaves=leaves, paths=paths)
-        running = System(folder, switch, controller, paths, leaves, pipeline)
+        for name in (f"switch{number}" for number in range(2, switches + 1)):
+            beside[name] = start_switch(folder)
+            paths[name] = path(name, beside[name].address("UDP"))
+        controller = start_controller(folder, switch, pipeline=pipeline, leaves=leaves, paths=paths, beside=beside)
+        running = System(folder, switch, controller, paths, leaves, pipeline, beside)
     except BaseException:
-        for process in (*leaves.values(), switch):
+        for process in (*leaves.values(), *beside.values(), switch):
             process.end(signal.SIGKILL)
         raise
     try:
         yield running
     finally:
-        for process in (running.controller, *running.leaves.values(), running.switch):
+        for process in (running.controller, *running.leaves.values(), *running.beside.values(), running.switch):
             if process.process.poll() is None:
                 process.process.send_signal(signal.SIGCONT)
             process.end(signal.SIGKILL)

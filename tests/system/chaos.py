@@ -2,15 +2,18 @@
 
     python tests/system/chaos.py --kills 30 --seed 1        # or: make chaos KILLS=30
     python tests/system/chaos.py --racks 2                  # over a tree; or: make chaos RACKS=2
+    python tests/system/chaos.py --switches 3 --rejoin  # side by side; without rejoin: make chaos SWITCHES=3
 
 Training goes on in legs of so many steps, each from the checkpoints of the one before, until so many programs have been
-killed; then the last one is left in peace to its end. All ranks must then have the same weights.
+killed; then the last one is left in peace to its end. All ranks must then have the same weights, over switches side by
+side those of a training without kills.
 """
 
 from __future__ import annotations
 
 import argparse
 import random
+import re
 import sys
 import tempfile
 import time
@@ -23,7 +26,17 @@ if __name__ == "__main__":
 
 from p4reduce_contracts.jobs.client import JobClient
 from p4reduce_lab.processes import Child, Children
-from rigs.elastic_runs import EVERY, FAULTS, FAULTS_OF_TREE, Fault, begun, check_end, start_training, world_size
+from rigs.elastic_runs import (
+    EVERY,
+    FAULTS,
+    FAULTS_OF_TREE,
+    FAULTS_SIDE_BY_SIDE,
+    Fault,
+    begun,
+    check_end,
+    start_training,
+    world_size,
+)
 from rigs.limits import LIMIT_S
 from rigs.system import running_system
 
@@ -39,45 +52,64 @@ class Report:
     steps: int
     redone: int
     launches: int
+    granted: Counter[str]
+    """Number of epochs by how many switches the job had."""
 
     def __str__(self) -> str:
         kills = ", ".join(f"{name} {count} times" for name, count in sorted(self.kills.items()))
+        over = ", ".join(f"{count} over {switches}" for switches, count in sorted(self.granted.items()))
         return (
             f"killed {kills}: {self.steps} steps, the same weights on all ranks, "
-            f"{self.redone} steps were redone, {self.launches} launches"
+            f"{self.redone} steps were redone, {self.launches} launches, epochs: {over}"
         )
 
 
 def run_chaos(
-    folder: Path, count: int, seed: int, leg: int = 300, options: tuple[str, ...] = (), racks: int = 1
+    folder: Path,
+    count: int,
+    seed: int,
+    leg: int = 300,
+    options: tuple[str, ...] = (),
+    racks: int = 1,
+    switches: int = 1,
+    longest_s: float = float("inf"),
 ) -> Report:
-    """Train through `count` kills, all kinds equally often. Raises AssertionError when training does not end well.
+    """Train through `count` kills, or those of `longest_s`, all kinds equally often.
 
-    With several `racks` the ranks are at as many leaves of a tree of switches, two at each.
+    With several `racks` the ranks are at as many leaves of a tree of switches, two at each. Of several `switches` side
+    by side one is away half of the time. Raises AssertionError when training does not end well.
     """
     choice = random.Random(seed)
     kills: Counter[str] = Counter()
     checkpoints = folder / "checkpoints"
     steps = launches = 0
     left: list[Fault] = []
-    with running_system(folder, racks=racks) as system, Children(folder) as children:
+    until = time.monotonic() + longest_s
+    with running_system(folder, racks=racks, switches=switches) as system, Children(folder) as children:
         ranks, faults = world_size(system), FAULTS_OF_TREE if system.leaves else FAULTS
+        if system.beside:
+            faults, options = FAULTS_SIDE_BY_SIDE, (*options, "--compressor=none")  # frames for all switches
         with JobClient(system.controller.address("jobs on")) as client:
             client.create_job("elastic", ranks)
         while True:
             steps += leg
             launcher = start_training(children, system, checkpoints, steps, options, restarts=1000)
-            while kills.total() < count and not _ended(launcher, checkpoints, choice):
+            while kills.total() < count and time.monotonic() < until and not _ended(launcher, checkpoints, choice):
                 left = left or choice.sample(faults, len(faults))
                 if left[-1](system, launcher, choice):
                     kills[left.pop().__name__.removeprefix("kill_")] += 1
             launcher.wait(LIMIT_S)
             children.forget(launcher)
-            redone = check_end(launcher, checkpoints, steps, ranks)
+            redone, weights = check_end(launcher, checkpoints, steps, ranks)
             launches += launcher.log.read_text().count("rank 0: launch")
-            if kills.total() == count:
+            if kills.total() == count or time.monotonic() > until:
                 assert redone <= (EVERY + 1) * launches, "at most those since a checkpoint, each time"
-                return Report(kills, steps, redone, launches)
+                if system.beside:
+                    undisturbed = start_training(children, system, folder / "undisturbed", steps, options, restarts=0)
+                    undisturbed.wait(LIMIT_S + steps)
+                    assert check_end(undisturbed, folder / "undisturbed", steps, ranks) == (0, weights)
+                granted = re.findall(r"job granted .*switches=(\d+)", (folder / "controller.log").read_text())
+                return Report(kills, steps, redone, launches, Counter(granted))
 
 
 def _ended(launcher: Child, checkpoints: Path, choice: random.Random) -> bool:
@@ -99,11 +131,23 @@ def main() -> None:
     parser.add_argument("--leg", type=int, default=300, help="steps from one start of torchrun to the next")
     parser.add_argument("--racks", type=int, default=1, help="leaf switches below a root, with two ranks each")
     parser.add_argument("--rejoin", action="store_true", help="ranks join again instead of starting anew")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="then kill nothing more")
+    parser.add_argument("--switches", type=int, default=1, help="switches side by side")
     given = parser.parse_args()
     options = ["--rejoin"] if given.rejoin else []
     print(f"seed {given.seed}", flush=True)
     with tempfile.TemporaryDirectory(prefix="p4reduce-chaos-") as folder:
-        print(run_chaos(Path(folder), given.kills, given.seed, given.leg, tuple(options), given.racks))
+        report = run_chaos(
+            Path(folder),
+            given.kills,
+            given.seed,
+            given.leg,
+            tuple(options),
+            given.racks,
+            given.switches,
+            60 * given.minutes,
+        )
+        print(report)
 
 
 if __name__ == "__main__":

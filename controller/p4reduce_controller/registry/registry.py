@@ -553,7 +553,15 @@ class Registry:
                 member.last_seen = now
             self._changed(job)
             self.grants_given += 1
-            event(_log, logging.INFO, "job granted", job=job.name, epoch=grant.epoch, ranks=job.world_size)
+            event(
+                _log,
+                logging.INFO,
+                "job granted",
+                job=job.name,
+                epoch=grant.epoch,
+                ranks=job.world_size,
+                switches=len(job.grants),
+            )
 
     def count_from(self, grant: Grant, counts: dict[str, Count]) -> None:
         """Record the switch's counters from before the job's first entries there, unless it had entries."""
