@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 
 import pytest
 
-from p4reduce.doctor.bottleneck import Rates, host_tensors, limit_of_links, limit_of_slots
+from p4reduce.communicator import Communicator
+from p4reduce.doctor import bottleneck
+from p4reduce.doctor.bottleneck import Rates, host_tensors, limit_of_links, limit_of_slots, measure
+from p4reduce.errors import JoinError
+from p4reduce.testing.local_group import LocalGroup
 from p4reduce_contracts.jobs.lease import Lease, LeasedSwitch
+from rigs.limits import LIMIT_S
 
 APART = ((0,), (1,), (2,), (3,))
 LINK = 100e6
@@ -62,3 +69,24 @@ def test_slots_limit_where_the_path_carries_more() -> None:
     assert limit_of_slots(lease, 0.0, 9.4e9) is None
     of_two = limit_of_slots(replace(lease, switches=(LeasedSwitch(), LeasedSwitch())), 0.2e-3, 9.4e9)
     assert of_two is not None and "--slots 104`" in of_two.advice, "each switch has so many"
+
+
+def test_ranks_find_the_same_rates_at_all_switches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bottleneck, "_SUMS_S", 0.01)
+    with LocalGroup(2, slots=4, switches=2) as group, LocalGroup(1, slots=4, switches=2) as single:
+        alone = nullcontext(single.comms[0])
+        one, other = group.run(lambda comm: measure(comm, ((0,), (1,)), lambda: alone, LIMIT_S))
+    assert isinstance(one, Rates) and isinstance(other, Rates)
+    assert replace(one, round_trip_s=0) == replace(other, round_trip_s=0)
+    assert (one.switches, one.beside) == (2, (2, 2)) and min(*one.alone, one.together, one.round_trip_s) > 0
+
+
+def test_all_ranks_learn_why_one_was_not_measured_alone() -> None:
+    @contextmanager
+    def alone() -> Iterator[Communicator]:
+        raise JoinError("no room")
+        yield
+
+    with LocalGroup(2, slots=4) as group:
+        found = group.run(lambda comm: measure(comm, ((0,), (1,)), alone, LIMIT_S))
+    assert found == ["rank 0 alone: no room"] * 2
