@@ -12,13 +12,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 from p4reduce.communicator import Communicator
 from p4reduce.errors import JoinError, P4ReduceError
+from p4reduce.launch import launch
 from p4reduce.membership.join import Patience, join, load_all_kernels
 from p4reduce.pytorch.backend.options import SUBGROUP_SLOTS, Options
-from p4reduce_runtime.settings import ConfigError
+from p4reduce_runtime.settings import ConfigError, is_on
 
 if TYPE_CHECKING:
     from p4reduce_contracts.jobs.answers import JobInfo
+    from p4reduce_runtime.security import Security
 
+_launch: launch.Launch | None = None
+"""What was started for the group of all ranks; its subgroups use it too."""
 _KEY: Final = "job"
 """The key in the store of the job's name."""
 _GRACE_S: Final = 10.0
@@ -35,6 +39,7 @@ class GroupJob:
 
     comm: Communicator
     _controller: str
+    _security: Security | None
     _made: str | None
     """The job's name, on the rank that made it."""
     _owner_token: str
@@ -54,7 +59,10 @@ class GroupJob:
 
         self.comm.close()
         if self._made is not None:
-            with contextlib.suppress(JobServiceError), JobClient(self._controller, token=self._owner_token) as client:
+            with (
+                contextlib.suppress(JobServiceError),
+                JobClient(self._controller, security=self._security, token=self._owner_token) as client,
+            ):
                 client.remove_job(self._made)
 
 
@@ -65,13 +73,11 @@ def join_job(store: Any, rank: int, size: int, timeout_s: float, options: Option
 
     Raises JoinError, on all ranks if rank 0 cannot make the job; NoRoomError if the switch is full.
     """
-    from p4reduce_contracts.jobs import DEFAULT_CONTROLLER
-
-    controller = options.controller or os.environ.get("P4REDUCE_CONTROLLER") or DEFAULT_CONTROLLER
+    controller, security = _controller(store, rank, size, timeout_s, options, subgroup)
     name, token, made, owner = options.job, options.token, None, ""
     if name is None:
         if rank == 0:
-            made, owner, token = _make(store, size, controller, timeout_s, options, subgroup)
+            made, owner, token = _make(store, size, controller, security, timeout_s, options, subgroup)
             name = made
         else:
             load_all_kernels()  # while rank 0 does
@@ -81,16 +87,51 @@ def join_job(store: Any, rank: int, size: int, timeout_s: float, options: Option
         rank=rank,
         world_size=size,
         controller=controller,
+        security=security,
         token=token,
         timeout_s=timeout_s,
         collective_timeout_s=timeout_s,
         switch=options.switch,
     )
-    return GroupJob(comm, controller, made, owner)
+    return GroupJob(comm, controller, security, made, owner)
+
+
+def _controller(
+    store: Any, rank: int, size: int, timeout_s: float, options: Options, subgroup: bool
+) -> tuple[str, Security | None]:
+    """Return the controller's address, and the credentials for one that this launch has started, at first by this call.
+
+    None is started where one is named, or the job is, which exists already.
+    """
+    from p4reduce_contracts.jobs import DEFAULT_CONTROLLER
+
+    global _launch
+    named = options.controller or os.environ.get("P4REDUCE_CONTROLLER")
+    if named or options.job is not None or not is_on(launch.VARIABLE, os.environ):
+        return named or DEFAULT_CONTROLLER, None
+    if not subgroup:
+        _launch = launch.start(store, rank, size, timeout_s)
+    if _launch is None or not _launch.controller:
+        return DEFAULT_CONTROLLER, None
+    return _launch.controller, _launch.security
+
+
+def end_launch() -> None:
+    """End what this rank has started for the launch; all ranks have left its jobs."""
+    global _launch
+    ended, _launch = _launch, None
+    if ended is not None:
+        ended.close()
 
 
 def _make(
-    store: Any, size: int, controller: str, timeout_s: float, options: Options, subgroup: bool
+    store: Any,
+    size: int,
+    controller: str,
+    security: Security | None,
+    timeout_s: float,
+    options: Options,
+    subgroup: bool,
 ) -> tuple[str, str, str | None]:
     """Return the name, the owner's and the members' token of a new job; the store has what the others need."""
     from p4reduce_contracts.jobs.errors import JobServiceError, SwitchFullError
@@ -98,7 +139,7 @@ def _make(
     to_do = f"make a job of {size} ranks at the controller {controller}"
     try:
         load_all_kernels()  # before there is a job, which would hold slots meanwhile
-        job = _create(size, controller, Patience(0, to_do, timeout_s), options.slots, subgroup)
+        job = _create(size, controller, security, Patience(0, to_do, timeout_s), options.slots, subgroup)
     except (JobServiceError, ConfigError, JoinError) as error:
         text = str(error) if isinstance(error, JoinError) else f"rank 0 could not {to_do}: {error}"
         full = isinstance(error, SwitchFullError)
@@ -108,12 +149,14 @@ def _make(
     return job.name, job.owner_token, job.member_token or None
 
 
-def _create(size: int, controller: str, patience: Patience, slots: int | None, subgroup: bool) -> JobInfo:
+def _create(  # noqa: PLR0917
+    size: int, controller: str, security: Security | None, patience: Patience, slots: int | None, subgroup: bool
+) -> JobInfo:
     """Create the job, once the controller is there and connected to its switch."""
     from p4reduce_contracts.jobs.client import JobClient
     from p4reduce_contracts.jobs.errors import ControllerUnreachableError, SwitchAwayError
 
-    with JobClient(controller) as client:
+    with JobClient(controller, security=security) as client:
         longest_call_s = client.timeout_s
         while True:
             client.timeout_s = min(longest_call_s, patience.left_s)

@@ -1,0 +1,51 @@
+"""Run a module as long as the process that started it lives: `python -m p4reduce_runtime.tied MODULE ARGUMENTS...`
+
+The first line of standard input is a JSON object of files, names and texts. They are in a folder of this process alone,
+which is "{folder}" in them and in the arguments, and is removed at the end. The parent keeps the other end of standard
+input: it is closed when the parent ends, however it ends, and then this process ends too.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import runpy
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Final
+
+_GRACE_S: Final = 3.0
+"""Seconds that the module has to end by itself."""
+
+
+def main() -> None:
+    """Do so."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    module, *arguments = sys.argv[1:]
+    folder = tempfile.mkdtemp(prefix="p4reduce-")
+    try:
+        for name, text in json.loads(sys.stdin.readline() or "{}").items():
+            with os.fdopen(os.open(Path(folder, name), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+                file.write(text.replace("{folder}", folder))
+        threading.Thread(target=_end_with_parent, args=(folder,), name="p4reduce-tied", daemon=True).start()
+        sys.argv = [module, *(argument.replace("{folder}", folder) for argument in arguments)]
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _end_with_parent(folder: str) -> None:
+    sys.stdin.read()
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(_GRACE_S)
+    shutil.rmtree(folder, ignore_errors=True)
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,58 @@
+"""The address by which other hosts reach this one: of GLOO_SOCKET_IFNAME, else of the route to the store's host."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import ipaddress
+import socket
+import struct
+from collections.abc import Mapping
+from typing import Any, Final
+
+from p4reduce.errors import JoinError
+
+INTERFACE_VARIABLE: Final = "GLOO_SOCKET_IFNAME"
+_SIOCGIFADDR: Final = 0x8915
+_ANY_PORT: Final = 9  # nothing is sent there
+
+
+def own_address(environment: Mapping[str, str], store_host: str) -> str:
+    """Return an IPv4 address of this host, on loopback if no other is known; `store_host`: "" for a store without one.
+
+    Raises JoinError for an interface that has none.
+    """
+    interface = environment.get(INTERFACE_VARIABLE, "").partition(",")[0]
+    if interface:
+        return _address_of(interface)
+    return route_to(store_host) if store_host else "127.0.0.1"
+
+
+def route_to(host: str) -> str:
+    """Return the address from which this host sends to another one; 127.0.0.1 where there is no route."""
+    with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((host, _ANY_PORT))
+        return str(probe.getsockname()[0])
+    return "127.0.0.1"
+
+
+def is_loopback(address: str) -> bool:
+    """Return whether other hosts cannot reach it."""
+    return ipaddress.IPv4Address(address).is_loopback
+
+
+def host_of(store: Any) -> str:
+    """Return the host of a TCPStore, or of the one below a PrefixStore; "" for another store."""
+    while hasattr(store, "underlying_store"):
+        store = store.underlying_store
+    return str(getattr(store, "host", ""))
+
+
+def _address_of(interface: str) -> str:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            request = struct.pack("256s", interface.encode()[:15])
+            return socket.inet_ntoa(fcntl.ioctl(probe.fileno(), _SIOCGIFADDR, request)[20:24])
+        except OSError as error:
+            text = f"{INTERFACE_VARIABLE} names {interface}, which has no IPv4 address: {error.strerror or error}"
+            raise JoinError(text) from None

@@ -1,0 +1,85 @@
+"""A program of p4reduce as a child, which ends with this process, however that ends, and leaves no file."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import IO, Any, Final
+
+from p4reduce.errors import JoinError
+
+_END_S: Final = 5.0
+"""Seconds that a child has to end once this process lets it."""
+_LOOK_S: Final = 0.02
+_SHOWN_LINES: Final = 5
+
+_pipes: Final[weakref.WeakSet[IO[Any]]] = weakref.WeakSet()
+"""The ends of pipes that tell the children that this process lives."""
+
+
+class Child:
+    """`p4reduce ARGUMENTS`, whose output is in memory."""
+
+    def __init__(self, what: str, arguments: Sequence[str], files: Mapping[str, str]) -> None:
+        """`what` it is, in errors. `files`: texts by name, in the folder that is "{folder}" in them and in the arguments."""
+        self._what = what
+        self._log = os.memfd_create("p4reduce-log")
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "p4reduce_runtime.tied", "p4reduce_contracts", *arguments],
+            stdin=subprocess.PIPE,
+            stdout=self._log,
+            stderr=self._log,
+            start_new_session=True,  # Ctrl-C is for this process, which then ends, or goes on
+        )
+        assert self._process.stdin is not None
+        _pipes.add(self._process.stdin)
+        with contextlib.suppress(OSError):  # it has ended: `wait_for` says why
+            self._process.stdin.write(json.dumps(files).encode() + b"\n")
+            self._process.stdin.flush()
+
+    def wait_for(self, pattern: str, until: float) -> re.Match[str]:
+        """Return where its output matches, at the latest when the monotonic clock reaches `until`.
+
+        Raises JoinError with its last lines where it ends before, or takes longer.
+        """
+        while (found := re.search(pattern, self._output())) is None:
+            ended = self._process.poll() is not None
+            if ended or time.monotonic() > until:
+                lines = self._output().splitlines()[-_SHOWN_LINES:]
+                said = " | ".join(lines) if lines else "it printed nothing"
+                raise JoinError(f"{self._what} {'ended' if ended else 'was not ready in time'}: {said}")
+            time.sleep(_LOOK_S)
+        return found
+
+    def close(self) -> None:
+        """End it."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()
+        try:
+            self._process.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        with contextlib.suppress(OSError):
+            os.close(self._log)
+        self._log = -1
+
+    def _output(self) -> str:
+        return os.pread(self._log, os.fstat(self._log).st_size, 0).decode(errors="replace")
+
+
+def _leave_to_parent() -> None:
+    for pipe in _pipes:
+        with contextlib.suppress(OSError):
+            os.close(pipe.fileno())
+
+
+os.register_at_fork(after_in_child=_leave_to_parent)

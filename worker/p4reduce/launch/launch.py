@@ -1,0 +1,209 @@
+"""The start of a launch's own switches and controller, step by step through the process group's store.
+
+Each rank says which host it is on. The first rank of each host starts a switch there; rank 0 starts a controller of
+these switches, which are side by side. Between hosts all of it is over TLS, by an authority for this launch, whose
+certificates go through the store: they are as secret as the store is.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import socket
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from p4reduce.errors import JoinError
+from p4reduce.launch.addresses import INTERFACE_VARIABLE, host_of, is_loopback, own_address, route_to
+from p4reduce.launch.children import Child
+from p4reduce.paths.hosts.find import host_key
+from p4reduce_contracts.jobs import DEFAULT_CONTROLLER
+from p4reduce_contracts.jobs.lease import MOST_SWITCHES
+
+if TYPE_CHECKING:
+    from p4reduce_runtime.security import Security
+
+_log = logging.getLogger(__name__)
+
+VARIABLE: Final = "P4REDUCE_LAUNCH"
+_DAYS: Final = 365
+_FILES: Final = ("ca.pem", "controller.pem", "controller.key", "switch.pem", "switch.key", "worker.pem", "worker.key")
+
+
+@dataclass
+class Launch:
+    """The controller of a launch, and this rank's children."""
+
+    controller: str = ""
+    """HOST:PORT."""
+    security: Security | None = None
+    children: list[Child] = field(default_factory=list)
+    _descriptors: list[int] = field(default_factory=list)
+
+    def close(self) -> None:
+        """End this rank's children; idempotent. The others must not need them any more."""
+        while self.children:
+            self.children.pop().close()
+        while self._descriptors:
+            os.close(self._descriptors.pop())
+
+
+def start(store: Any, rank: int, size: int, timeout_s: float) -> Launch:
+    """Start what this rank has to; all ranks call it, and return when the controller is ready.
+
+    Where all ranks are on one host and a controller answers at the default address there, that one is used. Raises
+    JoinError, on all ranks, with the last lines of a child that fails.
+    """
+    launch, told = Launch(), _Told(store, time.monotonic() + timeout_s)
+    try:
+        _start(launch, told, rank, size, own_address(os.environ, host_of(store)))
+    except BaseException as error:
+        launch.close()
+        if isinstance(error, JoinError):
+            told.say("error", str(error))
+        raise
+    return launch
+
+
+def _start(launch: Launch, told: _Told, rank: int, size: int, address: str) -> None:
+    told.say(f"host/{rank}", {"key": host_key(os.environ), "address": address})
+    if not rank:
+        told.say("hosts", _plan([told.hear(f"host/{other}") for other in range(size)]))
+    plan: dict[str, Any] = told.hear("hosts")
+    launch.controller, firsts, files = plan["controller"], plan["firsts"], plan["files"]
+    if files:
+        launch.security = _in_memory(launch, files)
+    if launch.controller:
+        return
+    if rank in firsts:
+        place = firsts.index(rank)
+        told.say(f"switch/{place}", _start_switch(launch, told, _reachable(address, plan["addresses"], place), files))
+    if not rank:
+        switches = [told.hear(f"switch/{place}") for place in range(len(firsts))]
+        told.say("controller", _start_controller(launch, told, switches, files))
+    launch.controller = told.hear("controller")
+    if not rank:
+        where = "1 host" if len(firsts) == 1 else f"{len(firsts)} hosts"
+        _log.info("%s, no controller named: a switch on each, controller on %s", where, launch.controller)
+
+
+def _plan(said: Sequence[Mapping[str, str]]) -> dict[str, Any]:
+    """Return the first rank of each host, their addresses, certificates, and a controller that runs already."""
+    keys = [one["key"] for one in said]
+    firsts = sorted({keys.index(key) for key in keys})
+    addresses = [said[first]["address"] for first in firsts]
+    if len(firsts) > MOST_SWITCHES:
+        raise JoinError(
+            f"a launch on {len(firsts)} hosts starts no switches, {MOST_SWITCHES} are the most: {_NAME_ONE}"
+        )
+    if len(firsts) > 1 and all(map(is_loopback, addresses)):
+        raise JoinError(
+            f"the ranks are on {len(firsts)} hosts, and no address of them is known: set {INTERFACE_VARIABLE}"
+        )
+    there = DEFAULT_CONTROLLER if len(firsts) == 1 and _listens(DEFAULT_CONTROLLER) else ""
+    files = _certificates() if len(firsts) > 1 else {}
+    return {"firsts": firsts, "addresses": addresses, "controller": there, "files": files}
+
+
+_NAME_ONE: Final = "start a controller and name it (P4REDUCE_CONTROLLER)"
+
+
+def _reachable(address: str, addresses: Sequence[str], place: int) -> str:
+    """Return an address of this host that the others reach: by the route to one of them, if only loopback is known."""
+    others = [other for number, other in enumerate(addresses) if number != place and not is_loopback(other)]
+    return route_to(others[0]) if others and is_loopback(address) else address
+
+
+def _start_switch(launch: Launch, told: _Told, address: str, files: Mapping[str, str]) -> dict[str, str]:
+    tls = [
+        "--tls-ca",
+        "{folder}/ca.pem",
+        "--tls-certificate",
+        "{folder}/switch.pem",
+        "--tls-key",
+        "{folder}/switch.key",
+    ]
+    arguments = ["switch", "run", "--listen", f"{address}:0", "--p4runtime", f"{address}:0", "--log-level", "warning"]
+    own = {name: files[name] for name in files if name.startswith(("ca.", "switch."))}
+    child = Child("the switch of this launch", arguments + (tls if files else []), own)
+    launch.children.append(child)
+    ready = child.wait_for(r"ready: UDP (\S+:\d+); P4Runtime (\S+:\d+)", told.until)
+    return {"udp": ready[1], "p4runtime": ready[2]}
+
+
+def _start_controller(
+    launch: Launch, told: _Told, switches: Sequence[Mapping[str, str]], files: Mapping[str, str]
+) -> str:
+    host = switches[0]["udp"].rpartition(":")[0]
+    text = f'[controller]\nlisten = "{host}:0"\nstate_dir = "{{folder}}/state"\n'
+    if files:
+        text += '[security]\nca = "{folder}/ca.pem"\ncertificate = "{folder}/controller.pem"\n'
+        text += 'key = "{folder}/controller.key"\n'
+    for number, switch in enumerate(switches):
+        address, _, port = switch["udp"].rpartition(":")
+        text += f'[[switch]]\nname = "host{number}"\np4runtime = "{switch["p4runtime"]}"\n'
+        text += f'address = "{address}"\nudp_port = {port}\n'
+    own = {name: files[name] for name in files if name.startswith(("ca.", "controller."))}
+    child = Child(
+        "the controller of this launch",
+        ["controller", "run", "--config", "{folder}/controller.toml", "--log-level", "warning"],
+        own | {"controller.toml": text},
+    )
+    launch.children.append(child)
+    return child.wait_for(r"controller ready: jobs on (\S+:\d+),", told.until)[1]
+
+
+def _certificates() -> dict[str, str]:
+    from p4reduce_runtime.certificates import make_all
+
+    with tempfile.TemporaryDirectory(prefix="p4reduce-") as folder:
+        make_all(Path(folder), _DAYS)
+        return {name: Path(folder, name).read_text(encoding="ascii") for name in _FILES}
+
+
+def _in_memory(launch: Launch, files: Mapping[str, str]) -> Security:
+    """Return this rank's credentials, which are in files of this process's memory."""
+    from p4reduce_runtime.security import Security
+
+    paths = []
+    for name in ("ca.pem", "worker.pem", "worker.key"):
+        descriptor = os.memfd_create(name)
+        launch._descriptors.append(descriptor)
+        os.write(descriptor, files[name].encode())
+        paths.append(Path(f"/proc/self/fd/{descriptor}"))
+    return Security(*paths)
+
+
+def _listens(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), 1.0).close()
+    except OSError:
+        return False
+    return True
+
+
+class _Told:
+    """What the ranks tell each other in the store. An error that one rank tells is raised where another one waits."""
+
+    def __init__(self, store: Any, until: float) -> None:
+        self._store, self.until = store, until
+
+    def say(self, key: str, value: object) -> None:
+        self._store.set(f"launch/{key}", json.dumps(value))
+
+    def hear(self, key: str) -> Any:
+        """Return what was said. Raises JoinError at the deadline."""
+        key = f"launch/{key}"
+        while not self._store.check([key]):
+            if self._store.check(["launch/error"]):
+                raise JoinError(json.loads(self._store.get("launch/error")))
+            if time.monotonic() > self.until:
+                raise JoinError(f"not all ranks have started what the launch needs in time ({key})")
+            time.sleep(0.01)
+        return json.loads(self._store.get(key))
