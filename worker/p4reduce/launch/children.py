@@ -28,7 +28,7 @@ class Child:
     """`p4reduce ARGUMENTS`, whose output is in memory."""
 
     def __init__(self, what: str, arguments: Sequence[str], files: Mapping[str, str]) -> None:
-        """`what` it is, in errors. `files`: texts by name, in the folder that is "{folder}" in them and in the arguments."""
+        """`what` it is, in errors. `files`: texts by name, in the folder that is "{folder}" in these."""
         self._what = what
         self._log = os.memfd_create("p4reduce-log")
         self._process = subprocess.Popen(

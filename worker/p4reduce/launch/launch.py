@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 from p4reduce.errors import JoinError
 from p4reduce.launch.addresses import INTERFACE_VARIABLE, host_of, is_loopback, own_address, route_to
 from p4reduce.launch.children import Child
+from p4reduce.membership.join import load_all_kernels
 from p4reduce.paths.hosts.find import host_key
 from p4reduce_contracts.jobs import DEFAULT_CONTROLLER
 from p4reduce_contracts.jobs.lease import MOST_SWITCHES
@@ -80,9 +81,13 @@ def _start(launch: Launch, told: _Told, rank: int, size: int, address: str) -> N
         launch.security = _in_memory(launch, files)
     if launch.controller:
         return
-    if rank in firsts:
-        place = firsts.index(rank)
-        told.say(f"switch/{place}", _start_switch(launch, told, _reachable(address, plan["addresses"], place), files))
+    place = firsts.index(rank) if rank in firsts else None
+    if place is not None:
+        launch.children.append(_switch_at(_reachable(address, plan["addresses"], place), files))
+    load_all_kernels()  # while the switches do
+    if place is not None:
+        ready = launch.children[0].wait_for(r"ready: UDP (\S+:\d+); P4Runtime (\S+:\d+)", told.until)
+        told.say(f"switch/{place}", {"udp": ready[1], "p4runtime": ready[2]})
     if not rank:
         switches = [told.hear(f"switch/{place}") for place in range(len(firsts))]
         told.say("controller", _start_controller(launch, told, switches, files))
@@ -119,7 +124,7 @@ def _reachable(address: str, addresses: Sequence[str], place: int) -> str:
     return route_to(others[0]) if others and is_loopback(address) else address
 
 
-def _start_switch(launch: Launch, told: _Told, address: str, files: Mapping[str, str]) -> dict[str, str]:
+def _switch_at(address: str, files: Mapping[str, str]) -> Child:
     tls = [
         "--tls-ca",
         "{folder}/ca.pem",
@@ -130,10 +135,7 @@ def _start_switch(launch: Launch, told: _Told, address: str, files: Mapping[str,
     ]
     arguments = ["switch", "run", "--listen", f"{address}:0", "--p4runtime", f"{address}:0", "--log-level", "warning"]
     own = {name: files[name] for name in files if name.startswith(("ca.", "switch."))}
-    child = Child("the switch of this launch", arguments + (tls if files else []), own)
-    launch.children.append(child)
-    ready = child.wait_for(r"ready: UDP (\S+:\d+); P4Runtime (\S+:\d+)", told.until)
-    return {"udp": ready[1], "p4runtime": ready[2]}
+    return Child("the switch of this launch", arguments + (tls if files else []), own)
 
 
 def _start_controller(

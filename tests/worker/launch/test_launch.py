@@ -1,0 +1,188 @@
+"""A launch that names no controller starts its own, and nothing of it is left."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from p4reduce.errors import JoinError
+from p4reduce.launch import addresses, launch
+from p4reduce.launch.children import Child
+from p4reduce_contracts.jobs.client import JobClient
+from p4reduce_runtime.settings import ConfigError
+from rigs.limits import LIMIT_S
+
+
+class Store:
+    """The part of torch's stores that is used."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, bytes] = {}
+
+    def set(self, key: str, value: str) -> None:
+        self._kept[key] = value.encode()
+
+    def get(self, key: str) -> bytes:
+        return self._kept[key]
+
+    def check(self, keys: Sequence[str]) -> bool:
+        return all(key in self._kept for key in keys)
+
+
+@pytest.fixture(autouse=True)
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the launches keep files, empty at the end; and no controller is at the default address."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(launch, "_listens", lambda address: False)
+    return tmp_path
+
+
+def started(ranks: int, timeout_s: float = LIMIT_S) -> list[launch.Launch | str]:
+    """Return what each rank, a thread named after it, has started, or its error."""
+    store = Store()
+
+    def rank_main(rank: int) -> launch.Launch | str:
+        threading.current_thread().name = f"rank {rank}"
+        try:
+            return launch.start(store, rank, ranks, timeout_s)
+        except JoinError as error:
+            return str(error)
+
+    with ThreadPoolExecutor(ranks) as pool:
+        return list(pool.map(rank_main, range(ranks)))
+
+
+def switches_of(one: launch.Launch) -> list[str]:
+    with JobClient(one.controller, security=one.security) as client:
+        return [each.name for each in client.list_switches() if not each.problem]
+
+
+@pytest.mark.processes
+def test_ranks_of_one_host_have_one_switch_and_nothing_is_left(temporary: Path) -> None:
+    one, other = started(2)
+    assert isinstance(one, launch.Launch) and isinstance(other, launch.Launch)
+    assert one.controller == other.controller and not other.children
+    assert (one.security, switches_of(one)) == (None, ["host0"])
+    children = [child._process for child in one.children]
+    one.close()
+    assert [child.poll() is not None for child in children] == [True, True]
+    assert not list(temporary.iterdir())
+
+
+@pytest.mark.processes
+def test_hosts_have_a_switch_each_over_tls(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch, "host_key", lambda environment: threading.current_thread().name)
+    monkeypatch.setattr(launch, "is_loopback", lambda address: False)
+    ranks = started(2)
+    assert all(isinstance(each, launch.Launch) for each in ranks), ranks
+    for each in ranks:
+        assert isinstance(each, launch.Launch)
+        assert switches_of(each) == ["host0", "host1"]
+    assert isinstance(ranks[0], launch.Launch)
+    with pytest.raises(Exception, match="TLS|no controller"), JobClient(ranks[0].controller) as client:
+        client.list_switches()
+    for each in ranks:
+        assert isinstance(each, launch.Launch)
+        each.close()
+    assert not list(temporary.iterdir())
+
+
+@pytest.mark.processes
+@pytest.mark.fault("a rank is killed: its switch and its controller end, and no file of them is left")
+def test_children_end_with_a_rank_that_is_killed(temporary: Path) -> None:
+    script = (
+        "import sys, time; sys.path[:0] = sys.argv[1:]; from p4reduce.launch import launch; import test_launch\n"
+        "launch._listens = lambda address: False\n"
+        "one = launch.start(test_launch.Store(), 0, 1, 60)\n"
+        "print(*(child._process.pid for child in one.children), flush=True); time.sleep(600)"
+    )
+    paths = [str(Path(__file__).parent), *(path for path in sys.path if path.endswith("tests"))]
+    with subprocess.Popen([sys.executable, "-c", script, *paths], stdout=subprocess.PIPE, text=True) as rank:
+        assert rank.stdout is not None
+        pids = [int(pid) for pid in rank.stdout.readline().split()]
+        assert len(pids) == 2 and list(temporary.iterdir())
+        rank.send_signal(signal.SIGKILL)
+    until = time.monotonic() + LIMIT_S
+    while (any(map(_is_there, pids)) or list(temporary.iterdir())) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert not any(map(_is_there, pids)) and not list(temporary.iterdir())
+
+
+def _is_there(pid: int) -> bool:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return False
+
+
+@pytest.mark.processes
+def test_the_last_lines_of_a_child_that_ends_are_the_error(temporary: Path) -> None:
+    child = Child("the switch of this launch", ["switch", "run", "--listen", "nowhere"], {})
+    with pytest.raises(JoinError, match="the switch of this launch ended: .*nowhere"):
+        child.wait_for("ready", time.monotonic() + LIMIT_S)
+    child.close()
+    assert not list(temporary.iterdir())
+
+
+def test_an_error_of_one_rank_is_that_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> Child:
+        raise JoinError("no switch here")
+
+    monkeypatch.setattr(launch, "_switch_at", fail)
+    assert started(2) == ["no switch here"] * 2
+
+
+def test_a_rank_that_does_not_come_is_an_error_in_time() -> None:
+    store = Store()
+    with pytest.raises(JoinError, match="not all ranks have started .*host/1"):
+        launch.start(store, 0, 2, 0.1)
+
+
+def test_a_controller_at_the_default_address_is_used_where_all_ranks_are_on_its_host(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(launch, "_listens", lambda address: True)
+    for one in started(2):
+        assert isinstance(one, launch.Launch)
+        assert (one.controller, one.children) == (launch.DEFAULT_CONTROLLER, [])
+
+
+def test_hosts_without_a_known_address_and_too_many_hosts_are_errors() -> None:
+    def told(hosts: int, address: str) -> list[dict[str, str]]:
+        return [{"key": f"host {number}", "address": address} for number in range(hosts)]
+
+    with pytest.raises(JoinError, match="no address of them is known: set GLOO_SOCKET_IFNAME"):
+        launch._plan(told(2, "127.0.0.1"))
+    with pytest.raises(JoinError, match="33 hosts starts no switches, 32 are the most: start a controller"):
+        launch._plan(told(33, "10.0.0.1"))
+
+
+def test_a_host_whose_own_name_is_on_loopback_takes_its_route_to_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch, "route_to", lambda host: f"as seen from {host}")
+    assert launch._reachable("127.0.1.1", ["127.0.1.1", "10.0.0.2"], 0) == "as seen from 10.0.0.2"
+    assert launch._reachable("10.0.0.2", ["127.0.1.1", "10.0.0.2"], 1) == "10.0.0.2"
+
+
+def test_the_address_is_that_of_the_interface_or_of_the_route_to_the_store() -> None:
+    assert addresses.own_address({}, "") == "127.0.0.1"
+    assert addresses.own_address({}, "127.0.0.1") == "127.0.0.1"
+    assert addresses.own_address({"GLOO_SOCKET_IFNAME": "lo,eth7"}, "10.0.0.1") == "127.0.0.1"
+    with pytest.raises(JoinError, match="names nowhere0, which has no IPv4 address"):
+        addresses.own_address({"GLOO_SOCKET_IFNAME": "nowhere0"}, "")
+
+
+def test_what_launch_says_is_on_or_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    from p4reduce_runtime.settings import is_on
+
+    assert is_on(launch.VARIABLE, {}) and not is_on(launch.VARIABLE, {launch.VARIABLE: "off"})
+    with pytest.raises(ConfigError, match="P4REDUCE_LAUNCH"):
+        is_on(launch.VARIABLE, {launch.VARIABLE: "never"})
