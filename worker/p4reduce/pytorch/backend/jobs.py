@@ -39,10 +39,10 @@ class GroupJob:
 
     comm: Communicator
     _controller: str
-    _security: Security | None
     _made: str | None
     """The job's name, on the rank that made it."""
     _owner_token: str
+    _security: Security | None = None
 
     def is_usable(self) -> bool:
         """Return whether no error has ended the communicator."""
@@ -93,7 +93,7 @@ def join_job(store: Any, rank: int, size: int, timeout_s: float, options: Option
         collective_timeout_s=timeout_s,
         switch=options.switch,
     )
-    return GroupJob(comm, controller, security, made, owner)
+    return GroupJob(comm, controller, made, owner, security)
 
 
 def _controller(
