@@ -82,6 +82,8 @@ def launch(end: str, source: random.Random, folder: Path) -> str:
         for rank in ranks if end != "kill one" else [source.choice(ranks)]:
             rank.send_signal(number)
         time.sleep(source.uniform(0.0, 2.0))
+        for rank in ranks:
+            rank.terminate()  # as torchrun does where one has ended
     said = []
     for rank in ranks:
         try:
