@@ -148,8 +148,8 @@ def configuration(
 ) -> str:
     """Return the controller's configuration; its table [controller] is the last.
 
-    `leaves` are below the switch, others `beside` it. `paths` are the UDP addresses by which switches are reached, by name,
-    where they are not their own.
+    `leaves` are below the switch, others `beside` it. `paths` are the UDP addresses by which switches are reached, by
+    name, where they are not their own.
     """
     paths = paths or {}
     tables = [_table(switch, paths.get(ROOT), pipeline, f"name = '{ROOT}'\n" if leaves or beside else "")]
