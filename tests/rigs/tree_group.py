@@ -64,4 +64,7 @@ class CutTree(CutGroup):
     def _restart(self, epoch: int) -> None:
         assert isinstance(self.switch, TreeSwitch)
         self.switch.tree.renew(epoch)
-        self._drawn = [rank_secret(rank) for rank in range(self.world_size)]
+
+    def switches_of_rank(self, rank: int) -> tuple[LeasedSwitch, ...]:
+        assert isinstance(self.switch, TreeSwitch)
+        return (LeasedSwitch(secret=rank_secret(rank), levels=self.switch.tree.levels(rank)),)

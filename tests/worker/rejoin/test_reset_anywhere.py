@@ -21,11 +21,13 @@ from rigs.tree_group import CutTree
 
 PATHS: Final[dict[str, Callable[[pytest.MonkeyPatch, Sequence[int], set[int]], CutGroup]]] = {
     "flat": lambda _, hosts, cuts: CutGroup(len(hosts), cuts),
+    "side by side": lambda _, hosts, cuts: CutGroup(len(hosts), cuts, switches_of=lambda epoch: (3, 1, 2)[epoch % 3]),
     "tree": lambda _, hosts, cuts: CutTree(len(hosts), cuts),
     "hosts": CutHostGroup,
     "hosts, all jobs": partial(CutHostGroup, all_jobs=True),
 }
-"""The group of a path, for ranks on these hosts and for resets in place of these answers. Over hosts, an answer of a
+"""The group of a path, for ranks on these hosts and for resets in place of these answers. Side by side, each epoch has
+another number of switches: first one, then two, then three, and so on. Over hosts, an answer of a
 shard's switch is replaced by a reset of this shard's job or of all jobs."""
 HOSTS = {"0 0": (0, 0), "0 1 1": (0, 1, 1), "0 0 1 1": (0, 0, 1, 1)}
 
@@ -57,7 +59,7 @@ def undisturbed() -> dict[int, list[list[Any]]]:
 )
 @pytest.mark.parametrize(
     ("path", "hosts", "every"),
-    [("flat", "0 0", 1), ("tree", "0 0", 1)]
+    [("flat", "0 0", 1), ("tree", "0 0", 1), ("side by side", "0 0", 1)]
     + [
         (path, hosts, every)
         for path in ("hosts", "hosts, all jobs")
@@ -96,7 +98,7 @@ def test_a_reset_changes_no_sum(
     ("path", "hosts", "seed"),
     [
         *(("flat", "0 1 1", seed) for seed in range(15)),
-        *(("tree", "0 1 1", seed) for seed in range(5)),
+        *((path, "0 1 1", seed) for path in ("tree", "side by side") for seed in range(5)),
         *zip(("hosts, all jobs", "hosts") * 2, (*HOSTS, "0 0"), range(4), strict=True),
     ],
 )

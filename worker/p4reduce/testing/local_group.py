@@ -75,24 +75,14 @@ class LocalGroup:
         drawn = [[0] * world_size]
         if switch is None:
             drawn = [[secrets.randbits(SECRET_BITS) for _ in range(world_size)] for _ in range(switches)]
-            sides = [ReferenceSwitch(geometry, slots) for _ in drawn]
-            for side, of_ranks in zip(sides, drawn, strict=True):
-                side.add_job(JOB, EPOCH, world_size, 0, slots, of_ranks)
-            switch = sides[0] if len(sides) == 1 else SideBySide(*sides)
+            switch = new_switches(geometry, slots, EPOCH, drawn)
         self.switch = switch
         self._lose = lose
         self._lock = threading.Lock()
         self.inboxes: list[queue.SimpleQueue[bytes]] = [queue.SimpleQueue() for _ in range(world_size)]
-        everyone = tuple((rank,) for rank in range(world_size))
         total, shape = slots * len(drawn), (geometry.columns, geometry.block_words)
         leases = leases or [
-            Lease(
-                *(JOB, "test", EPOCH, rank, world_size, total, *shape),
-                switches=tuple(
-                    LeasedSwitch(secret=of_ranks[rank], levels=(Level(f"switch{number}", everyone),))
-                    for number, of_ranks in enumerate(drawn)
-                ),
-            )
+            Lease(*(JOB, "test", EPOCH, rank, world_size, total, *shape), switches=leased_switches(drawn, rank))
             for rank in range(world_size)
         ]
         self.comms = [
@@ -121,3 +111,21 @@ class LocalGroup:
             for comm in self.comms:
                 comm.close(wait=False)
         self._pool.shutdown()
+
+
+def new_switches(geometry: Geometry, slots: int, epoch: int, secrets: Sequence[Sequence[int]]) -> SwitchSide:
+    """Return switches side by side, each with `slots` slots of the job; `secrets`: by switch, of its ranks."""
+    sides = [ReferenceSwitch(geometry, slots) for _ in secrets]
+    for side, of_ranks in zip(sides, secrets, strict=True):
+        side.add_job(JOB, epoch, len(of_ranks), 0, slots, of_ranks)
+    return SideBySide(*sides) if len(sides) > 1 else sides[0]
+
+
+def leased_switches(secrets: Sequence[Sequence[int]], rank: int) -> tuple[LeasedSwitch, ...]:
+    """Return the switches of a rank's lease."""
+    return tuple(
+        LeasedSwitch(
+            secret=of_ranks[rank], levels=(Level(f"switch{number}", tuple((each,) for each in range(len(of_ranks)))),)
+        )
+        for number, of_ranks in enumerate(secrets)
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import secrets
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
@@ -12,8 +13,7 @@ from typing import Any, Final
 from p4reduce.epoch import EpochMembership
 from p4reduce.errors import CollectiveError, JobResetError, JoinError
 from p4reduce.membership.rejoin import Rejoin
-from p4reduce.testing.local_group import EPOCH, JOB, LocalGroup, MemoryTransport
-from p4reduce.testing.reference_switch import ReferenceSwitch
+from p4reduce.testing.local_group import EPOCH, LocalGroup, MemoryTransport, leased_switches, new_switches
 from p4reduce_contracts.jobs.lease import LeasedSwitch
 from p4reduce_contracts.wire import DEFAULT, SECRET_BITS, Geometry
 
@@ -37,14 +37,24 @@ class ResettableGroup(LocalGroup):
     """A LocalGroup of ranks that join again: `reset` ends the epoch, with all that the switch's registers held."""
 
     def __init__(
-        self, world_size: int, *, geometry: Geometry = DEFAULT, slots: int = 64, rejoin_s: float = 20.0, **options: Any
+        self,
+        world_size: int,
+        *,
+        geometry: Geometry = DEFAULT,
+        slots: int = 64,
+        switches_of: Callable[[int], int] = lambda epoch: 1,
+        rejoin_s: float = 20.0,
+        **options: Any,
     ) -> None:
-        """`rejoin_s`: seconds for all joining on behalf of one collective."""
+        """`rejoin_s`: seconds for all joining on behalf of one collective.
+
+        `switches_of` returns how many switches side by side an epoch has, each with `slots` slots.
+        """
         super().__init__(world_size, geometry=geometry, slots=slots, **options)
-        self._geometry, self._slots = geometry, slots
+        self._geometry, self._slots, self._switches_of = geometry, slots, switches_of
         self.epoch = EPOCH
         self.reason = RESTARTED
-        self._drawn: list[int] = []
+        self._drawn: list[list[int]] = []
         self._granted = EPOCH
         self.gate = threading.Barrier(world_size, self._grant)
         self._restart(EPOCH)
@@ -76,12 +86,16 @@ class ResettableGroup(LocalGroup):
         self._granted = self.epoch
 
     def _restart(self, epoch: int) -> None:
-        self._drawn = [secrets.randbits(SECRET_BITS) for _ in range(self.world_size)]
-        switch = ReferenceSwitch(self._geometry, self._slots)
-        switch.add_job(JOB, epoch, self.world_size, 0, self._slots, self._drawn)
-        self.switch = switch
+        switches = range(self._switches_of(epoch))
+        self._drawn = [[secrets.randbits(SECRET_BITS) for _ in range(self.world_size)] for _ in switches]
+        self.switch = new_switches(self._geometry, self._slots, epoch, self._drawn)
 
     def _membership_of(self, rank: int, epoch: int) -> EpochMembership:
         self.inboxes[rank] = queue.SimpleQueue()
-        lease = replace(self.comms[rank].lease, epoch=epoch, switches=(LeasedSwitch(secret=self._drawn[rank]),))
+        switches = self.switches_of_rank(rank)
+        lease = replace(self.comms[rank].lease, epoch=epoch, slot_count=self._slots * len(switches), switches=switches)
         return EpochMembership(lease, MemoryTransport(self, rank), _Membership(self, epoch))
+
+    def switches_of_rank(self, rank: int) -> tuple[LeasedSwitch, ...]:
+        """Return the switches of a rank's lease of the present epoch."""
+        return leased_switches(self._drawn, rank)
