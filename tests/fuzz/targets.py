@@ -194,8 +194,9 @@ class _Answered(JobClient):
 
 def _lease(data: bytes) -> None:
     lease = _Answered(jobs_pb2.Lease.FromString(data)).wait_lease(1, 1.0)
-    assert lease.full.bit_length() == len(lease.switches[0].levels[-1].children)
-    assert len(lease.switches[0].levels[-1].ranks) == lease.world_size <= lease.geometry.max_world_size
+    for switch in lease.switches:
+        assert lease.full.bit_length() == len(switch.levels[-1].children)
+        assert len(switch.levels[-1].ranks) == lease.world_size <= lease.geometry.max_world_size
     assert "secret" not in repr(lease)
 
 
@@ -208,9 +209,12 @@ def _leases() -> list[bytes]:
         jobs_pb2.Lease(
             **fields,
             first_round=1 << 31,
-            switches=[jobs_pb2.LeasedSwitch(host="10.0.0.254", port=21072, secret=1 << 63, levels=levels)],
+            switches=[
+                jobs_pb2.LeasedSwitch(host="10.0.0.254", port=21072 + number, secret=1 << 63, levels=levels)
+                for number in range(switches)
+            ],
         ).SerializeToString()
-        for levels in ([], [leaf, root])
+        for levels, switches in (([], 1), ([leaf, root], 1), ([], 2))
     ]
 
 

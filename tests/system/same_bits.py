@@ -2,9 +2,9 @@
 
     python tests/system/same_bits.py --variations 1000 --seed 1
 
-Each variation is drawn from the seed: over one switch, over a tree of switches, with ranks that share hosts, or through
-resets of the job; with loss, repetition, delay and order of frames, slots, window, first round, and which rank has
-which of the values.
+Each variation is drawn from the seed: over one switch, over several side by side, over a tree of switches, with ranks
+that share hosts, or through resets of the job; with loss, repetition, delay and order of frames, slots, window, first
+round, and which rank has which of the values.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from p4reduce_contracts.wire import DEFAULT
 from rigs.cut_runs import CutGroup
 from rigs.host_group import HostGroup
 from rigs.pipeline import JOB, SLOT_COUNT
-from rigs.secret import rank_secret, rank_secrets
+from rigs.secret import rank_secrets
 from rigs.tree import Shape, TreeRig
 
 RANKS = 6
@@ -107,7 +107,13 @@ def sums_of_group(case: Case, drawn: Drawn, group: LocalGroup) -> list[bytes]:
 
 
 def through_network(
-    case: Case, drawn: Drawn, switches: Switches, slots: int, epoch: int, levels: Callable[[int], tuple[Level, ...]]
+    case: Case,
+    drawn: Drawn,
+    switches: Switches,
+    slots: int,
+    epoch: int,
+    levels: Callable[[int], tuple[Level, ...]],
+    secrets: Sequence[Sequence[int]] = (rank_secrets(RANKS),),
 ) -> list[bytes]:
     """Return the sums over switches whose links lose, repeat, delay and reorder frames."""
     first = drawn.random.choice([0, 1, 2**32 - 2])
@@ -116,7 +122,7 @@ def through_network(
     for rank in range(RANKS):
         lease = Lease(
             *(JOB, "same bits", epoch, rank, RANKS, slots, DEFAULT.columns, DEFAULT.block_words),
-            switches=(LeasedSwitch(secret=rank_secret(rank), levels=levels(rank)),),
+            switches=tuple(LeasedSwitch(secret=of_ranks[rank], levels=levels(rank)) for of_ranks in secrets),
         )
         one = case.contribution(lease, case.values[drawn.order[rank]])
         contributions.append(one)
@@ -139,6 +145,16 @@ def one_switch(case: Case, drawn: Drawn) -> list[bytes]:
     switch = ReferenceSwitch(DEFAULT, slots)
     switch.add_job(JOB, epoch, RANKS, 0, slots, rank_secrets(RANKS))
     return through_network(case, drawn, RootSwitches(switch), slots, epoch, lambda rank: ())
+
+
+def side_by_side(case: Case, drawn: Drawn) -> list[bytes]:
+    """Over 2 to 5 switches side by side."""
+    slots, epoch = drawn.number(1, 24), drawn.number(1, 2**16 - 1)
+    secrets = [[number << 32 | rank for rank in range(RANKS)] for number in range(drawn.number(2, 5))]
+    sides = [ReferenceSwitch(DEFAULT, slots) for _ in secrets]
+    for side, of_ranks in zip(sides, secrets, strict=True):
+        side.add_job(JOB, epoch, RANKS, 0, slots, of_ranks)
+    return through_network(case, drawn, RootSwitches(*sides), slots * len(secrets), epoch, lambda rank: (), secrets)
 
 
 _epochs = itertools.count(1)
@@ -169,12 +185,16 @@ def shared_hosts(case: Case, drawn: Drawn) -> list[bytes]:
 
 
 def resets(case: Case, drawn: Drawn) -> list[bytes]:
-    """The switch forgets the job at some of its first answers, and all ranks join it again."""
+    """The switches forget the job at some of their first answers; all ranks join it again, over 1 to 4 switches."""
     cuts = {drawn.number(0, 150) for _ in range(drawn.number(1, 3))}
-    return sums_of_group(case, drawn, CutGroup(RANKS, cuts, geometry=DEFAULT, slots=drawn.number(1, 16)))
+    numbers = [drawn.number(1, 4) for _ in range(4)]
+    group = CutGroup(
+        RANKS, cuts, geometry=DEFAULT, slots=drawn.number(1, 16), switches_of=lambda epoch: numbers[epoch % 4]
+    )
+    return sums_of_group(case, drawn, group)
 
 
-WAYS = (one_switch, several_switches, shared_hosts, resets)
+WAYS = (one_switch, side_by_side, several_switches, shared_hosts, resets)
 
 
 def plain(case: Case) -> bytes:

@@ -60,8 +60,10 @@ class SideBySide:
         self.switches = switches
 
     def process(self, rank: int, payload: bytes) -> list[tuple[int, bytes]]:
-        """Return what its switch answers."""
+        """Return what its switch answers; what is for one that is not there any more is lost."""
         number = switch_of(payload)
+        if number >= len(self.switches):
+            return []
         return [(to, datagram(answer, number)) for to, answer in self.switches[number].process(rank, payload)]
 
 
