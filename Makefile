@@ -9,6 +9,7 @@ PYTEST = $(BIN)/python -m pytest --dist worksteal
 FUZZ_SECONDS ?= 60
 FUZZ_FRAMES ?= 1000000
 KILLS ?= 30
+LAUNCHES ?= 200
 SWITCHES ?= 1
 MINUTES ?= 10
 VARIATIONS ?= 1000
@@ -23,7 +24,7 @@ CPU_TORCH = $(BIN)/python -m pip index versions torch --disable-pip-version-chec
 
 # all of them use one environment
 .NOTPARALLEL:
-.PHONY: demo test test-switch check frameworks bench fuzz chaos soak model same-bits lint format docs reports study testbed conformance fidelity p4 p4-tofino \
+.PHONY: demo test test-switch check frameworks bench fuzz chaos launches soak model same-bits lint format docs reports study testbed conformance fidelity p4 p4-tofino \
 	proto clean
 
 demo: $(VENV)/demo.stamp  # RACKS=2: two racks of workers, each with a switch, below another one
@@ -53,6 +54,9 @@ soak: $(VENV)/dev.stamp  # three jobs through loss, damage and kills for MINUTES
 
 model: $(VENV)/dev.stamp  # every order of frames, losses, copies and timers for small jobs, on the code itself
 	$(BIN)/python tests/model
+
+launches: $(VENV)/dev.stamp  # starts LAUNCHES launches without a controller, ends them in all ways, counts what is left
+	$(BIN)/python tests/system/launches.py --launches $(LAUNCHES)
 
 same-bits: $(VENV)/dev.stamp  # sums made in VARIATIONS random ways each, and weights of ranks on other hosts
 	$(BIN)/python tests/system/same_bits.py --variations $(VARIATIONS)
