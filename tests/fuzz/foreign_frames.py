@@ -2,9 +2,10 @@
 
 python tests/fuzz/foreign_frames.py --frames 10000000      prints what became of them; exit status 1 after a wrong sum
 
-Two workers' engines call one collective after the other over the compiled program. Between their frames come mutated
-ones: contributions, HELLOs, ordinary traffic, from the ranks' own ports and from others, and answers that claim to be
-the switch's. They hold everything of the job that is not secret, but no rank's secret at that rank's own port.
+Two workers' engines call one collective after the other over two compiled programs side by side. Between their frames
+come mutated ones: contributions, HELLOs, ordinary traffic, from the ranks' own ports and from others, and answers that
+claim to be a switch's; also those of the other switch. They hold everything of the job that is not secret, but no rank's
+secret at that rank's own port of that switch.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import argparse
 import random
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Final
 
@@ -25,19 +27,26 @@ from fuzz.mutations import mutated
 from p4reduce.codecs import Int32
 from p4reduce.protocol.call import Call, CodecId, Kind
 from p4reduce.protocol.collective import Collective
+from p4reduce.protocol.datagram import datagram, switch_of
 from p4reduce_contracts import wire
 from p4reduce_contracts.jobs.lease import Lease, LeasedSwitch
 from p4reduce_runtime.datagrams import ENCAP_BYTES
-from rigs.pipeline import EPOCH, JOB, SECRET_AT, SLOT_COUNT, PipelineRig, is_for, rank_port, udp_frame
+from rigs.pipeline import EPOCH, JOB, SECRET_AT, SLOT_COUNT, PipelineRig, is_for, rank_host, rank_port, udp_frame
 from rigs.secret import rank_secret
 
 RANKS: Final = 2
+SWITCHES: Final = 2
 PORTS: Final = (*(rank_port(rank) for rank in range(RANKS)), 40, 509)
 A_FRAME: Final = 40
 """Mutated frames that come with each frame of the job."""
 KEPT: Final = 64
 """Real frames that the mutated ones are made of: the last so many."""
 ELEMENTS: Final = 500
+
+
+def secret(number: int, rank: int) -> int:
+    """Return the secret of a rank at a switch."""
+    return number << 32 ^ rank_secret(rank)
 
 
 class ForeignFrames:
@@ -49,8 +58,11 @@ class ForeignFrames:
         self.contributions = 0
         self._random = random.Random(seed)
         self._numbers = np.random.default_rng(seed)
-        self.rig = PipelineRig("small", RANKS)
-        self._rounds = [[0] * SLOT_COUNT for _ in range(RANKS)]
+        self.rigs = [
+            PipelineRig("small", RANKS, children=[rank_host(rank, secret(number, rank)) for rank in range(RANKS)])
+            for number in range(SWITCHES)
+        ]
+        self._rounds = [[0] * SWITCHES * SLOT_COUNT for _ in range(RANKS)]
         self._operation = 0
         hello = udp_frame(0, wire.pack_hello(JOB, self._random.getrandbits(64)))
         self._up, self._down = [hello], [b""]
@@ -69,7 +81,7 @@ class ForeignFrames:
         return collectives
 
     def _collective(self) -> None:
-        geometry = self.rig.geometry
+        geometry = self.rigs[0].geometry
         tensors = self._numbers.integers(-(2**31), 2**31, (RANKS, ELEMENTS)).astype(np.int32)
         call = Call(self._operation, Kind.ALL_REDUCE, CodecId.INT32, 0, ELEMENTS)
         self._operation += 1
@@ -82,9 +94,9 @@ class ForeignFrames:
                 EPOCH,
                 rank,
                 RANKS,
-                SLOT_COUNT,
+                SWITCHES * SLOT_COUNT,
                 *shape,
-                switches=(LeasedSwitch(secret=rank_secret(rank)),),
+                switches=tuple(LeasedSwitch(secret=secret(number, rank)) for number in range(SWITCHES)),
             )
             source = Int32(tensors[rank]).bind(RANKS, geometry.block_words, True)
             engines.append(Collective(lease, self._rounds[rank], source, call, 100.0))
@@ -95,7 +107,7 @@ class ForeignFrames:
             self._up = [*self._up[-KEPT:], frame]
             self._mutated_frames(engines)
             self.contributions += 1
-            for to, answer in self._switch(rank_port(rank), frame):
+            for to, answer in self._switch(switch_of(payload), rank_port(rank), frame):
                 self._down = [*self._down[-KEPT:], answer]
                 flying += [(to, more) for more in engines[to].receive(answer, 0.0)]
         expected = np.sum(tensors, axis=0, dtype=np.int32)
@@ -105,31 +117,37 @@ class ForeignFrames:
 
     def _mutated_frames(self, engines: list[Collective]) -> None:
         for _ in range(A_FRAME):
+            number = self._random.randrange(SWITCHES)
             if self._random.random() < 0.1:
-                payload = self._without_secret(mutated(self._random, self._down, RANKS), 0, range(RANKS))
+                payload = self._without_secret(mutated(self._random, self._down, RANKS), 0, number, range(RANKS))
                 self.sent_down += 1
-                assert not engines[self._random.randrange(RANKS)].receive(payload, 0.0), "an engine took a forged frame"
+                engine = engines[self._random.randrange(RANKS)]
+                assert not engine.receive(datagram(payload, number), 0.0), "an engine took a forged frame"
                 continue
             port = self._random.choice(PORTS)
             owners = [rank for rank in range(RANKS) if rank_port(rank) == port]
-            frame = self._without_secret(mutated(self._random, self._up, RANKS), ENCAP_BYTES, owners)
+            frame = self._without_secret(mutated(self._random, self._up, RANKS), ENCAP_BYTES, number, owners)
             self.sent_up += 1
-            for to, answer in self._switch(port, frame):
+            for to, answer in self._switch(number, port, frame):
                 assert not engines[to].receive(answer, 0.0), "the switch answered a forged frame"
 
-    def _without_secret(self, frame: bytes, payload_at: int, ranks: range | list[int]) -> bytes:
-        """The frame; with another secret, if it has that of one of the ranks at its place."""
+    def _without_secret(self, frame: bytes, payload_at: int, number: int, ranks: range | list[int]) -> bytes:
+        """The frame; with another secret, if it has that of one of the ranks at this switch at its place."""
         at = payload_at + SECRET_AT
-        if int.from_bytes(frame[at : at + 8], "big") not in {rank_secret(rank) for rank in ranks}:
+        if int.from_bytes(frame[at : at + 8], "big") not in {secret(number, rank) for rank in ranks}:
             return frame
         place = at + self._random.randrange(8)
         return frame[:place] + bytes((frame[place] ^ 1 << self._random.randrange(8),)) + frame[place + 1 :]
 
-    def _switch(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
+    def drops(self) -> Counter[int]:
+        """Return the frames that the switches dropped, by reason."""
+        return sum((Counter(rig.drops()) for rig in self.rigs), Counter())
+
+    def _switch(self, number: int, port: int, frame: bytes) -> list[tuple[int, bytes]]:
         """(rank, payload) of the aggregation frames that leave for a rank."""
         ranks = {rank_port(rank): rank for rank in range(RANKS)}
-        sent = [(ranks[to], out) for to, out in self.rig.program.process(port, frame) if to in ranks]
-        return [(rank, out[ENCAP_BYTES:]) for rank, out in sent if is_for(rank, out)]
+        sent = [(ranks[to], out) for to, out in self.rigs[number].program.process(port, frame) if to in ranks]
+        return [(rank, datagram(out[ENCAP_BYTES:], number)) for rank, out in sent if is_for(rank, out)]
 
 
 def main() -> int:
@@ -147,10 +165,10 @@ def main() -> int:
     except AssertionError as error:
         print(f"FAILED: {error}")
         return 1
-    names = {reason: wire.DROP_REASONS[reason] for reason in foreign.rig.drops()}
+    names = {reason: wire.DROP_REASONS[reason] for reason in foreign.drops()}
     print(f"{foreign.sent_up} mutated frames to the switch, {foreign.sent_down} to the workers (seed {options.seed})")
     print(f"{collectives} collectives meanwhile, all sums exact; {time.monotonic() - began:.0f} s")
-    print("dropped by the switch: " + ", ".join(f"{names[r]} {n}" for r, n in foreign.rig.drops().items()))
+    print("dropped by the switch: " + ", ".join(f"{names[r]} {n}" for r, n in foreign.drops().items()))
     return 0
 
 
