@@ -4,8 +4,8 @@ python tests/fuzz/foreign_frames.py --frames 10000000      prints what became of
 
 Two workers' engines call one collective after the other over two compiled programs side by side. Between their frames
 come mutated ones: contributions, HELLOs, ordinary traffic, from the ranks' own ports and from others, and answers that
-claim to be a switch's; also those of the other switch. They hold everything of the job that is not secret, but no rank's
-secret at that rank's own port of that switch.
+claim to be a switch's; also those of the other switch. They hold everything of the job that is not secret, but no
+rank's secret at that rank's own port of that switch.
 """
 
 from __future__ import annotations
