@@ -49,7 +49,7 @@ fuzz: $(VENV)/dev.stamp  # FUZZ_SECONDS for each decoder, then FUZZ_FRAMES mutat
 chaos: $(VENV)/dev.stamp  # kills workers, switches and controller at random under a training, KILLS times; RACKS=2; SWITCHES=3
 	$(BIN)/python tests/system/chaos.py --kills $(KILLS) --racks $(RACKS) --switches $(SWITCHES)
 
-soak: $(VENV)/dev.stamp  # three jobs through loss, damage and kills for MINUTES; SOAK="--seed 17 --legs 1": leg 17 again
+soak: $(VENV)/dev.stamp  # four jobs through loss, damage and kills for MINUTES; SOAK="--seed 17 --legs 1": leg 17 again
 	$(BIN)/python tests/system/soak.py --minutes $(MINUTES) --out out/soak $(SOAK)
 
 model: $(VENV)/dev.stamp  # every order of frames, losses, copies and timers for small jobs, on the code itself

@@ -1,13 +1,14 @@
-"""Everything at once, for hours: three jobs under loss, copies, reordering, damage and kills (docs/reliability.md).
+"""Everything at once, for hours: four jobs under loss, copies, reordering, damage and kills (docs/reliability.md).
 
     python tests/system/soak.py --minutes 120               # or: make soak MINUTES=120
     python tests/system/soak.py --seed 17 --legs 1          # leg 17 again
 
-A leg has a controller and a tree of a root and two leaf switches of its own, a relay before each switch for all that
-send to it, and three jobs: one at the root, one at a leaf, one at both leaves. Their ranks check every collective of
-all kinds, wires, compressors and forms (soak_rank.py). Ranks that have ended with an error are launched again. What a
-leg does follows from its seed; when it happens depends on the machine. OUT/results.json has a record of each leg,
-OUT/found what was found: the seed, what happened when, the ranks' output and the last frames.
+A leg has a controller, a tree of a root and two leaf switches and two switches side by side of its own, a relay before
+each switch for all that send to it, and four jobs: at the root, at a leaf, at both leaves, and side by side. Their
+ranks check every collective of all kinds, wires, compressors and forms (soak_rank.py). Ranks that have ended with an
+error are launched again. What a leg does follows from its seed; when it happens depends on the machine.
+OUT/results.json has a record of each leg, OUT/found what was found: the seed, what happened when, the ranks' output and
+the last frames.
 """
 
 from __future__ import annotations
@@ -39,9 +40,16 @@ from system.soak_rank import REFUSED_WITH
 
 RANK: Final = Path(__file__).with_name("soak_rank.py")
 RACKS: Final = 2
-JOBS: Final = {"two": [ROOT, ROOT], "three": ["leaf1", "leaf1", "leaf1"], "racks": ["leaf1", "leaf1", "leaf2", "leaf2"]}
-"""The switches that the ranks of a job send to."""
-SLOTS: Final = 5
+SWITCHES: Final = 3
+"""Switches without parent: the root, and two side by side."""
+JOBS: Final = {
+    "two": [ROOT, ROOT],
+    "three": ["leaf1", "leaf1", "leaf1"],
+    "racks": ["leaf1", "leaf1", "leaf2", "leaf2"],
+    "beside": ["", ""],
+}
+"""The switches that the ranks of a job send to; "": those side by side."""
+SLOTS: Final = 4
 STEPS: Final = 300
 """Collectives from one launch of a job to the next, if nothing ends it before."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 12.0
@@ -131,7 +139,9 @@ class Soak:
                 self._relays[switch] = stack.enter_context(relay)
                 return "{}:{}".format(*relay.address)
 
-            self._system = stack.enter_context(running_system(self._folder, racks=RACKS, path=relayed))
+            self._system = stack.enter_context(
+                running_system(self._folder, racks=RACKS, path=relayed, switches=SWITCHES)
+            )
             self._controller = self._system.controller.address("jobs on")
             with JobClient(self._controller) as client:
                 for job, switches in JOBS.items():
@@ -209,7 +219,7 @@ class Soak:
         self._launches[job] = launch
 
     def _kill(self, now: float) -> None:
-        victim = self._random.choice(["worker", "root", "leaf", "controller"])
+        victim = self._random.choice(["worker", "root", "leaf", "beside", "controller"])
         job = self._random.choice(sorted(JOBS))
         rank = self._random.randrange(len(JOBS[job]))
         leaf = self._random.choice(sorted(self._system.leaves))
@@ -220,8 +230,8 @@ class Soak:
             launch.ranks[rank].send_signal(signal.SIGKILL)
             launch.victims.add(rank)
             self._say(now, f"kill rank {rank} of {job}")
-        elif victim in ("root", "leaf"):
-            switch = leaf if victim == "leaf" else ROOT
+        elif victim in ("root", "leaf", "beside"):
+            switch = {"root": ROOT, "leaf": leaf, "beside": self._random.choice(sorted(self._system.beside))}[victim]
             self._say(now, f"kill {switch}")
             self._system.kill_switch(switch)
             self._system.start_switch(switch)

@@ -24,7 +24,7 @@ from p4reduce.codecs.formats import Bits
 from p4reduce.compressors.all_reduce import all_reduce_compressed
 from p4reduce.errors import P4ReduceError
 from p4reduce.testing.in_process import exchange_all, sum_segment
-from p4reduce_contracts.jobs.lease import Lease
+from p4reduce_contracts.jobs.lease import Lease, LeasedSwitch
 from rigs.ranks import MAKERS, make, odd
 
 JOIN_S: Final = 100.0
@@ -69,7 +69,7 @@ class Checked:
 
     def _places(self) -> list[Lease]:
         own = self.comm.lease
-        return [replace(own, rank=rank, levels=()) for rank in range(self.comm.world_size)]
+        return [replace(own, rank=rank, switches=(LeasedSwitch(),)) for rank in range(self.comm.world_size)]
 
     def _arrays(self) -> list[np.ndarray]:
         """Normally distributed float32 of all ranks, of very different sizes, partly zero."""

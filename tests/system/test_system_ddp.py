@@ -16,7 +16,7 @@ import p4reduce
 from p4reduce.compressors import AdaComp
 from p4reduce.pytorch.ddp import DDPState, ddp_hook
 from p4reduce.testing.in_process import exchange_all
-from p4reduce_contracts.jobs.lease import Lease
+from p4reduce_contracts.jobs.lease import Lease, LeasedSwitch
 from p4reduce_lab.processes import Children
 from p4reduce_lab.system import running_system
 from rigs.fork_server import ForkServer
@@ -87,7 +87,8 @@ def expected_of_adacomp(compressors: list[AdaComp], group: Lease, step: int) -> 
         local = net()
         backward(local, rank, step)
         given.append(gradients(local))
-    outcome, *_ = exchange_all(compressors, given, [replace(group, rank=rank, levels=()) for rank in range(RANKS)])
+    leases = [replace(group, rank=rank, switches=(LeasedSwitch(),)) for rank in range(RANKS)]
+    outcome, *_ = exchange_all(compressors, given, leases)
     return dict(outcome.means)
 
 
