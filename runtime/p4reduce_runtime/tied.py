@@ -27,6 +27,8 @@ def main() -> None:
     """Do so."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     module, *arguments = sys.argv[1:]
+    os.environ.pop("NOTIFY_SOCKET", None)  # which is for the parent's readiness
+    os.sched_setaffinity(0, range(os.cpu_count() or 1))  # a launcher may have bound the parent to a processor
     folder = tempfile.mkdtemp(prefix="p4reduce-")
     try:
         for name, text in json.loads(sys.stdin.readline() or "{}").items():
@@ -36,11 +38,13 @@ def main() -> None:
         sys.argv = [module, *(argument.replace("{folder}", folder) for argument in arguments)]
         runpy.run_module(module, run_name="__main__", alter_sys=True)
     finally:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the parent may end now, too
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def _end_with_parent(folder: str) -> None:
     sys.stdin.read()
+    shutil.rmtree(folder, ignore_errors=True)  # first: the module may have left SIGTERM to the system
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(_GRACE_S)
     shutil.rmtree(folder, ignore_errors=True)

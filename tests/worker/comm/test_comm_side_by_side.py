@@ -9,9 +9,11 @@ import pytest
 
 from p4reduce import Communicator
 from p4reduce.errors import CollectiveTimeoutError, PeerRefusedError
+from p4reduce.paths.window import Window
 from p4reduce.protocol.datagram import switch_of
+from p4reduce.stats import CollectiveStats
 from p4reduce.testing.local_group import LocalGroup
-from p4reduce_contracts.wire import DEFAULT
+from p4reduce_contracts.wire import DEFAULT, unpack
 
 RANKS = 3
 RNG = np.random.default_rng(7)
@@ -77,8 +79,63 @@ def test_a_refusal_reaches_every_rank_over_several_switches_and_the_next_sum_is_
         assert group.run(run) == [RANKS] * RANKS
 
 
+@pytest.mark.parametrize("switches", [2, 3, 5, 8, 32])
+@pytest.mark.parametrize("ranks", [4, 100])
+def test_a_window_grows_to_all_slots_and_again_after_a_loss(switches: int, ranks: int) -> None:
+    """Many ranks agree on powers of two alone (protocol/opening.py)."""
+    window = Window(64 * switches, None, switches)
+
+    def run(losses: int = 0) -> int:
+        rounds = 4 * window.slots
+        agreed = window.proposal if ranks < 65 else 1 << window.proposal.bit_length() - 1
+        window.finished(agreed, CollectiveStats(rounds=rounds, losses=losses))
+        return window.slots
+
+    grown = [run() for _ in range(12)]
+    assert grown == sorted(grown) and grown[-1] > 32 * switches
+    assert all(slots % switches == 0 for slots in grown if slots >= switches)
+    run(losses=1 << 20)
+    low = run()
+    assert low < grown[-1]
+    if ranks < 65:
+        assert [run() for _ in range(200)][-1] == grown[-1]
+
+
+def test_a_slot_of_each_switch_that_was_opened_is_probed() -> None:
+    """Slots that open by splitting may leave out the first one of a switch."""
+    with LocalGroup(1, switches=4, slots=16) as group:
+        comm = group.comms[0]
+        collective = comm._switch
+        seen: list[tuple[bool, bytes]] = []
+
+        def look() -> None:
+            answered = collective._answered
+            assert answered is not None
+            for switch in range(4):
+                opened = bool(answered.engine.slots["packet_number"][switch::4].any())  # type: ignore[call-overload]
+                seen.append((opened, answered.answered_frame(switch)))
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(collective, "probe_gso", look)
+            for blocks in (8, 400, 3000):
+                values = np.zeros(blocks * DEFAULT.block_words, np.float32)
+                values[:: 7 * DEFAULT.block_words] = 1
+                comm.all_reduce(values)
+        assert all(bool(frame) == opened for opened, frame in seen)
+        for _, frame in seen:
+            assert not frame or unpack(DEFAULT, frame).job == 1
+
+
 def test_what_is_missing_is_said_of_each_switch() -> None:
     with LocalGroup(1, switches=2, lose=lambda rank, payload: switch_of(payload) == 1) as group:
         with pytest.raises(CollectiveTimeoutError, match="answers from switch switch1 at 127.0.0.1:21072 stopped"):
+            group.comms[0].all_reduce(np.ones(10_000, np.float32), timeout_s=0.2)
+        group.comms[0].close(wait=False)
+
+
+def test_a_switch_that_has_answered_is_not_blamed_while_slot_0_waits() -> None:
+    """Its opening RESULTs are held back."""
+    with LocalGroup(1, switches=2, lose=lambda rank, payload: switch_of(payload) == 0) as group:
+        with pytest.raises(CollectiveTimeoutError, match="finish in 0.2 s: switch switch0 at 127.0.0.1:21072 answered"):
             group.comms[0].all_reduce(np.ones(10_000, np.float32), timeout_s=0.2)
         group.comms[0].close(wait=False)

@@ -133,17 +133,19 @@ def test_the_last_lines_of_a_child_that_ends_are_the_error(temporary: Path) -> N
     assert not list(temporary.iterdir())
 
 
-def test_an_error_of_one_rank_is_that_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kind", [JoinError, OSError])
+def test_an_error_of_one_rank_is_that_of_all(kind: type[Exception], monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: Any) -> Child:
-        raise JoinError("no switch here")
+        raise kind("no switch here")
 
     monkeypatch.setattr(launch, "_switch_at", fail)
-    assert started(2) == ["no switch here"] * 2
+    one, other = started(2)
+    assert str(one).endswith("no switch here") and other == "rank 0: no switch here"
 
 
 def test_a_rank_that_does_not_come_is_an_error_in_time() -> None:
     store = Store()
-    with pytest.raises(JoinError, match="not all ranks have started .*host/1"):
+    with pytest.raises(JoinError, match="not started in time .*host/1.*on some of them only"):
         launch.start(store, 0, 2, 0.1)
 
 
@@ -154,6 +156,16 @@ def test_a_controller_at_the_default_address_is_used_where_all_ranks_are_on_its_
     for one in started(2):
         assert isinstance(one, launch.Launch)
         assert (one.controller, one.children) == (launch.DEFAULT_CONTROLLER, [])
+
+
+def test_on_one_host_everything_is_on_loopback_and_over_tls_where_credentials_are_set(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told = [{"key": "one", "address": "10.0.0.1"}] * 2
+    plan = launch._plan(told)
+    assert (plan["firsts"], plan["addresses"], plan["files"]) == ([0], ["127.0.0.1"], {})
+    monkeypatch.setenv("P4REDUCE_CA", "ca.pem")
+    assert "worker.key" in launch._plan(told)["files"]
 
 
 def test_hosts_without_a_known_address_and_too_many_hosts_are_errors() -> None:
@@ -168,8 +180,8 @@ def test_hosts_without_a_known_address_and_too_many_hosts_are_errors() -> None:
 
 def test_a_host_whose_own_name_is_on_loopback_takes_its_route_to_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launch, "route_to", lambda host: f"as seen from {host}")
-    assert launch._reachable("127.0.1.1", ["127.0.1.1", "10.0.0.2"], 0) == "as seen from 10.0.0.2"
-    assert launch._reachable("10.0.0.2", ["127.0.1.1", "10.0.0.2"], 1) == "10.0.0.2"
+    assert launch._reachable(["127.0.1.1", "10.0.0.2"], 0) == "as seen from 10.0.0.2"
+    assert launch._reachable(["127.0.1.1", "10.0.0.2"], 1) == "10.0.0.2"
 
 
 def test_the_address_is_that_of_the_interface_or_of_the_route_to_the_store() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import re
 import subprocess
@@ -14,6 +15,8 @@ from collections.abc import Mapping, Sequence
 from typing import IO, Any, Final
 
 from p4reduce.errors import JoinError
+
+_log = logging.getLogger(__name__)
 
 _END_S: Final = 5.0
 """Seconds that a child has to end once this process lets it."""
@@ -31,8 +34,9 @@ class Child:
         """`what` it is, in errors. `files`: texts by name, in the folder that is "{folder}" in these."""
         self._what = what
         self._log = os.memfd_create("p4reduce-log")
+        tied = "-P", "-m", "p4reduce_runtime.tied"  # -P: nothing is imported from the working folder
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "p4reduce_runtime.tied", "p4reduce_contracts", *arguments],
+            [sys.executable, *tied, "p4reduce_contracts", *arguments],
             stdin=subprocess.PIPE,
             stdout=self._log,
             stderr=self._log,
@@ -52,15 +56,15 @@ class Child:
         while (found := re.search(pattern, self._output())) is None:
             ended = self._process.poll() is not None
             if ended or time.monotonic() > until:
-                lines = self._output().splitlines()[-_SHOWN_LINES:]
-                said = " | ".join(lines) if lines else "it printed nothing"
-                raise JoinError(f"{self._what} {'ended' if ended else 'was not ready in time'}: {said}")
+                raise JoinError(f"{self._what} {'ended' if ended else 'was not ready in time'}: {self._last_lines()}")
             time.sleep(_LOOK_S)
         return found
 
     def close(self) -> None:
-        """End it."""
+        """End it; log its last lines if it has ended before."""
         assert self._process.stdin is not None
+        if self._process.poll() is not None and self._log >= 0:
+            _log.warning("%s has ended: %s", self._what, self._last_lines())
         with contextlib.suppress(OSError):
             self._process.stdin.close()
         try:
@@ -72,14 +76,25 @@ class Child:
             os.close(self._log)
         self._log = -1
 
+    def check_silent(self, pattern: str) -> None:
+        """Raise JoinError, with its last lines, where its output so far matches."""
+        if re.search(pattern, self._output()) is not None:
+            raise JoinError(f"{self._what}: {self._last_lines()}")
+
+    def _last_lines(self) -> str:
+        return " | ".join(self._output().splitlines()[-_SHOWN_LINES:]) or "it printed nothing"
+
     def _output(self) -> str:
         return os.pread(self._log, os.fstat(self._log).st_size, 0).decode(errors="replace")
 
 
 def _leave_to_parent() -> None:
+    null = os.open(os.devnull, os.O_RDWR) if _pipes else -1
     for pipe in _pipes:
-        with contextlib.suppress(OSError):
-            os.close(pipe.fileno())
+        with contextlib.suppress(OSError, ValueError):
+            os.dup2(null, pipe.fileno(), inheritable=False)  # not closed: the file object will close the number later
+    if null >= 0:
+        os.close(null)
 
 
 os.register_at_fork(after_in_child=_leave_to_parent)

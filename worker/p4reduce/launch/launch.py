@@ -1,12 +1,13 @@
 """The start of a launch's own switches and controller, step by step through the process group's store.
 
 Each rank says which host it is on. The first rank of each host starts a switch there; rank 0 starts a controller of
-these switches, which are side by side. Between hosts all of it is over TLS, by an authority for this launch, whose
-certificates go through the store: they are as secret as the store is.
+these switches, which are side by side. Between hosts P4Runtime and the job service are over TLS, by an authority for
+this launch, whose certificates go through the store: they are as secret as the store is.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -25,6 +26,7 @@ from p4reduce.membership.join import load_all_kernels
 from p4reduce.paths.hosts.find import host_key
 from p4reduce_contracts.jobs import DEFAULT_CONTROLLER
 from p4reduce_contracts.jobs.lease import MOST_SWITCHES
+from p4reduce_runtime.security import CA_VARIABLE
 
 if TYPE_CHECKING:
     from p4reduce_runtime.security import Security
@@ -63,10 +65,15 @@ def start(store: Any, rank: int, size: int, timeout_s: float) -> Launch:
     launch, told = Launch(), _Told(store, time.monotonic() + timeout_s)
     try:
         _start(launch, told, rank, size, own_address(os.environ, host_of(store)))
-    except BaseException as error:
+    except Exception as error:
         launch.close()
-        if isinstance(error, JoinError):
-            told.say("error", str(error))
+        with contextlib.suppress(Exception):  # the store may be what has failed
+            told.say("error", f"rank {rank}: {error}")
+        if isinstance(error, JoinError | RuntimeError):  # torch's stores raise the latter
+            raise
+        raise JoinError(f"rank {rank} cannot start what the launch needs: {error}") from error
+    except BaseException:
+        launch.close()
         raise
     return launch
 
@@ -83,7 +90,7 @@ def _start(launch: Launch, told: _Told, rank: int, size: int, address: str) -> N
         return
     place = firsts.index(rank) if rank in firsts else None
     if place is not None:
-        launch.children.append(_switch_at(_reachable(address, plan["addresses"], place), files))
+        launch.children.append(_switch_at(_reachable(plan["addresses"], place), files))
     load_all_kernels()  # while the switches do
     if place is not None:
         ready = launch.children[0].wait_for(r"ready: UDP (\S+:\d+); P4Runtime (\S+:\d+)", told.until)
@@ -101,7 +108,7 @@ def _plan(said: Sequence[Mapping[str, str]]) -> dict[str, Any]:
     """Return the first rank of each host, their addresses, certificates, and a controller that runs already."""
     keys = [one["key"] for one in said]
     firsts = sorted({keys.index(key) for key in keys})
-    addresses = [said[first]["address"] for first in firsts]
+    addresses = [said[first]["address"] for first in firsts] if len(firsts) > 1 else ["127.0.0.1"]
     if len(firsts) > MOST_SWITCHES:
         raise JoinError(
             f"a launch on {len(firsts)} hosts starts no switches, {MOST_SWITCHES} are the most: {_NAME_ONE}"
@@ -111,17 +118,17 @@ def _plan(said: Sequence[Mapping[str, str]]) -> dict[str, Any]:
             f"the ranks are on {len(firsts)} hosts, and no address of them is known: set {INTERFACE_VARIABLE}"
         )
     there = DEFAULT_CONTROLLER if len(firsts) == 1 and _listens(DEFAULT_CONTROLLER) else ""
-    files = _certificates() if len(firsts) > 1 else {}
+    files = _certificates() if len(firsts) > 1 or os.environ.get(CA_VARIABLE) else {}
     return {"firsts": firsts, "addresses": addresses, "controller": there, "files": files}
 
 
 _NAME_ONE: Final = "start a controller and name it (P4REDUCE_CONTROLLER)"
 
 
-def _reachable(address: str, addresses: Sequence[str], place: int) -> str:
+def _reachable(addresses: Sequence[str], place: int) -> str:
     """Return an address of this host that the others reach: by the route to one of them, if only loopback is known."""
-    others = [other for number, other in enumerate(addresses) if number != place and not is_loopback(other)]
-    return route_to(others[0]) if others and is_loopback(address) else address
+    others = [other for other in addresses if not is_loopback(other)]
+    return route_to(others[0]) if others and is_loopback(addresses[place]) else addresses[place]
 
 
 def _switch_at(address: str, files: Mapping[str, str]) -> Child:
@@ -157,7 +164,9 @@ def _start_controller(
         own | {"controller.toml": text},
     )
     launch.children.append(child)
-    return child.wait_for(r"controller ready: jobs on (\S+:\d+),", told.until)[1]
+    ready = child.wait_for(r"controller ready: jobs on (\S+:\d+),", told.until)
+    child.check_silent("switch not reached")
+    return ready[1]
 
 
 def _certificates() -> dict[str, str]:
@@ -206,6 +215,9 @@ class _Told:
             if self._store.check(["launch/error"]):
                 raise JoinError(json.loads(self._store.get("launch/error")))
             if time.monotonic() > self.until:
-                raise JoinError(f"not all ranks have started what the launch needs in time ({key})")
+                raise JoinError(
+                    f"the ranks have not started in time what the launch needs (missing: {key}); is "
+                    f"P4REDUCE_CONTROLLER or {VARIABLE} set on some of them only?"
+                )
             time.sleep(0.01)
         return json.loads(self._store.get(key))

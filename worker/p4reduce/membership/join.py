@@ -443,7 +443,10 @@ def _admit_once(
             _meanwhile("p4reduce-missing", say_missing, first_s=_SAY_EVERY_S, every_s=_SAY_EVERY_S),
         ):
             granted = _wait_lease(client, ticket.nonce, patience)
-        used = [sockets.pop((each.host, each.port)) for each in granted.switches]
+        places = [(each.host, each.port) for each in granted.switches]
+        if len(set(places)) < len(places) or not sockets.keys() >= set(places):
+            raise JoinError(f"the lease names switches at {places}, and HELLO was for those at {list(sockets)}")
+        used = [sockets.pop(place) for place in places]
         for socket in sockets.values():
             socket.close()
         return granted, used[0] if len(used) == 1 else SideBySide(used), ticket.nonce, watch

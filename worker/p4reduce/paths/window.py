@@ -39,9 +39,11 @@ class Window:
         self._limit = slot_count if fixed is None else min(fixed, slot_count)
         self._floor = min(self.MINIMUM, self._limit) if fixed is None else self._limit
         self._fixed = fixed is not None
-        self.slots = self._limit if fixed is not None else self._even(min(self.INITIAL, slot_count))
+        self._agreed = self._limit if fixed is not None else min(self.INITIAL, slot_count)
+        """What the ranks agreed on."""
+        self.slots = self._even(self._agreed)
         """The window of the next collective."""
-        self.proposal = self.slots
+        self.proposal = self._agreed
         """The window that this rank proposes, in the next collective, for the one after it."""
         self._lossless = True
         self._blocks: dict[Hashable, int | None] = {}
@@ -71,17 +73,18 @@ class Window:
 
         `limited`: it used fewer slots than the window, so it is no evidence for a wider one.
         """
-        used, self.slots = self.slots, agreed if self._fixed else self._even(agreed)
+        used, slots = self._agreed, self.slots
+        self._agreed, self.slots = agreed, self._even(agreed)
         tolerated = self.OVERRUN_LOSS if self._lossless else self.TOLERATED_LOSS
         self._lossless = self._lossless and not stats.losses
         if stats.losses > tolerated * stats.rounds:
             new = used // 2
-        elif not limited and not stats.losses and stats.rounds >= 4 * used:
-            new = 2 * used if self._lossless else used + max(1, used // 8)
+        elif not limited and not stats.losses and stats.rounds >= 4 * slots:
+            new = 2 * used if self._lossless else used + max(self._switches, used // 8)
         else:
             new = agreed
-        self.proposal = self._even(min(self._limit, max(self._floor, new)))
+        self.proposal = min(self._limit, max(self._floor, new))
 
     def _even(self, slots: int) -> int:
         """Return as many slots of each switch, no more than these; these where they are fewer than the switches."""
-        return slots // self._switches * self._switches or slots
+        return slots if self._fixed else slots // self._switches * self._switches or slots

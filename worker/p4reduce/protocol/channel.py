@@ -47,9 +47,11 @@ class Channel:
     def __init__(self, pump: ModuleType, descriptors: Sequence[int], *, plain: bool) -> None:
         """`plain`: whether every frame is sent by itself. Runs are short."""
         self.pump = pump
-        own = [os.dup(descriptor) for descriptor in descriptors]
+        own: list[int] = []
         self._finalizer = weakref.finalize(self, _close_all, own)
         self._finalizer.atexit = False  # at exit the last collective still needs it
+        for descriptor in descriptors:
+            own.append(os.dup(descriptor))
         self._to = zeros(Destination, len(own))
         self._to["plain"], self._to["run_bytes"] = plain, datagrams.SHORT_RUN_BYTES
         io = zeros(SocketState, len(own))

@@ -133,7 +133,7 @@ class Collective:
     def waiting(self, now: float) -> WaitingSlot | None:
         """Return the slot that waits longest; None if none does. May be called from another thread."""
         slots = self._slots
-        waiting = np.flatnonzero(slots["frame_bytes"])
+        waiting = np.setdiff1d(np.flatnonzero(slots["frame_bytes"]), list(self._early))
         if not len(waiting):
             return None
         oldest = int(waiting[slots["sent_at"][waiting].argmin()])
@@ -145,7 +145,7 @@ class Collective:
 
     def obstacle(self) -> Obstacle:
         """Return why the collective does not go on."""
-        state, numbers = self._state, np.flatnonzero(~self._slots["done"])
+        state, numbers = self._state, np.setdiff1d(np.flatnonzero(~self._slots["done"]), list(self._early))
         slots = self._slots[numbers]
         fields = zip(
             (numbers % len(self._loss)).tolist(),
@@ -212,8 +212,11 @@ class Collective:
         return self._contribute(self._arguments, now)
 
     def answered_frame(self, switch: int) -> bytes:
-        """Return the last frame that the switch's first slot sent; once the collective is done it was answered."""
-        frame: bytes = self._engine.frames[switch].tobytes()
+        """Return the last frame of a slot of the switch; once the collective is done it was answered. b"": none was."""
+        opened = np.flatnonzero(self._slots["packet_number"][switch :: len(self._loss)])
+        if not len(opened):
+            return b""
+        frame: bytes = self._engine.frames[switch + opened[0] * len(self._loss)].tobytes()
         return frame[: self._geometry.lengths[frame[PRESENT_BYTE]]]
 
     def begin(self, now: float) -> None:

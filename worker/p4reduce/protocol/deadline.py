@@ -94,7 +94,7 @@ def obstacle(
         )
     further = links and f", and {links}"
     return Obstacle(
-        f"{where} answered nothing; see that it runs and that the job is active{further}. If `p4reduce "
+        f"{where} answered nothing; see that the switch runs and that the job is active{further}. If `p4reduce "
         "stats` counts STALE drops, its registers hold this epoch of an earlier job: join again, which draws another"
     )
 

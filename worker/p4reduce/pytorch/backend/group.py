@@ -45,7 +45,7 @@ from p4reduce.errors import (
 from p4reduce.pytorch.backend import sums
 from p4reduce.pytorch.backend.calls import Calls, GlooWork
 from p4reduce.pytorch.backend.contiguous import check_written, contiguously
-from p4reduce.pytorch.backend.jobs import GroupJob, NoRoomError, end_launch, join_job
+from p4reduce.pytorch.backend.jobs import GroupJob, NoRoomError, join_job
 from p4reduce.pytorch.backend.options import BACKEND, GATHER_BYTES, Options
 from p4reduce.pytorch.backend.rendezvous import meet, part
 from p4reduce.pytorch.backend.routes import Routes
@@ -435,18 +435,20 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
                 return
             self._closed = True
         together = wait and self._is_world and self._job is not None and self._job.is_usable()
-        if self._job is not None:
-            over_gloo = self._count_over_gloo()
-            self._job.comm.count_over_gloo = lambda: over_gloo
-            if not wait:
-                self._job.comm.close(wait=False)
-            self._job.close()
-        self._queue.drain(CLOSE_S)
-        self._gloo = self._companion = self._second_gloo = None
-        if together:
-            part(self._store, self.rank(), self.size(), ends=self._has_own_server())
-        if self._is_world:
-            end_launch()
+        try:
+            if self._job is not None:
+                over_gloo = self._count_over_gloo()
+                self._job.comm.count_over_gloo = lambda: over_gloo
+                if not wait:
+                    self._job.comm.close(wait=False)
+                self._job.close()
+            self._queue.drain(CLOSE_S)
+            self._gloo = self._companion = self._second_gloo = None
+            if together:
+                part(self._store, self.rank(), self.size(), ends=self._has_own_server())
+        finally:
+            if self._job is not None:
+                self._job.end_launch()
         self._store = None
         self._calls.close()
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from p4reduce.communicator import Communicator
 from p4reduce.errors import JoinError, P4ReduceError
-from p4reduce.launch import launch
+from p4reduce.launch.launch import VARIABLE, Launch, start
 from p4reduce.membership.join import Patience, join, load_all_kernels
 from p4reduce.pytorch.backend.options import SUBGROUP_SLOTS, Options
 from p4reduce_runtime.settings import ConfigError, is_on
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from p4reduce_contracts.jobs.answers import JobInfo
     from p4reduce_runtime.security import Security
 
-_launch: launch.Launch | None = None
-"""What was started for the group of all ranks; its subgroups use it too."""
+_launches: Final[list[Launch]] = []
+"""What was started for groups of all ranks that are there; subgroups use that of the first one."""
 _KEY: Final = "job"
 """The key in the store of the job's name."""
 _GRACE_S: Final = 10.0
@@ -43,6 +43,8 @@ class GroupJob:
     """The job's name, on the rank that made it."""
     _owner_token: str
     _security: Security | None = None
+    _launch: Launch | None = None
+    """What this rank started for the group of all ranks."""
 
     def is_usable(self) -> bool:
         """Return whether no error has ended the communicator."""
@@ -65,63 +67,62 @@ class GroupJob:
             ):
                 client.remove_job(self._made)
 
+    def end_launch(self) -> None:
+        """End what this rank has started; all ranks have left the job. Idempotent."""
+        _end(self._launch)
+
 
 def join_job(store: Any, rank: int, size: int, timeout_s: float, options: Options, *, subgroup: bool) -> GroupJob:
     """Make or find the group's job and join it, in `timeout_s` each; all ranks call it.
 
+    Where no controller is named and the job is none that exists, the group of all ranks starts one (p4reduce/launch).
     Rank 0 waits for the controller, and for its connection to the switch.
 
     Raises JoinError, on all ranks if rank 0 cannot make the job; NoRoomError if the switch is full.
     """
-    controller, security = _controller(store, rank, size, timeout_s, options, subgroup)
-    name, token, made, owner = options.job, options.token, None, ""
-    if name is None:
-        if rank == 0:
-            made, owner, token = _make(store, size, controller, security, timeout_s, options, subgroup)
-            name = made
-        else:
-            load_all_kernels()  # while rank 0 does
-            name, token = _find(store, timeout_s)
-    comm = join(
-        name,
-        rank=rank,
-        world_size=size,
-        controller=controller,
-        security=security,
-        token=token,
-        timeout_s=timeout_s,
-        collective_timeout_s=timeout_s,
-        switch=options.switch,
-    )
-    return GroupJob(comm, controller, made, owner, security)
-
-
-def _controller(
-    store: Any, rank: int, size: int, timeout_s: float, options: Options, subgroup: bool
-) -> tuple[str, Security | None]:
-    """Return the controller's address, and the credentials for one that this launch has started, at first by this call.
-
-    None is started where one is named, or the job is, which exists already.
-    """
     from p4reduce_contracts.jobs import DEFAULT_CONTROLLER
 
-    global _launch
     named = options.controller or os.environ.get("P4REDUCE_CONTROLLER")
-    if named or options.job is not None or not is_on(launch.VARIABLE, os.environ):
-        return named or DEFAULT_CONTROLLER, None
-    if not subgroup:
-        _launch = launch.start(store, rank, size, timeout_s)
-    if _launch is None or not _launch.controller:
-        return DEFAULT_CONTROLLER, None
-    return _launch.controller, _launch.security
+    launch = None
+    if not named and options.job is None and is_on(VARIABLE, os.environ):
+        if not subgroup:
+            launch = start(store, rank, size, timeout_s)
+            _launches.append(launch)
+        elif _launches:
+            launch = _launches[0]
+    controller, security = (launch.controller, launch.security) if launch else (named or DEFAULT_CONTROLLER, None)
+    own = None if subgroup else launch
+    try:
+        name, token, made, owner = options.job, options.token, None, ""
+        if name is None:
+            if rank == 0:
+                made, owner, token = _make(store, size, controller, security, timeout_s, options, subgroup)
+                name = made
+            else:
+                load_all_kernels()  # while rank 0 does
+                name, token = _find(store, timeout_s)
+        comm = join(
+            name,
+            rank=rank,
+            world_size=size,
+            controller=controller,
+            security=security,
+            token=token,
+            timeout_s=timeout_s,
+            collective_timeout_s=timeout_s,
+            switch=options.switch,
+        )
+    except BaseException:
+        _end(own)
+        raise
+    return GroupJob(comm, controller, made, owner, security, own)
 
 
-def end_launch() -> None:
-    """End what this rank has started for the launch; all ranks have left its jobs."""
-    global _launch
-    ended, _launch = _launch, None
-    if ended is not None:
-        ended.close()
+def _end(launch: Launch | None) -> None:
+    if launch is not None:
+        if launch in _launches:
+            _launches.remove(launch)
+        launch.close()
 
 
 def _make(
