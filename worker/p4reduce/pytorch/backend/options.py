@@ -25,7 +25,7 @@ class Options:
     """Settings of one process group; all ranks must give the same, but for `switch`."""
 
     controller: str | None = None
-    """HOST:PORT of the job service; default: P4REDUCE_CONTROLLER, else 127.0.0.1:9600."""
+    """HOST:PORT of the job service; default: P4REDUCE_CONTROLLER, else one that the launch starts (p4reduce/launch)."""
     job: str | None = None
     """A job that exists already; default: rank 0 makes one, which ends with the group."""
     token: str | None = None
