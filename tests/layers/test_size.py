@@ -16,7 +16,7 @@ LIMITS = {
     "tests of p4reduce": 38_850,
     "source of the switch": 17_500,
     "tests of the switch": 13_000,
-    "Markdown": 32_750,
+    "Markdown": 33_000,
 }
 """Lines of Python without generated files, by house, and words. CONTRIBUTING says how a change may grow them."""
 
