@@ -153,9 +153,10 @@ def test_a_controller_at_the_default_address_is_used_where_all_ranks_are_on_its_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(launch, "_listens", lambda address: True)
+    monkeypatch.setenv("P4REDUCE_CA", "ca.pem")  # which is for that one
     for one in started(2):
         assert isinstance(one, launch.Launch)
-        assert (one.controller, one.children) == (launch.DEFAULT_CONTROLLER, [])
+        assert (one.controller, one.children, one.security) == (launch.DEFAULT_CONTROLLER, [], None)
 
 
 def test_on_one_host_everything_is_on_loopback_and_over_tls_where_credentials_are_set(

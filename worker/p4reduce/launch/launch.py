@@ -118,7 +118,8 @@ def _plan(said: Sequence[Mapping[str, str]]) -> dict[str, Any]:
             f"the ranks are on {len(firsts)} hosts, and no address of them is known: set {INTERFACE_VARIABLE}"
         )
     there = DEFAULT_CONTROLLER if len(firsts) == 1 and _listens(DEFAULT_CONTROLLER) else ""
-    files = _certificates() if len(firsts) > 1 or os.environ.get(CA_VARIABLE) else {}
+    tls = len(firsts) > 1 or os.environ.get(CA_VARIABLE) and not there
+    files = _certificates() if tls else {}
     return {"firsts": firsts, "addresses": addresses, "controller": there, "files": files}
 
 

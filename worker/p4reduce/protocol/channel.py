@@ -51,7 +51,7 @@ class Channel:
         self._finalizer = weakref.finalize(self, _close_all, own)
         self._finalizer.atexit = False  # at exit the last collective still needs it
         for descriptor in descriptors:
-            own.append(os.dup(descriptor))
+            own.append(os.dup(descriptor))  # one by one: if one fails, the others are closed
         self._to = zeros(Destination, len(own))
         self._to["plain"], self._to["run_bytes"] = plain, datagrams.SHORT_RUN_BYTES
         io = zeros(SocketState, len(own))
