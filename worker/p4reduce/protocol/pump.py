@@ -13,13 +13,12 @@ from p4reduce.protocol.channel import Sockets
 from p4reduce.protocol.contribute import contribute
 from p4reduce.protocol.receive import receive
 from p4reduce.protocol.recovery import next_timer, on_loss_detection_timeout, set_loss_detection_timers
-from p4reduce.protocol.state import END, Engine, NextFrame
+from p4reduce.protocol.state import END, Engine
 from p4reduce.protocol.timing import GRANULARITY_S
 from p4reduce_runtime.datagrams import RECEIVE_BYTES
 from p4reduce_runtime.datagrams.kernels import microseconds, send, sleep, wait
 from p4reduce_runtime.datagrams.kernels import receive as receive_datagrams
 from p4reduce_runtime.kernels import direct, kernel
-from p4reduce_runtime.records import Table
 
 # why `run` stopped, beside what `receive` stops for
 PAUSE, RELEASE = 10, 11
@@ -77,13 +76,14 @@ def frames_together(engine: Engine, switch: int) -> int:
     return together
 
 
-@kernel("int64(Sockets, Engine, NextFrame[::1], int64, int64)")
-def put_in_runs(sockets: Sockets, engine: Engine, frames: Table[NextFrame], count: int, together: int) -> int:
-    """Put the frames of the first `count` slots in `frames` into `vector`; return how many there are.
+@kernel("int64(Sockets, Engine, int64, int64)")
+def put_in_runs(sockets: Sockets, engine: Engine, count: int, together: int) -> int:
+    """Put the frames of the first `count` slots in `own` into `vector`; return how many there are.
 
     Of `together` frames in turn, those with as many blocks are one after the other, so that they can leave in runs.
     """
-    config, stats, slots, vector = engine.config[0], engine.stats[0], engine.slots, sockets.vector
+    config, stats, slots = engine.config[0], engine.stats[0], engine.slots
+    own, vector = sockets.own, sockets.vector
     base, room = np.int64(engine.frames.ctypes.data), 4 * engine.frames.shape[1]
     put = 0
     for begin in range(0, count, together):
@@ -91,8 +91,8 @@ def put_in_runs(sockets: Sockets, engine: Engine, frames: Table[NextFrame], coun
         for blocks in range(config.columns, -1, -1):
             size = 4 * (config.header_words + blocks * config.block_words)
             for i in range(begin, end if put < end else begin):
-                if slots[frames[i].slot].frame_bytes == size:
-                    vector[0, put] = base + frames[i].slot * room
+                if slots[own[i].slot].frame_bytes == size:
+                    vector[0, put] = base + own[i].slot * room
                     vector[1, put] = size
                     stats.bytes_up += size + config.encap_bytes
                     put += 1
@@ -105,15 +105,12 @@ def send_frames(sockets: Sockets, engine: Engine, count: int) -> None:
     stats, contributions, switches = engine.stats[0], engine.contributions, len(sockets.io)
     stats.frames_up += count
     for switch in range(switches):
-        if switches == 1:
-            put = put_in_runs(sockets, engine, contributions, count, frames_together(engine, switch))
-        else:
-            own = 0
-            for i in range(count):
-                if contributions[i].slot % switches == switch:
-                    sockets.own[own].slot = contributions[i].slot
-                    own += 1
-            put = put_in_runs(sockets, engine, sockets.own, own, frames_together(engine, switch))
+        own = 0
+        for i in range(count):
+            if contributions[i].slot % switches == switch:
+                sockets.own[own].slot = contributions[i].slot
+                own += 1
+        put = put_in_runs(sockets, engine, own, frames_together(engine, switch))
         first, tried = 0, -1
         while first < put:
             first = send(
