@@ -27,7 +27,7 @@ from fuzz.mutations import mutated
 from p4reduce.codecs import Int32
 from p4reduce.protocol.call import Call, CodecId, Kind
 from p4reduce.protocol.collective import Collective
-from p4reduce.protocol.datagram import datagram, switch_of
+from p4reduce.protocol.datagram import Datagram, switch_of
 from p4reduce_contracts import wire
 from p4reduce_contracts.jobs.lease import Lease, LeasedSwitch
 from p4reduce_runtime.datagrams import ENCAP_BYTES
@@ -122,7 +122,7 @@ class ForeignFrames:
                 payload = self._without_secret(mutated(self._random, self._down, RANKS), 0, number, range(RANKS))
                 self.sent_down += 1
                 engine = engines[self._random.randrange(RANKS)]
-                assert not engine.receive(datagram(payload, number), 0.0), "an engine took a forged frame"
+                assert not engine.receive(Datagram(payload, number), 0.0), "an engine took a forged frame"
                 continue
             port = self._random.choice(PORTS)
             owners = [rank for rank in range(RANKS) if rank_port(rank) == port]
@@ -147,7 +147,7 @@ class ForeignFrames:
         """(rank, payload) of the aggregation frames that leave for a rank."""
         ranks = {rank_port(rank): rank for rank in range(RANKS)}
         sent = [(ranks[to], out) for to, out in self.rigs[number].program.process(port, frame) if to in ranks]
-        return [(rank, datagram(out[ENCAP_BYTES:], number)) for rank, out in sent if is_for(rank, out)]
+        return [(rank, Datagram(out[ENCAP_BYTES:], number)) for rank, out in sent if is_for(rank, out)]
 
 
 def main() -> int:

@@ -15,7 +15,7 @@ import numpy as np
 from model.calls import Generation, Refusal
 from model.snapshots import RestorableCollective, Snapshot
 from p4reduce.errors import CorruptSumError, P4ReduceError
-from p4reduce.protocol.datagram import datagram, switch_of
+from p4reduce.protocol.datagram import Datagram, switch_of
 from p4reduce.protocol.rtt import RoundTrip
 from p4reduce.protocol.state import Loss, Path, Slot, State
 from p4reduce_contracts.wire import ROUND_MASK
@@ -96,7 +96,7 @@ class Rank:
         if switch_of(frame) not in switches:  # the rank has no socket for it any more
             return number, ()
         try:
-            frames = collective.receive(datagram(frame, switches.index(switch_of(frame))), 0.0)
+            frames = collective.receive(Datagram(frame, switches.index(switch_of(frame))), 0.0)
         except CorruptSumError as error:
             if not self._may_fail:
                 raise BrokenPropertyError(f"rank {self.rank}: {error}") from error
@@ -145,7 +145,7 @@ class Rank:
     def _sent(self, generation: int, frames: list[bytes]) -> list[bytes]:
         """Return what a collective sends, for the switches as the job's leases of all generations number them."""
         switches = self._generations[generation].leases[self.rank].switches
-        return [datagram(frame, switches[switch_of(frame)].port) for frame in frames]
+        return [Datagram(frame, switches[switch_of(frame)].port) for frame in frames]
 
     def _check(self, generation: Generation, index: int, collective: RestorableCollective) -> None:
         """What is handed out is the exact sum, and nothing is where a rank refused."""

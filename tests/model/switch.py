@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from model.calls import Generation
-from p4reduce.protocol.datagram import datagram, switch_of
+from p4reduce.protocol.datagram import Datagram, switch_of
 from p4reduce.testing.reference_switch import Cell, ReferenceSwitch
 from p4reduce_contracts.jobs.lease import LeasedSwitch
 from p4reduce_contracts.wire import KEY_NONE, PENDING, RESULT, SMALL, unpack
@@ -168,7 +168,7 @@ class SideBySide(CompiledSwitch):
         (generation, registers), number = state, switch_of(payload)
         (_, own), sent = self._sides[number].process((generation, registers[number]), sender, payload)
         after = generation, (*registers[:number], own, *registers[number + 1 :])
-        return after, [(to, datagram(out, number)) for to, out in sent]
+        return after, [(to, Datagram(out, number)) for to, out in sent]
 
     def rounds(self, state: Any) -> Rounds:
         generation, registers = state

@@ -7,10 +7,10 @@ import errno
 import select
 import socket
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Protocol
 
-from p4reduce.protocol.datagram import datagram, switch_of
+from p4reduce.protocol.datagram import Datagram, switch_of
 from p4reduce_runtime import datagrams
 
 BUFFER_BYTES: Final = 8 << 20
@@ -19,8 +19,6 @@ _BURST: Final = 128
 _DATAGRAM_BYTES: Final = 65535
 """Bytes of the longest datagram that UDP can carry: a frame that is cut off would look like a malformed one."""
 _SEND_WAIT_MS: Final = 50
-_SO_RCVBUFFORCE: Final = 33
-_SO_SNDBUFFORCE: Final = 32
 _IP_MTU_DISCOVER: Final = 10
 _IP_PMTUDISC_DO: Final = 2
 _IP_MTU: Final = 14
@@ -47,6 +45,15 @@ def sockets_of(transport: Transport) -> tuple[UdpTransport, ...]:
     return (transport,) if isinstance(transport, UdpTransport) else ()
 
 
+def _received(drain: Callable[[], list[bytes]], readable: select.poll, timeout_s: float) -> list[bytes]:
+    """Return what `drain` finds, after a wait of up to `timeout_s` for a descriptor where it finds nothing at once."""
+    frames = drain()
+    if not frames and timeout_s > 0:
+        readable.poll(timeout_s * 1000)
+        frames = drain()
+    return frames
+
+
 class UdpTransport:
     """A UDP socket connected to one switch. Errors of the socket count as loss."""
 
@@ -54,11 +61,7 @@ class UdpTransport:
         family, socket_type, proto, _, address = socket.getaddrinfo(host, port, socket.AF_INET, socket.SOCK_DGRAM)[0]
         self._socket = socket.socket(family, socket_type, proto)
         try:
-            for forced, plain in ((_SO_RCVBUFFORCE, socket.SO_RCVBUF), (_SO_SNDBUFFORCE, socket.SO_SNDBUF)):
-                try:
-                    self._socket.setsockopt(socket.SOL_SOCKET, forced, BUFFER_BYTES)
-                except OSError:
-                    self._socket.setsockopt(socket.SOL_SOCKET, plain, BUFFER_BYTES)
+            datagrams.enlarge_buffers(self._socket, BUFFER_BYTES)
             self._socket.setblocking(False)
             if datagrams.supported():
                 datagrams.accept_runs(self._socket)
@@ -123,11 +126,7 @@ class UdpTransport:
         return True
 
     def receive(self, timeout_s: float) -> list[bytes]:
-        frames = self._drain()
-        if not frames and timeout_s > 0:
-            self._readable.poll(timeout_s * 1000)
-            frames = self._drain()
-        return frames
+        return _received(self._drain, self._readable, timeout_s)
 
     def _drain(self) -> list[bytes]:
         receive, frames = self._socket.recvmsg, list[bytes]()
@@ -158,14 +157,10 @@ class SideBySide:
             self.sockets[switch_of(frame)].send((frame,))
 
     def receive(self, timeout_s: float) -> list[bytes]:
-        frames = self._drain()
-        if not frames and timeout_s > 0:
-            self._readable.poll(timeout_s * 1000)
-            frames = self._drain()
-        return frames
+        return _received(self._drain, self._readable, timeout_s)
 
     def _drain(self) -> list[bytes]:
-        return [datagram(frame, number) for number, one in enumerate(self.sockets) for frame in one.receive(0.0)]
+        return [Datagram(frame, number) for number, one in enumerate(self.sockets) for frame in one.receive(0.0)]
 
     def close(self) -> None:
         for one in self.sockets:

@@ -116,10 +116,10 @@ _SOL_UDP: Final = 17
 _UDP_GRO: Final = 104
 
 
-def socket_state(descriptor: int) -> NDArray[np.void]:
-    """Return one SocketState for the kernels; the socket does not block."""
-    state: NDArray[np.void] = zeros(SocketState)
-    state["descriptor"] = descriptor
+def socket_state(*descriptors: int) -> NDArray[np.void]:
+    """Return a SocketState for the kernels for each descriptor; the sockets do not block."""
+    state: NDArray[np.void] = zeros(SocketState, len(descriptors))
+    state["descriptor"] = descriptors
     return state
 
 

@@ -23,7 +23,7 @@ from p4reduce.paths.window import Window
 from p4reduce.protocol.blocks import UNTOUCHED, Blocks
 from p4reduce.protocol.channel import Channel, make_channel
 from p4reduce.protocol.collective import Collective
-from p4reduce.protocol.datagram import datagram
+from p4reduce.protocol.datagram import Datagram
 from p4reduce.protocol.deadline import Deadline
 from p4reduce.protocol.rtt import RoundTrip
 from p4reduce.stats import CollectiveStats
@@ -193,7 +193,7 @@ class SwitchPath:
         for number, gso in enumerate(self._gso):
             if gso.damages:
                 self.channel.send_runs(number, 0)
-                self.transport.send([datagram(b"", number)])  # again with each one, as it may be lost
+                self.transport.send([Datagram(b"", number)])  # again with each one, as it may be lost
         if any(ends):
             event(
                 _log,

@@ -52,13 +52,10 @@ class Channel:
         self._finalizer.atexit = False  # at exit the last collective still needs it
         for descriptor in descriptors:
             own.append(os.dup(descriptor))  # one by one: if one fails, the others are closed
-        self._to = zeros(Destination, len(own))
-        self._to["plain"], self._to["run_bytes"] = plain, datagrams.SHORT_RUN_BYTES
-        io = zeros(SocketState, len(own))
-        io["descriptor"] = own
+        self._to = np.repeat(datagrams.destination(plain=plain, run_bytes=datagrams.SHORT_RUN_BYTES), len(own))
         self.sockets = kernels.arguments(
             Sockets(
-                io=io,
+                io=datagrams.socket_state(*own),
                 to=self._to,
                 readable=datagrams.polled(own),
                 writable=datagrams.polled(own, datagrams.WRITABLE),

@@ -22,7 +22,7 @@ from p4reduce.errors import CollectiveMismatchError, CorruptSumError, Reason
 from p4reduce.protocol.blocks import Array, Blocks
 from p4reduce.protocol.call import Call
 from p4reduce.protocol.channel import Channel
-from p4reduce.protocol.datagram import Datagram, datagram, switch_of
+from p4reduce.protocol.datagram import Datagram, switch_of
 from p4reduce.protocol.deadline import Obstacle, OpenSlot, obstacle, refused_frames, too_late
 from p4reduce.protocol.initial_state import FEW_SUMS, joined, new_engine, new_slots
 from p4reduce.protocol.opening import read_calls
@@ -385,7 +385,7 @@ class Collective:
         frames = engine.frames.data.cast("B")
         starts, switches = (indices * room).tolist(), (indices % len(self._loss)).tolist()
         return [
-            datagram(bytes(frames[start : start + length]), switch)
+            Datagram(bytes(frames[start : start + length]), switch)
             for start, length, switch in zip(starts, lengths, switches, strict=True)
         ]
 
@@ -419,4 +419,4 @@ class Collective:
 def _payload(data: NDArray[np.uint32], received: Any) -> Datagram:
     """Return a frame of a burst."""
     start, length = int(received["start"]), int(received["length"])
-    return datagram(data[start : start + (length + 3 >> 2)].tobytes()[:length], int(received["switch"]))
+    return Datagram(data[start : start + (length + 3 >> 2)].tobytes()[:length], int(received["switch"]))

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Self
+
 
 class Datagram(bytes):
     """A payload for, or from, the switch of that number in the lease; other bytes are for the first."""
 
-    switch: int = 0
+    switch: int
 
-
-def datagram(payload: bytes, switch: int) -> Datagram:
-    """Return a payload for, or from, a switch."""
-    made = Datagram(payload)
-    made.switch = switch
-    return made
+    def __new__(cls, payload: bytes, switch: int = 0) -> Self:
+        made = super().__new__(cls, payload)
+        made.switch = switch
+        return made
 
 
 def switch_of(payload: bytes) -> int:

@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 
 from p4reduce.errors import FrameError
-from p4reduce.protocol.datagram import datagram, switch_of
+from p4reduce.protocol.datagram import Datagram, switch_of
 from p4reduce_contracts.wire import (
     CONTRIBUTE,
     KEY_NONE,
@@ -64,7 +64,7 @@ class SideBySide:
         number = switch_of(payload)
         if number >= len(self.switches):
             return []
-        return [(to, datagram(answer, number)) for to, answer in self.switches[number].process(rank, payload)]
+        return [(to, Datagram(answer, number)) for to, answer in self.switches[number].process(rank, payload)]
 
 
 class ReferenceSwitch:
