@@ -1,4 +1,4 @@
-"""Addresses of the loopback interface: which are free, and which answer."""
+"""Addresses of the loopback interface: which are free."""
 
 from __future__ import annotations
 
@@ -41,13 +41,3 @@ def reserved_port() -> Iterator[int]:
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         held.bind((LOOPBACK, 0))
         yield held.getsockname()[1]
-
-
-def answers(address: str) -> bool:
-    """Return whether a process listens for TCP at HOST:PORT."""
-    host, _, port = address.rpartition(":")
-    try:
-        socket.create_connection((host, int(port)), timeout=1.0).close()
-    except OSError:
-        return False
-    return True

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from p4reduce_contracts.wire import UPLINK_PORT
 from p4reduce_lab.addresses import LOOPBACK
 from p4reduce_lab.processes import P4REDUCE, Child, Children
 from p4reduce_runtime.security import is_loopback
+from p4reduce_runtime.settings import toml_table
 
 READY_S = 120.0
 ANY_PORT = f"{LOOPBACK}:0"
@@ -159,18 +159,6 @@ def started_controller(
     jobs = controller.wait_line(r"ready: jobs on ([^,\s]+),", READY_S)[1]
     with JobClient(jobs, insecure=insecure) as client:
         yield System(jobs, client, tuple(switches), controller)
-
-
-def toml_table(header: str, **values: object) -> list[str]:
-    """Return a TOML table, by lines: booleans, numbers, lists of numbers, and everything else as a string."""
-    plain = {
-        key: value if isinstance(value, bool | int | float | list) else str(value) for key, value in values.items()
-    }
-    return [
-        header,
-        *(f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in plain.items()),  # JSON's are TOML's
-        "",
-    ]
 
 
 def new_state_dir(logs: Path) -> Path:

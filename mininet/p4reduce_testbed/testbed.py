@@ -13,12 +13,14 @@ from functools import partial
 from pathlib import Path
 
 from p4reduce_lab import targets
-from p4reduce_lab.addresses import answers, free_address
+from p4reduce_lab.addresses import free_address
 from p4reduce_lab.network import NetworkBuilder, need, need_root
 from p4reduce_lab.processes import Child, Children, follow, terminable
-from p4reduce_lab.system import READY_S, System, new_state_dir, started_controller, toml_table
+from p4reduce_lab.system import READY_S, System, new_state_dir, started_controller
 from p4reduce_runtime import pipeline_folders
+from p4reduce_runtime.addresses import answers
 from p4reduce_runtime.security import INSECURE_VARIABLE
+from p4reduce_runtime.settings import toml_table
 from p4reduce_testbed import networks
 from p4reduce_testbed.errors import TestbedError
 from p4reduce_testbed.mininet_network import MininetNetwork

@@ -11,6 +11,7 @@ The keys of a table are the fields of its class; an unknown key is an error. Val
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import tomllib
@@ -129,3 +130,15 @@ def is_on(variable: str, environment: Mapping[str, str]) -> bool:
     if wanted not in ("on", "off"):
         raise ConfigError(f"{variable} is {wanted!r}; it has to be on or off")
     return wanted == "on"
+
+
+def toml_table(header: str, **values: object) -> list[str]:
+    """Return a TOML table, by lines: booleans, numbers, lists of numbers, and everything else as a string."""
+    plain = {
+        key: value if isinstance(value, bool | int | float | list) else str(value) for key, value in values.items()
+    }
+    return [
+        header,
+        *(f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in plain.items()),  # JSON's are TOML's
+        "",
+    ]

@@ -1,8 +1,8 @@
-"""Run a module as long as the process that started it lives: `python -m p4reduce_runtime.tied MODULE ARGUMENTS...`
+"""Run a Python module that ends with its parent process: `python -m p4reduce_runtime.tied MODULE ARGUMENTS...`
 
 The first line of standard input is a JSON object of files, names and texts. They are in a folder of this process alone,
-which is "{folder}" in them and in the arguments, and is removed at the end. The parent keeps the other end of standard
-input: it is closed when the parent ends, however it ends, and then this process ends too.
+whose path replaces "{folder}" in the texts and in the arguments, and which is removed at the end. Standard input is a
+pipe from the parent: the kernel closes it when the parent ends, even by SIGKILL, and then this process ends too.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import Final
 
 _GRACE_S: Final = 3.0
-"""Seconds that the module has to end by itself."""
+"""Seconds that the module has to end after SIGTERM."""
 
 
 def main() -> None:
-    """Do so."""
+    """Run the module in this process."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     module, *arguments = sys.argv[1:]
     os.environ.pop("NOTIFY_SOCKET", None)  # which is for the parent's readiness

@@ -24,8 +24,9 @@ from p4reduce_lab.bench.case import Run
 from p4reduce_lab.bench.links import Host, Link, Network
 from p4reduce_lab.network import NetworkBuilder
 from p4reduce_lab.processes import Child, ProcessError
-from p4reduce_lab.system import ANY_PORT, EmbeddedSwitch, System, new_state_dir, started_embedded_system, toml_table
+from p4reduce_lab.system import ANY_PORT, EmbeddedSwitch, System, new_state_dir, started_embedded_system
 from p4reduce_runtime.security import INSECURE_VARIABLE
+from p4reduce_runtime.settings import toml_table
 
 Reply = dict[str, Any]
 _ANSWER_S = 150.0

@@ -19,7 +19,7 @@ from p4reduce_controller.switches import pipeline as pipelines
 from p4reduce_controller.switches.entry_writer import EntryWriter
 from p4reduce_controller.switches.mac_table import MacTable
 from p4reduce_lab import targets
-from p4reduce_lab.addresses import LOOPBACK, answers, free_address, free_port
+from p4reduce_lab.addresses import LOOPBACK, free_address, free_port
 from p4reduce_lab.bench.case import Run, Series
 from p4reduce_lab.bench.cluster import cpu_seconds
 from p4reduce_lab.bench.links import LOOPBACK as LOOPBACK_LINK
@@ -28,6 +28,7 @@ from p4reduce_lab.bench.udp_load import UdpPeers
 from p4reduce_lab.bench.veth_load import VethPeers
 from p4reduce_lab.processes import P4REDUCE, Child, Children
 from p4reduce_runtime import pipeline_folders
+from p4reduce_runtime.addresses import answers
 
 GEOMETRY = "default"
 EMBEDDED = "embedded switch"

@@ -43,7 +43,7 @@ class Store:
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where the launches keep files, empty at the end; and no controller is at the default address."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr(launch, "_listens", lambda address: False)
+    monkeypatch.setattr(launch, "answers", lambda address: False)
     return tmp_path
 
 
@@ -102,7 +102,7 @@ def test_hosts_have_a_switch_each_over_tls(temporary: Path, monkeypatch: pytest.
 def test_children_end_with_a_rank_that_is_killed(temporary: Path) -> None:
     script = (
         "import sys, time; sys.path[:0] = sys.argv[1:]; from p4reduce.launch import launch; import test_launch\n"
-        "launch._listens = lambda address: False\n"
+        "launch.answers = lambda address: False\n"
         "one = launch.start(test_launch.Store(), 0, 1, 60)\n"
         "print(*(child._process.pid for child in one.children), flush=True); time.sleep(600)"
     )
@@ -152,7 +152,7 @@ def test_a_rank_that_does_not_come_is_an_error_in_time() -> None:
 def test_a_controller_at_the_default_address_is_used_where_all_ranks_are_on_its_host(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(launch, "_listens", lambda address: True)
+    monkeypatch.setattr(launch, "answers", lambda address: True)
     monkeypatch.setenv("P4REDUCE_CA", "ca.pem")  # which is for that one
     for one in started(2):
         assert isinstance(one, launch.Launch)

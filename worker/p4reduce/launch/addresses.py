@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import ipaddress
 import socket
 import struct
 from collections.abc import Mapping
@@ -36,16 +35,16 @@ def route_to(host: str) -> str:
     return "127.0.0.1"
 
 
-def is_loopback(address: str) -> bool:
-    """Return whether other hosts cannot reach it."""
-    return ipaddress.IPv4Address(address).is_loopback
+def underlying(store: Any) -> Any:
+    """Return the store below any number of PrefixStores."""
+    while hasattr(store, "underlying_store"):
+        store = store.underlying_store
+    return store
 
 
 def host_of(store: Any) -> str:
-    """Return the host of a TCPStore, or of the one below a PrefixStore; "" for another store."""
-    while hasattr(store, "underlying_store"):
-        store = store.underlying_store
-    return str(getattr(store, "host", ""))
+    """Return the host of a TCPStore, also below a PrefixStore; "" for another store."""
+    return str(getattr(underlying(store), "host", ""))
 
 
 def _address_of(interface: str) -> str:

@@ -15,16 +15,16 @@ from collections.abc import Mapping, Sequence
 from typing import IO, Any, Final
 
 from p4reduce.errors import JoinError
+from p4reduce.timeouts import tries
 
 _log = logging.getLogger(__name__)
 
 _END_S: Final = 5.0
 """Seconds that a child has to end once this process lets it."""
-_LOOK_S: Final = 0.02
 _SHOWN_LINES: Final = 5
 
 _pipes: Final[weakref.WeakSet[IO[Any]]] = weakref.WeakSet()
-"""The ends of pipes that tell the children that this process lives."""
+"""This process's ends of the children's standard inputs: a child ends when its own is closed (tied.py)."""
 
 
 class Child:
@@ -53,12 +53,14 @@ class Child:
 
         Raises JoinError with its last lines where it ends before, or takes longer.
         """
-        while (found := re.search(pattern, self._output())) is None:
-            ended = self._process.poll() is not None
-            if ended or time.monotonic() > until:
-                raise JoinError(f"{self._what} {'ended' if ended else 'was not ready in time'}: {self._last_lines()}")
-            time.sleep(_LOOK_S)
-        return found
+        ended = False
+        for _ in tries(until - time.monotonic()):
+            if found := re.search(pattern, self._output()):
+                return found
+            if ended:
+                break
+            ended = self._process.poll() is not None  # then its last output is looked at
+        raise JoinError(f"{self._what} {'ended' if ended else 'was not ready in time'}: {self._last_lines()}")
 
     def close(self) -> None:
         """End it; log its last lines if it has ended before."""

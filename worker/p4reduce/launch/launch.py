@@ -11,7 +11,6 @@ import contextlib
 import json
 import logging
 import os
-import socket
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -20,13 +19,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from p4reduce.errors import JoinError
-from p4reduce.launch.addresses import INTERFACE_VARIABLE, host_of, is_loopback, own_address, route_to
+from p4reduce.launch.addresses import INTERFACE_VARIABLE, host_of, own_address, route_to
 from p4reduce.launch.children import Child
 from p4reduce.membership.join import load_all_kernels
 from p4reduce.paths.hosts.find import host_key
+from p4reduce.timeouts import tries
 from p4reduce_contracts.jobs import DEFAULT_CONTROLLER
 from p4reduce_contracts.jobs.lease import MOST_SWITCHES
-from p4reduce_runtime.security import CA_VARIABLE
+from p4reduce_runtime.addresses import answers
+from p4reduce_runtime.security import CA_VARIABLE, is_loopback
+from p4reduce_runtime.settings import toml_table
 
 if TYPE_CHECKING:
     from p4reduce_runtime.security import Security
@@ -43,7 +45,7 @@ class Launch:
     """The controller of a launch, and this rank's children."""
 
     controller: str = ""
-    """HOST:PORT."""
+    """HOST:PORT of the job service."""
     security: Security | None = None
     children: list[Child] = field(default_factory=list)
     _descriptors: list[int] = field(default_factory=list)
@@ -108,66 +110,68 @@ def _plan(said: Sequence[Mapping[str, str]]) -> dict[str, Any]:
     """Return the first rank of each host, their addresses, certificates, and a controller that runs already."""
     keys = [one["key"] for one in said]
     firsts = sorted({keys.index(key) for key in keys})
-    addresses = [said[first]["address"] for first in firsts] if len(firsts) > 1 else ["127.0.0.1"]
+    several = len(firsts) > 1
+    addresses = [said[first]["address"] for first in firsts] if several else ["127.0.0.1"]
     if len(firsts) > MOST_SWITCHES:
         raise JoinError(
-            f"a launch on {len(firsts)} hosts starts no switches, {MOST_SWITCHES} are the most: {_NAME_ONE}"
+            f"a launch on {len(firsts)} hosts starts no switches, {MOST_SWITCHES} are the most: start a controller and "
+            "name it (P4REDUCE_CONTROLLER)"
         )
-    if len(firsts) > 1 and all(map(is_loopback, addresses)):
+    if several and not any(map(_is_reachable, addresses)):
         raise JoinError(
             f"the ranks are on {len(firsts)} hosts, and no address of them is known: set {INTERFACE_VARIABLE}"
         )
-    there = DEFAULT_CONTROLLER if len(firsts) == 1 and _listens(DEFAULT_CONTROLLER) else ""
-    tls = len(firsts) > 1 or os.environ.get(CA_VARIABLE) and not there
-    files = _certificates() if tls else {}
+    there = DEFAULT_CONTROLLER if not several and answers(DEFAULT_CONTROLLER) else ""
+    files = _certificates() if several or os.environ.get(CA_VARIABLE) and not there else {}
     return {"firsts": firsts, "addresses": addresses, "controller": there, "files": files}
 
 
-_NAME_ONE: Final = "start a controller and name it (P4REDUCE_CONTROLLER)"
+def _is_reachable(address: str) -> bool:
+    return not is_loopback(f"{address}:0")
 
 
 def _reachable(addresses: Sequence[str], place: int) -> str:
     """Return an address of this host that the others reach: by the route to one of them, if only loopback is known."""
-    others = [other for other in addresses if not is_loopback(other)]
-    return route_to(others[0]) if others and is_loopback(addresses[place]) else addresses[place]
+    known = [address for address in addresses if _is_reachable(address)]
+    return addresses[place] if addresses[place] in known or not known else route_to(known[0])
 
 
 def _switch_at(address: str, files: Mapping[str, str]) -> Child:
-    tls = [
-        "--tls-ca",
-        "{folder}/ca.pem",
-        "--tls-certificate",
-        "{folder}/switch.pem",
-        "--tls-key",
-        "{folder}/switch.key",
-    ]
     arguments = ["switch", "run", "--listen", f"{address}:0", "--p4runtime", f"{address}:0", "--log-level", "warning"]
-    own = {name: files[name] for name in files if name.startswith(("ca.", "switch."))}
-    return Child("the switch of this launch", arguments + (tls if files else []), own)
+    for option, path in _credentials("switch").items() if files else ():
+        arguments += [f"--tls-{option}", path]
+    return Child("the switch of this launch", arguments, _files_of("switch", files))
 
 
 def _start_controller(
     launch: Launch, told: _Told, switches: Sequence[Mapping[str, str]], files: Mapping[str, str]
 ) -> str:
-    host = switches[0]["udp"].rpartition(":")[0]
-    text = f'[controller]\nlisten = "{host}:0"\nstate_dir = "{{folder}}/state"\n'
+    udp = [switch["udp"].rpartition(":") for switch in switches]
+    lines = toml_table("[controller]", listen=f"{udp[0][0]}:0", state_dir="{folder}/state")
     if files:
-        text += '[security]\nca = "{folder}/ca.pem"\ncertificate = "{folder}/controller.pem"\n'
-        text += 'key = "{folder}/controller.key"\n'
-    for number, switch in enumerate(switches):
-        address, _, port = switch["udp"].rpartition(":")
-        text += f'[[switch]]\nname = "host{number}"\np4runtime = "{switch["p4runtime"]}"\n'
-        text += f'address = "{address}"\nudp_port = {port}\n'
-    own = {name: files[name] for name in files if name.startswith(("ca.", "controller."))}
+        lines += toml_table("[security]", **_credentials("controller"))
+    for number, (switch, (host, _, port)) in enumerate(zip(switches, udp, strict=True)):
+        place = {"p4runtime": switch["p4runtime"], "address": host, "udp_port": int(port)}
+        lines += toml_table("[[switch]]", name=f"host{number}", **place)
     child = Child(
         "the controller of this launch",
         ["controller", "run", "--config", "{folder}/controller.toml", "--log-level", "warning"],
-        own | {"controller.toml": text},
+        _files_of("controller", files) | {"controller.toml": "\n".join(lines)},
     )
     launch.children.append(child)
     ready = child.wait_for(r"controller ready: jobs on (\S+:\d+),", told.until)
     child.check_silent("switch not reached")
     return ready[1]
+
+
+def _files_of(program: str, files: Mapping[str, str]) -> dict[str, str]:
+    """Return the certificates and keys that a program needs."""
+    return {name: text for name, text in files.items() if name.startswith(("ca.", f"{program}."))}
+
+
+def _credentials(program: str) -> dict[str, str]:
+    """Return the paths of these files in a child's folder, by the names of its settings."""
+    return {"ca": "{folder}/ca.pem", "certificate": f"{{folder}}/{program}.pem", "key": f"{{folder}}/{program}.key"}
 
 
 def _certificates() -> dict[str, str]:
@@ -191,15 +195,6 @@ def _in_memory(launch: Launch, files: Mapping[str, str]) -> Security:
     return Security(*paths)
 
 
-def _listens(address: str) -> bool:
-    host, _, port = address.rpartition(":")
-    try:
-        socket.create_connection((host, int(port)), 1.0).close()
-    except OSError:
-        return False
-    return True
-
-
 class _Told:
     """What the ranks tell each other in the store. An error that one rank tells is raised where another one waits."""
 
@@ -212,13 +207,12 @@ class _Told:
     def hear(self, key: str) -> Any:
         """Return what was said. Raises JoinError at the deadline."""
         key = f"launch/{key}"
-        while not self._store.check([key]):
+        for _ in tries(self.until - time.monotonic()):
+            if self._store.check([key]):
+                return json.loads(self._store.get(key))
             if self._store.check(["launch/error"]):
                 raise JoinError(json.loads(self._store.get("launch/error")))
-            if time.monotonic() > self.until:
-                raise JoinError(
-                    f"the ranks have not started in time what the launch needs (missing: {key}); is "
-                    f"P4REDUCE_CONTROLLER or {VARIABLE} set on some of them only?"
-                )
-            time.sleep(0.01)
-        return json.loads(self._store.get(key))
+        raise JoinError(
+            f"the ranks have not started in time what the launch needs (missing: {key}); is P4REDUCE_CONTROLLER or "
+            f"{VARIABLE} set on some of them only?"
+        )

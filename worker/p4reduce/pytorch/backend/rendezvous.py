@@ -10,16 +10,17 @@ from __future__ import annotations
 import json
 import secrets
 import socket
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 import torch.distributed as dist
 
+from p4reduce.launch.addresses import underlying
+from p4reduce.timeouts import tries
+
 _c10d: Any = dist  # whose stubs do not have its stores
 _NAME: Final = "name"
-_LONGEST_PAUSE_S: Final = 0.05
 _PART_S: Final = 2.0
 
 
@@ -33,7 +34,7 @@ def meet(store: Any, rank: int, size: int, timeout_s: float) -> str:
     name = secrets.token_hex(8)
     store.set(_NAME, name)
     answers = [f"{name}/{other}" for other in range(1, size)]
-    for _ in _tries(timeout_s):
+    for _ in tries(timeout_s):
         if not answers or store.check(answers):
             break
     else:
@@ -46,7 +47,7 @@ def meet(store: Any, rank: int, size: int, timeout_s: float) -> str:
 
 def _answer(store: Any, rank: int, timeout_s: float) -> str:
     mine, answered = secrets.token_hex(8), ""
-    for _ in _tries(timeout_s):
+    for _ in tries(timeout_s):
         if not store.check([_NAME]):
             continue
         name = store.get(_NAME).decode()
@@ -87,8 +88,7 @@ def part(store: Any, rank: int, size: int, *, ends: bool = False) -> None:
 @contextmanager
 def _end_of_server(store: Any) -> Iterator[None]:
     """Wait after the block until the server of a TCPStore has ended, for 2 s at most; it gets a connection before."""
-    while isinstance(store, _c10d.PrefixStore):
-        store = store.underlying_store
+    store = underlying(store)
     if not isinstance(store, _c10d.TCPStore):
         yield
         return
@@ -103,16 +103,6 @@ def _end_of_server(store: Any) -> Iterator[None]:
 
 
 def _await(store: Any, keys: list[str]) -> None:
-    for _ in _tries(_PART_S):
+    for _ in tries(_PART_S):
         if not keys or store.check(keys):
             break
-
-
-def _tries(timeout_s: float) -> Iterator[None]:
-    """Yield until the time is over, with pauses that grow."""
-    end, pause_s = time.monotonic() + timeout_s, 0.0005
-    yield
-    while time.monotonic() < end:
-        time.sleep(pause_s)
-        pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
-        yield
