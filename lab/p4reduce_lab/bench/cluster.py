@@ -38,7 +38,7 @@ _CONTROLLER_PORT, _MASTER_PORT, _P4RUNTIME_PORT = 9600, 29500, 9559
 
 @dataclass(frozen=True)
 class Placement:
-    """Where the embedded switches are that sum side by side."""
+    """The places of the embedded switches that sum side by side."""
 
     name: str
     servers: int = 0

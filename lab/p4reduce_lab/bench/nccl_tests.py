@@ -26,11 +26,10 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from p4reduce.doctor.bottleneck import host_tensors, switches_beside
+from p4reduce.doctor.bottleneck import framed, host_tensors, switches_beside
 from p4reduce.pytorch.backend.options import BACKEND, Options
 from p4reduce_contracts.jobs.client import TOKEN_VARIABLE
 from p4reduce_contracts.jobs.lease import Lease
-from p4reduce_runtime.datagrams import ENCAP_BYTES
 
 _TYPES: Final = {"float": torch.float32, "half": torch.float16, "bfloat16": torch.bfloat16, "int32": torch.int32}
 """The types, by nccl-tests' names."""
@@ -135,10 +134,9 @@ class LeastTime:
     @classmethod
     def of(cls, mbit: float, lease: Lease, hosts: int, beside: Sequence[int]) -> LeastTime:
         """`beside`: number of switches on the host of each rank, or on each host."""
-        geometry, switches = lease.geometry, len(lease.switches)
-        framed = (geometry.max_frame_bytes + ENCAP_BYTES) / (4 * geometry.frame_words)
+        switches = len(lease.switches)
         on_host = max(host_tensors(hosts, switches, number) for number in beside)
-        return cls(mbit, framed, on_host, 0.0 if sum(beside) >= switches else hosts / switches)
+        return cls(mbit, framed(lease.geometry), on_host, 0.0 if sum(beside) >= switches else hosts / switches)
 
     def line(self, size: int) -> str:
         """Return what is printed below the row of so many bytes."""

@@ -20,6 +20,7 @@ from p4reduce.errors import P4ReduceError
 from p4reduce_contracts.jobs.errors import JobServiceError
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.ranks import name_ranks
+from p4reduce_contracts.wire import Geometry
 from p4reduce_runtime import metrics
 from p4reduce_runtime.datagrams import ENCAP_BYTES
 
@@ -40,6 +41,11 @@ def host_tensors(hosts: int, switches: int, beside: int) -> float:
     To the other switches goes what is theirs of this host's tensor, to these what is theirs of the other hosts'.
     """
     return (switches - beside + beside * (hosts - 1)) / switches
+
+
+def framed(geometry: Geometry) -> float:
+    """Return the bytes on a link for a byte of a dense float32 tensor, with all headers."""
+    return (geometry.max_frame_bytes + ENCAP_BYTES) / (4 * geometry.frame_words)
 
 
 def ring_tensors(ranks: int) -> float:

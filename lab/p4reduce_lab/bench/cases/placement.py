@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from p4reduce.doctor.bottleneck import host_tensors
+from p4reduce.doctor.bottleneck import framed, host_tensors
 from p4reduce_contracts.wire import DEFAULT
 from p4reduce_lab.bench.case import NETWORKS, TRAINING_PACKAGES, Case, Run, Threshold
 from p4reduce_lab.bench.cluster import IN_BRIDGE, Cluster, Placement, running_cluster
@@ -21,14 +21,11 @@ from p4reduce_lab.bench.measuring import (
     measure_in_turn,
     measure_steps,
 )
-from p4reduce_runtime.datagrams import ENCAP_BYTES
 
 ON_EACH_HOST = Placement("switch on each host", on_each_host=True)
 SERVERS = {number: Placement(f"{number} server{'s' * (number > 1)}", number) for number in (1, 2, 4)}
 FLOAT32, SIXTEEN, EIGHT = "p4reduce", "p4reduce 16", "p4reduce 8"
 RANKS = 4
-FRAMED = (DEFAULT.max_frame_bytes + ENCAP_BYTES) / (FLOAT_BYTES * DEFAULT.frame_words)
-"""Bytes on a link for a byte of a dense float32 tensor."""
 _COUNTED_MB = 8
 _QUICK_MB = 8
 
@@ -120,7 +117,7 @@ def count(cluster: Cluster) -> None:
     tensors = [host_tensors(hosts, switches, beside)] * hosts + [hosts / switches] * len(network.servers)
     worst = 1.0
     for number, (expected, earlier, later) in enumerate(zip(tensors, before, network.carried(), strict=True)):
-        up, down = ((after - first) / (FRAMED * size) for first, after in zip(earlier, later, strict=True))
+        up, down = ((after - first) / (framed(DEFAULT) * size) for first, after in zip(earlier, later, strict=True))
         cluster.run.say(f"link {number}: {up:.3f} tensors up, {down:.3f} down; the formula has {expected:g}")
         worst = min(worst, *(min(way / expected, expected / way) for way in (up, down)))
     cluster.run.ratio(counted_threshold(placement, hosts).name, [worst], [1.0])
