@@ -1,6 +1,5 @@
 """The demo's child processes: errors with their logs, and none is left behind."""
 
-import contextlib
 import os
 import signal
 import subprocess
@@ -15,6 +14,7 @@ from p4reduce_lab import processes as children_module
 from p4reduce_lab import reaper
 from p4reduce_lab.processes import Children, ProcessError, follow, terminable
 from rigs.limits import LIMIT_S, wait_until
+from rigs.running import is_running
 
 SLEEPER = [sys.executable, "-u", "-c", "print('here'); import time; time.sleep(600)"]
 IGNORES_SIGTERM = [
@@ -27,18 +27,12 @@ IGNORES_SIGTERM = [
 ]
 
 
-def running(pid: int) -> bool:
-    with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    return False
-
-
 def all_ended(*pids: int) -> bool:
     """Return whether all of them end now: a killed process takes a moment to go."""
     deadline = time.monotonic() + LIMIT_S
-    while any(map(running, pids)) and time.monotonic() < deadline:
+    while any(map(is_running, pids)) and time.monotonic() < deadline:
         time.sleep(0.01)
-    return not any(map(running, pids))
+    return not any(map(is_running, pids))
 
 
 @pytest.mark.processes
@@ -63,7 +57,7 @@ def test_errors_name_the_child_and_its_last_lines_and_lines_are_followed(
             switch.wait_ready(lambda: False, 0.2)
         with pytest.raises(ProcessError, match="some worker ended with status 3"):
             children.check_others(but=switch)
-    assert not running(switch.pid)
+    assert not is_running(switch.pid)
     assert os.environ.get(reaper.MARK) == before
     monkeypatch.setattr(reaper, "_MODULE", "nowhere.at_all")
     with pytest.raises(RuntimeError, match="nowhere.at_all` did not start"), Children(tmp_path):
@@ -93,7 +87,7 @@ def test_all_children_end_with_the_block(tmp_path: Path, monkeypatch: pytest.Mon
     with pytest.raises(ZeroDivisionError), Children(tmp_path) as children:
         started = [children.start(name, SLEEPER) for name in ("a", "b", "c")]
         raise ZeroDivisionError
-    assert not any(running(child.pid) for child in started)
+    assert not any(is_running(child.pid) for child in started)
     assert threading.current_thread() is threading.main_thread()
     for number in (signal.SIGTERM, signal.SIGINT):
         before = signal.getsignal(number)
@@ -101,7 +95,7 @@ def test_all_children_end_with_the_block(tmp_path: Path, monkeypatch: pytest.Mon
             child = children.start("switch", SLEEPER)
             os.kill(os.getpid(), number)
             child.wait(LIMIT_S)  # interrupted
-        assert not running(child.pid)
+        assert not is_running(child.pid)
         assert signal.getsignal(number) is before
     monkeypatch.setattr(children_module, "GRACE_S", 1.0)
     with Children(tmp_path) as children:
@@ -111,7 +105,7 @@ def test_all_children_end_with_the_block(tmp_path: Path, monkeypatch: pytest.Mon
         below = [int(child.log.read_text()) for child in both]
         os.kill(both[1].pid, signal.SIGKILL)
         both[1].wait(LIMIT_S)
-        assert all(map(running, below))
+        assert all(map(is_running, below))
     assert all_ended(both[0].pid, *below)
 
 

@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 from unittest import mock
 
+from click.testing import CliRunner
 from msgspec import structs
 
+from p4reduce_contracts.cli import main
 from p4reduce_contracts.jobs.answers import JoinTicket
 from p4reduce_contracts.jobs.client import JobClient
 from p4reduce_contracts.jobs.lease import ONLY_SWITCH, Lease
@@ -442,3 +444,10 @@ def form_at(running: Running, client: JobClient, job: str, at: Sequence[str]) ->
 def form(running: Running, client: JobClient, job: str, world_size: int) -> tuple[list[JoinTicket], list[Lease]]:
     """Every rank joins, says HELLO at the only switch and gets its lease."""
     return form_at(running, client, job, [ONLY_SWITCH] * world_size)
+
+
+def shown(running: Running, *arguments: str) -> str:
+    """Return what a command prints of this controller."""
+    result = CliRunner().invoke(main, [*arguments, "--controller", running.address])
+    assert result.exit_code == 0, result.output
+    return result.output

@@ -15,14 +15,19 @@ import random
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+
+if __name__ == "__main__":
+    sys.path.extend(str(Path(__file__).resolve().parents[2] / tests) for tests in ("tests", "softswitch/tests"))
+
+from p4reduce_lab.addresses import free_port
+from rigs.running import with_text
 
 RANKS = 2
 MARK = "P4REDUCE_MARK"
@@ -43,25 +48,10 @@ print("ended", flush=True)
 """
 
 
-def processes_of(mark: str) -> Iterator[int]:
-    """Yield the processes that inherited a mark."""
-    wanted = f"{MARK}={mark}".encode()
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdecimal() and int(folder.name) != os.getpid():
-            try:
-                if wanted in (folder / "environ").read_bytes().split(b"\0"):
-                    yield int(folder.name)
-            except OSError:
-                continue
-
-
 def launch(end: str, source: random.Random, folder: Path) -> str:
     """Start a launch and end it; return what is wrong after it, "" if nothing is."""
     mark = secrets.token_hex(8)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    common = {MARK: mark, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(RANKS)}
+    common = {MARK: mark, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(RANKS)}
     environment = os.environ | common | {"TMPDIR": str(folder), "OMP_NUM_THREADS": "1"}
     environment.pop("P4REDUCE_CONTROLLER", None)
     killed = end in ENDS[2:]
@@ -92,9 +82,9 @@ def launch(end: str, source: random.Random, folder: Path) -> str:
             rank.kill()
             said.append(rank.communicate()[0] + "\na rank did not end")
     until = time.monotonic() + LIMIT_S
-    while (list(processes_of(mark)) or list(folder.iterdir())) and time.monotonic() < until:
+    while (with_text(mark) or list(folder.iterdir())) and time.monotonic() < until:
         time.sleep(0.1)
-    left = [f"process {pid}" for pid in processes_of(mark)] + [file.name for file in folder.iterdir()]
+    left = [f"process {pid}" for pid in with_text(mark)] + [file.name for file in folder.iterdir()]
     problems = [f"left: {', '.join(left)}"] if left else []
     problems += [line for text in said for line in text.splitlines() if "wrong sum" in line or "did not end" in line]
     if end == "by itself" and not all("ended" in text for text in said):

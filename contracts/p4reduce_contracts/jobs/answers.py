@@ -12,7 +12,7 @@ from p4reduce_contracts.jobs.lease import Level
 
 @dataclass(frozen=True)
 class SwitchAddress:
-    """Where a rank sends to; `name` is "" for the one address that all switches have for ranks."""
+    """The UDP address of a switch for ranks; `name` is "" for the one address that all switches have."""
 
     name: str
     host: str
@@ -76,7 +76,7 @@ class Usage:
 
 @dataclass(frozen=True)
 class MemberAddress:
-    """Where the HELLO of a rank came from, as `switch` saw it."""
+    """The address from which the HELLO of a rank came, as `switch` saw it."""
 
     switch: str
     host: str
@@ -139,7 +139,7 @@ class JobInfo:
     created: float = 0.0
     ended: float = 0.0
     missing: str = ""
-    """Why it is FORMING, "" if it is not."""
+    """The reason why it is FORMING, "" if it is not."""
 
     @property
     def is_side_by_side(self) -> bool:

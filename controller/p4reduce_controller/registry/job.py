@@ -23,7 +23,7 @@ ACTIVE = "ACTIVE"
 
 LAST_EPOCH = 0xFFFF
 ANY_SWITCH: Final[Mapping[str, str]] = MappingProxyType({"": ""})
-"""Where HELLOs are expected: at any switch, at no address to be named."""
+"""The places at which HELLOs are expected: any switch, without an address to name."""
 MOST_COUNTED = 2**64 - 1
 """The largest count of usage: the service's messages have 64 bits."""
 JobId = Annotated[int, Meta(ge=1, le=MAX_JOBS)]

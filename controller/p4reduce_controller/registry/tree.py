@@ -31,7 +31,7 @@ class TreeSwitch:
 
     @property
     def address(self) -> SwitchAddress:
-        """Where ranks that name it send to."""
+        """The address to which ranks that name it send."""
         return SwitchAddress(self.name, str(self.config.address), self.config.udp_port)
 
 

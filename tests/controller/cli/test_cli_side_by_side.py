@@ -5,15 +5,13 @@ from __future__ import annotations
 import json
 
 import pytest
-from click.testing import CliRunner
 
-from p4reduce_contracts.cli import main
 from p4reduce_contracts.jobs.answers import JoinTicket, WaitingSlot
 from p4reduce_contracts.jobs.client import JobClient
 from p4reduce_controller.cli import trace_view
 from p4reduce_controller.config import Config
 from p4reduce_controller.switches.program_names import V1MODEL
-from rigs.fake_switch_client import SIDE_BY_SIDE, Running, join_side_by_side, with_switches_side_by_side
+from rigs.fake_switch_client import SIDE_BY_SIDE, Running, join_side_by_side, shown, with_switches_side_by_side
 from rigs.limits import LIMIT_S
 from rigs.tables import rows
 
@@ -31,12 +29,6 @@ def tickets(running: Running) -> list[JoinTicket]:
         joined = join_side_by_side(running, client, "train", 2)
         client.wait_lease(joined[0].nonce, LIMIT_S)
     return joined
-
-
-def shown(running: Running, *arguments: str) -> str:
-    result = CliRunner().invoke(main, [*arguments, "--controller", running.address])
-    assert result.exit_code == 0, result.output
-    return result.output
 
 
 def test_job_show_shows_the_switches_and_where_a_slot_waits(running: Running, tickets: list[JoinTicket]) -> None:

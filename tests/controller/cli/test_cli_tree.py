@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 
 import pytest
-from click.testing import CliRunner
 
-from p4reduce_contracts.cli import main
 from p4reduce_contracts.jobs.answers import JoinTicket, WaitingSlot
 from p4reduce_contracts.jobs.client import JobClient
 from p4reduce_controller.config import Config
 from p4reduce_controller.switches.program_names import V1MODEL
-from rigs.fake_switch_client import RACKS, UPLINK, Running, form_at, with_tree
+from rigs.fake_switch_client import RACKS, UPLINK, Running, form_at, shown, with_tree
 from rigs.tables import rows
 
 
@@ -27,12 +25,6 @@ def tickets(running: Running) -> list[JoinTicket]:
     with JobClient(running.address) as client:
         client.create_job("train", 5, 4)
         return form_at(running, client, "train", ["leaf1", "leaf1", "leaf2", "leaf2", "root"])[0]
-
-
-def shown(running: Running, *arguments: str) -> str:
-    result = CliRunner().invoke(main, [*arguments, "--controller", running.address])
-    assert result.exit_code == 0, result.output
-    return result.output
 
 
 def test_job_show_shows_the_tree_and_what_waits(running: Running, tickets: list[JoinTicket]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import signal
 import subprocess
 import sys
@@ -21,6 +20,7 @@ from p4reduce.launch.children import Child
 from p4reduce_contracts.jobs.client import JobClient
 from p4reduce_runtime.settings import ConfigError
 from rigs.limits import LIMIT_S
+from rigs.running import is_running
 
 
 class Store:
@@ -41,7 +41,7 @@ class Store:
 
 @pytest.fixture(autouse=True)
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where the launches keep files, empty at the end; and no controller is at the default address."""
+    """The folder of the launches' files, empty at the end; and no controller is at the default address."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(launch, "answers", lambda address: False)
     return tmp_path
@@ -113,15 +113,9 @@ def test_children_end_with_a_rank_that_is_killed(temporary: Path) -> None:
         assert len(pids) == 2 and list(temporary.iterdir())
         rank.send_signal(signal.SIGKILL)
     until = time.monotonic() + LIMIT_S
-    while (any(map(_is_there, pids)) or list(temporary.iterdir())) and time.monotonic() < until:
+    while (any(map(is_running, pids)) or list(temporary.iterdir())) and time.monotonic() < until:
         time.sleep(0.05)
-    assert not any(map(_is_there, pids)) and not list(temporary.iterdir())
-
-
-def _is_there(pid: int) -> bool:
-    with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    return False
+    assert not any(map(is_running, pids)) and not list(temporary.iterdir())
 
 
 @pytest.mark.processes

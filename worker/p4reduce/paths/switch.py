@@ -72,7 +72,7 @@ class SwitchPath:
         """A function that is called with each log line of a collective that waits."""
         damages = before is not None and before._gso[0].damages
         self._gso: tuple[GsoProbe, ...] = tuple(GsoProbe(damages=damages) for _ in lease.switches)
-        """Of the path to each switch."""
+        """The measurements of the path to each switch."""
         self.running: Collective | None = None
         """The collective that runs now."""
         self._answered: Collective | None = None
