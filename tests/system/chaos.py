@@ -101,6 +101,7 @@ def run_chaos(
             children.forget(launcher)
             redone = check_end(launcher, checkpoints, steps, ranks)
             launches += launcher.log.read_text().count("rank 0: launch")
+            print(f"{kills.total()} killed, {steps} steps, the same weights on all ranks", flush=True)
             if kills.total() == count or time.monotonic() > until:
                 assert redone <= (EVERY + 1) * launches, "at most those since a checkpoint, each time"
                 granted = re.findall(r"job granted .*switches=(\d+)", (folder / "controller.log").read_text())
