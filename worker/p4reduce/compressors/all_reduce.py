@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from p4reduce.communicator import Communicator
 from p4reduce.compressors import over_hosts
-from p4reduce.compressors.exchange import Gradients, Outcome, Request, complete, exchange
+from p4reduce.compressors.exchange import NO_BEGINS, Gradients, Outcome, Request, complete, exchange
 from p4reduce.compressors.interface import Compressor
 from p4reduce.compressors.messages import Form
 from p4reduce.errors import InvalidTensorError
@@ -55,13 +55,20 @@ def all_reduce_compressed(
         raise
 
 
-def begin(compressor: Compressor, gradients: Gradients, group: Lease, *, checked: bool = False) -> Begun:
+def begin(
+    compressor: Compressor,
+    gradients: Gradients,
+    group: Lease,
+    *,
+    checked: bool = False,
+    begins: Mapping[str, int] = NO_BEGINS,
+) -> Begun:
     """Compress a bucket's gradients, up to its first collective; changes nothing.
 
     May run while another bucket, of other parameters, is sent. `checked`: the caller has checked what `exchange` would
-    refuse.
+    refuse. `begins`: as of `exchange`.
     """
-    steps = exchange(compressor, gradients, group, checked=checked)
+    steps = exchange(compressor, gradients, group, checked=checked, begins=begins)
     return Begun(steps, next(steps))
 
 

@@ -29,7 +29,7 @@ from p4reduce_contracts.jobs.lease import Lease
 
 Gradients = Mapping[str, torch.Tensor]
 TYPES: Final = (torch.float32, torch.float16, torch.bfloat16)
-_NO_BEGINS: Final[Mapping[str, int]] = {}
+NO_BEGINS: Final[Mapping[str, int]] = {}
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def exchange(
     group: Lease,
     *,
     checked: bool = False,
-    begins: Mapping[str, int] = _NO_BEGINS,
+    begins: Mapping[str, int] = NO_BEGINS,
 ) -> Generator[Request, list[Any], Outcome]:
     """Compute the mean over all ranks of each gradient of a bucket, and commit the compressor's new state.
 

@@ -19,6 +19,10 @@ With a GradScaler, or wherever a NaN or an infinity is no error but a step to sk
 
     state = p4reduce.DDPState(p4reduce.join(), on_nonfinite="skip")
 
+With several GPUs a host, NCCL inside it and the switch between hosts (docs/gpus.md):
+
+    state = p4reduce.DDPState(mesh["hosts"].get_group(), inner=mesh["gpus"].get_group(), module=model)
+
 The process group that DistributedDataParallel was given still sets up the model; the gradients no longer
 pass through it.
 """
@@ -50,7 +54,14 @@ from p4reduce.communicator import Communicator
 from p4reduce.compressors import Compressor
 from p4reduce.compressors.all_reduce import Begun, BucketReport, begin, finish, finish_over_hosts
 from p4reduce.compressors.step import is_finite
-from p4reduce.errors import CommunicatorClosedError, InvalidTensorError, NotFiniteError, PeerRefusedError
+from p4reduce.errors import (
+    CollectiveError,
+    CommunicatorClosedError,
+    InvalidTensorError,
+    NotFiniteError,
+    PeerRefusedError,
+)
+from p4reduce.pytorch.inner import InnerRanks, Passed, Shards
 from p4reduce.pytorch.recommend import FirstMoment, recommend, warn_of_first_moment
 from p4reduce.pytorch.staging import OnHost, stage
 from p4reduce.stats import CollectiveStats
@@ -85,15 +96,17 @@ class _Bucket:
     index: int
     last: bool
     given: torch.Tensor
-    """The bucket, in the memory of the model's device."""
+    """The bucket, or this rank's shard of it, in the memory of the model's device."""
     buffer: torch.Tensor
-    """The bucket in the host's memory."""
+    """The same in the host's memory."""
     parts: dict[str, torch.Tensor]
     """The gradients in `buffer`, by parameter."""
     staged: OnHost
     future: torch.futures.Future[torch.Tensor]
     summed: Any = None
     """The work of a sum by the process group, where the bucket is sparse."""
+    shards: Shards | None = None
+    """The bucket's shards, where the host's ranks have summed it."""
 
 
 @dataclass(frozen=True)
@@ -143,6 +156,7 @@ class DDPState:
         module: torch.nn.Module | None = None,
         optimizer: torch.optim.Optimizer | None = None,
         on_nonfinite: Literal["raise", "skip"] = "raise",
+        inner: dist.ProcessGroup | None = None,
     ) -> None:
         """`comm` may be a process group of the backend p4reduce: the hook then uses its communicator, and buckets are
         summed after the group's collectives that were called before.
@@ -162,20 +176,24 @@ class DDPState:
         or a check of your own for finite gradients, skips the step on all of them; the compressor's state is what it
         was before the step. Without such a check the weights become NaN.
 
+        `inner`: the process group of this host's ranks, of any backend. It sums buckets over the host first; `comm` has
+        one rank of each host, and sums the shard of this rank. With "skip" all of the step's gradients are then NaN.
+
         Raises ValueError on every rank when an option is not the same on all. Raises ValueError when
         the module's process group and the communicator have different sizes, when the compressor's policy does not fit
         the module; LaneOverflowError when the compressor's settings do not fit the job; and what a collective raises.
         """
         if on_nonfinite not in _ON_NONFINITE:
             raise ValueError(f'on_nonfinite is {on_nonfinite!r}; give "raise" or "skip"')
-        group = comm if isinstance(comm, dist.ProcessGroup) else None
+        group = comm if isinstance(comm, dist.ProcessGroup) and inner is None else None
         if isinstance(comm, dist.ProcessGroup):
             comm = _communicator_of(comm)
         if isinstance(module, torch.nn.parallel.DistributedDataParallel):
-            ranks = dist.get_world_size(module.process_group)
-            if ranks != comm.world_size:
+            ranks, summed = dist.get_world_size(module.process_group), comm.world_size * (inner.size() if inner else 1)
+            if ranks != summed:
+                of_host = f" times the {inner.size()} of inner" if inner else ""
                 raise ValueError(
-                    f"the job has {comm.world_size} ranks, the model's process group {ranks}: make them equal"
+                    f"the job has {comm.world_size} ranks{of_host}, the model's process group {ranks}: make them equal"
                 )
             group = group or module.process_group
             module = module.module
@@ -207,8 +225,12 @@ class DDPState:
         if compressor is not None:
             compressor.check(comm.lease)
         _compare(comm, on_nonfinite)
-        self.hosts = None if compressor is None else comm.find_hosts()
+        self._inner = None if inner is None else InnerRanks(inner)
+        self._ranks = comm.world_size * (1 if inner is None else inner.size())
+        self.hosts = None if compressor is None or self._inner else comm.find_hosts()
         """The sums over this rank's host, made before gradients are compressed; None: there are none."""
+        self._scattered: list[_Bucket] = []
+        """The buckets of this backward pass, with `inner`."""
         self._first_moment: FirstMoment | None = None
         if compressor is not None and optimizer is not None and compressor.momentum:
             self._first_moment = FirstMoment(optimizer)
@@ -244,11 +266,11 @@ class DDPState:
         self.comm.check_process()  # a forked child has no background threads
         if self._closed:
             raise CommunicatorClosedError("this DDPState was closed: register a new one with a model wrapped anew")
-        if self.error is not None:
-            raise self.error
         index, last = bucket.index(), bucket.is_last()
+        if self.error is not None and (self._inner is None or index == 0):
+            raise self.error  # within a pass the ranks of the host go on until they have agreed (`_gather`)
         if index == 0:
-            self.reports = []
+            self.reports, self._scattered = [], []
             self._elements = 0
             if self._first_moment is not None:
                 self._first_moment.take()
@@ -263,21 +285,35 @@ class DDPState:
                 work = dist.all_reduce(given, group=self._group_of_sparse(), async_op=True)
                 begun = _Bucket(index, last, given, given, parts, staged, staged.future(), work)
             else:
+                gradients, shards = dict(zip(names, bucket.gradients(), strict=True)), None
+                if self._inner is not None:
+                    spans = {name: _span(given, gradient) for name, gradient in gradients.items()}
+                    shards = self._inner.scatter(given, spans, by_parameter=self.compressor is not None)
+                    given = shards.mine
                 staged = stage(given.device, [given], [given])
                 (buffer,) = staged.writes
-                gradients = [_same_part(buffer, given, gradient) for gradient in bucket.gradients()]
-                parts = dict(zip(names, gradients, strict=True))
-                begun = _Bucket(index, last, given, buffer, parts, staged, staged.future())
+                if shards is None:
+                    parts = {name: _same_part(buffer, given, gradient) for name, gradient in gradients.items()}
+                else:  # as many dimensions as the parameter has: policies ask for them
+                    parts = {
+                        name: buffer[begin:end].view(-1, *[1] * (gradients[name].dim() - 1))
+                        for name, (begin, end, _) in shards.parts.items()
+                    }
+                begun = _Bucket(index, last, given, buffer, parts, staged, staged.future(), shards=shards)
         except BaseException as error:
             self._fail(error)
             raise
+        self._scattered += [begun] if self._inner else []
         alone = index == 0 and last
         ahead = None
         if self.compressor is not None and not alone:
             ahead = self._compressing.submit(lambda: self._prepare_ahead(begun))
         self._pending = self.comm.queue.submit(lambda: self._run(begun, ahead), inline=alone)
         if last:
-            self.wait()
+            if self._inner is None:
+                self.wait()
+            else:
+                self._gather(self._inner, bucket.buffer().device)
             if self._began_pass is not None:
                 self._report(*self._began_pass)
         return begun.future
@@ -317,6 +353,32 @@ class DDPState:
             self._pending.wait()  # each collective has the communicator's own deadline
         if self.error is not None:
             raise self.error
+
+    def _gather(self, inner: InnerRanks, device: torch.device) -> None:
+        """At the end of a pass: agree with the host's ranks on what came of it, and bring the shards to all of them."""
+        if self._pending is not None:
+            self._pending.wait()
+        mine = Passed.SKIPPED if self._skipping else Passed.DONE
+        if self.error is not None:
+            mine = Passed.REFUSED if isinstance(self.error, PeerRefusedError | InvalidTensorError) else Passed.FAILED
+        found = inner.outcomes(mine, device)
+        if (worst := max(found)) > Passed.SKIPPED:
+            if self.error is None:
+                text = f"{name_ranks([rank for rank, one in enumerate(found) if one == worst])} of this host's process "
+                text += "group could not sum its shard between hosts: see the error there"
+                self._fail(InvalidTensorError(text) if worst == Passed.REFUSED else CollectiveError(text))
+            raise self.error or CollectiveError("")
+        if worst == Passed.SKIPPED and not self._skipping:
+            self._skip()
+        for bucket in self._scattered:
+            if worst == Passed.SKIPPED:
+                _values(bucket.given if bucket.shards is None else bucket.shards.bucket).fill_(torch.nan)
+            elif bucket.shards is not None:
+                bucket.staged.wait()
+                inner.gather(bucket.shards)
+            if bucket.shards is not None:
+                bucket.future.set_result(bucket.shards.bucket)
+        self._scattered = []
 
     def close(self) -> None:
         """Return once the buckets handed in are summed, and take no further ones. Idempotent.
@@ -407,8 +469,11 @@ class DDPState:
                     raise fault
                 if self.hosts is not None:
                     return None  # it is compressed once all ranks of the host have it
+                if not bucket.parts:
+                    return None  # this rank's shard has none of it, and the shards of the same rank of other hosts
+                begins = {} if bucket.shards is None else {name: at[2] for name, at in bucket.shards.parts.items()}
                 with _RecordFunctionFast("p4reduce:compress"):
-                    return begin(self.compressor, bucket.parts, self.comm.lease, checked=True)
+                    return begin(self.compressor, bucket.parts, self.comm.lease, checked=True, begins=begins)
         except BaseException as error:
             return error
 
@@ -426,9 +491,10 @@ class DDPState:
                 if self._skipping:
                     if bucket.summed is not None:
                         bucket.summed.wait()  # or it would write its sum later
-                    (bucket.buffer if bucket.summed is None else bucket.buffer._values()).fill_(torch.nan)
+                    _values(bucket.buffer).fill_(torch.nan)
                 bucket.staged.give_back()
-            bucket.staged.complete(bucket.future, bucket.given)
+            if bucket.shards is None:
+                bucket.staged.complete(bucket.future, bucket.given)
         except BaseException as error:
             self._fail(error)
             if not bucket.future.done():
@@ -440,7 +506,7 @@ class DDPState:
     def _begin_step(self, only_bucket: bool) -> None:
         self._skipping = False
         # A bucket that fails changes nothing of the compressor's state; those before it have to be undone.
-        undo = self.on_nonfinite == "skip" and not only_bucket
+        undo = self.on_nonfinite == "skip" and not (only_bucket and self._inner is None)
         self._before = self.compressor.state_dict() if self.compressor is not None and undo else None
 
     def _sum_or_refuse(self, bucket: _Bucket, prepared: _Prepared) -> None:
@@ -457,6 +523,10 @@ class DDPState:
             if not (bucket.summed is not None or self.comm.settle(error)) or self.on_nonfinite != "skip":
                 named = _not_finite(bucket) if isinstance(error, NotFiniteError) else None
                 raise (named or error) from None
+        self._skip()
+
+    def _skip(self) -> None:
+        """Skip the rest of the step, and undo what it changed."""
         self._skipping = True
         self.skipped_steps += 1
         if self.compressor is not None and self._before is not None:
@@ -464,7 +534,7 @@ class DDPState:
 
     def _group_of_sparse(self) -> dist.ProcessGroup | None:
         """Return the process group that sums sparse buckets. Raises InvalidTensorError where it is not known."""
-        if self._group is None and dist.get_world_size() != self.comm.world_size:
+        if self._group is None and dist.get_world_size() != self._ranks:
             raise InvalidTensorError(
                 "sparse gradients are summed by the model's process group: give DDPState module=ddp"
             )
@@ -473,7 +543,7 @@ class DDPState:
     def _average_sparse(self, bucket: _Bucket) -> None:
         """Make the mean of a sparse bucket; all ranks have the same one, and refuse it if it is not finite."""
         bucket.summed.wait()
-        bucket.buffer.div_(self.comm.world_size)
+        bucket.buffer.div_(self._ranks)
         if (fault := _not_finite(bucket)) is not None:
             raise fault
 
@@ -539,6 +609,17 @@ def _same_part(buffer: torch.Tensor, given: torch.Tensor, gradient: torch.Tensor
     return buffer.as_strided(gradient.size(), gradient.stride(), offset)
 
 
+def _span(bucket: torch.Tensor, gradient: torch.Tensor) -> tuple[int, int]:
+    """Return where a gradient, a part of a bucket, begins in it, and where it ends."""
+    begin = int(gradient.storage_offset()) - int(bucket.storage_offset())
+    return begin, begin + gradient.numel()
+
+
+def _values(bucket: torch.Tensor) -> torch.Tensor:
+    """Return the numbers of a bucket, which may be sparse."""
+    return bucket if bucket.layout is torch.strided else bucket._values()
+
+
 def _check_type(bucket: _Bucket) -> None:
     """Raise InvalidTensorError for a bucket of a type, or on a device, of which there are no sums."""
     buffer = bucket.buffer
@@ -555,7 +636,7 @@ def _check_type(bucket: _Bucket) -> None:
 
 def _not_finite(bucket: _Bucket) -> NotFiniteError | None:
     """Return an error that names the parameters whose gradients hold a NaN or an infinity, if any."""
-    if is_finite(bucket.buffer if bucket.summed is None else bucket.buffer._values()):
+    if is_finite(_values(bucket.buffer)):
         return None
     bad = (
         list(bucket.parts)
