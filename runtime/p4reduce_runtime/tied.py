@@ -1,12 +1,15 @@
-"""Run a Python module that ends with its parent process: `python -m p4reduce_runtime.tied MODULE ARGUMENTS...`
+"""Run a Python module that ends with its parent process: `python -m p4reduce_runtime.tied MODULES ARGUMENTS...`
 
-The first line of standard input is a JSON object of files, names and texts. They are in a folder of this process alone,
-whose path replaces "{folder}" in the texts and in the arguments, and which is removed at the end. Standard input is a
-pipe from the parent: the kernel closes it when the parent ends, even by SIGKILL, and then this process ends too.
+The last of MODULES, which commas separate, is run; the others are imported before, while the parent may prepare what
+this process needs. The first line of standard input is a JSON object of files, names and texts. They are in a folder of
+this process alone, whose path replaces "{folder}" in the texts and in the arguments, and which is removed at the end.
+Standard input is a pipe from the parent: the kernel closes it when the parent ends, even by SIGKILL, and then this
+process ends too.
 """
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import runpy
@@ -26,12 +29,17 @@ _GRACE_S: Final = 3.0
 def main() -> None:
     """Run the module in this process."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    module, *arguments = sys.argv[1:]
+    modules, *arguments = sys.argv[1:]
+    *imported, module = modules.split(",")
     os.environ.pop("NOTIFY_SOCKET", None)  # which is for the parent's readiness
     os.sched_setaffinity(0, range(os.cpu_count() or 1))  # a launcher may have bound the parent to a processor
+    for name in imported:
+        importlib.import_module(name)
+    if not (files := sys.stdin.readline()):
+        return  # the parent has ended
     folder = tempfile.mkdtemp(prefix="p4reduce-")
     try:
-        for name, text in json.loads(sys.stdin.readline() or "{}").items():
+        for name, text in json.loads(files).items():
             with os.fdopen(os.open(Path(folder, name), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
                 file.write(text.replace("{folder}", folder))
         threading.Thread(target=_end_with_parent, args=(folder,), name="p4reduce-tied", daemon=True).start()

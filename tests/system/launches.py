@@ -1,10 +1,11 @@
 """Start and end launches that bring their own switches, in all ways, and count what is left of them.
 
-    python tests/system/launches.py --launches 200 --seed 1
+    python tests/system/launches.py --launches 200 --seed 1 --at-once 2
 
-Two ranks of one host train over the backend without a controller. At a random time one rank or all of them are killed,
-or interrupted as by Ctrl-C; or they end by an exception, or by themselves. Then no process of theirs is left, no file,
-and no port, as ports are those of processes.
+Two ranks, mostly of two hosts (P4REDUCE_HOSTID), train over the backend without a controller. At a random time one
+rank, all of them or torchrun are killed, or they are interrupted as by Ctrl-C; or they end by an exception, or by
+themselves; or a switch cannot start. Then no process of theirs is left, no file, and no port, as ports are those of processes.
+Launches that run at once have sums of their own; those of one series use the same address, one after the other.
 """
 
 from __future__ import annotations
@@ -12,106 +13,139 @@ from __future__ import annotations
 import argparse
 import os
 import random
+import re
 import secrets
 import shutil
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 if __name__ == "__main__":
     sys.path.extend(str(Path(__file__).resolve().parents[2] / tests) for tests in ("tests", "softswitch/tests"))
 
 from p4reduce_lab.addresses import free_port
+from rigs.fork_server import TORCH, ForkServer, fork_server
 from rigs.running import with_text
 
 RANKS = 2
 MARK = "P4REDUCE_MARK"
 LIMIT_S = 180.0
-ENDS = ("by itself", "exception", "kill one", "kill all", "interrupt all")
+ENDS = ("by itself", "exception", "failed start", "kill one", "kill all", "interrupt all", "kill torchrun")
 SCRIPT = """
-import sys, torch, torch.distributed as dist
+import os, sys, time, torch, torch.distributed as dist
+steps, end, hosts, factor = int(sys.argv[1]), sys.argv[2], int(sys.argv[3]), float(sys.argv[4])
+rank = int(os.environ["RANK"])
+os.environ["P4REDUCE_HOSTID"] = f"host {rank % hosts}"
+if end == "failed start" and rank == 1:
+    os.environ["P4REDUCE_SWITCH_THREADS"] = "65"
+begin = time.monotonic()
 dist.init_process_group("p4reduce")
-print("begun", flush=True)
-for step in range(int(sys.argv[1])):
-    total = torch.ones(50_000) * (dist.get_rank() + 1)
+print(f"begun after {time.monotonic() - begin:.2f} s", flush=True)
+for step in range(steps):
+    total = torch.ones(50_000) * (rank + 1) * factor
     dist.all_reduce(total)
-    assert (total == 3).all(), "a wrong sum"
-if sys.argv[2] == "exception":
+    assert (total == 3 * factor).all(), "a wrong sum"
+if end == "exception":
     raise SystemExit("an exception")
 dist.destroy_process_group()
 print("ended", flush=True)
 """
+TORCHRUN = "-m", "torch.distributed.run", f"--nproc-per-node={RANKS}", "--master-addr=127.0.0.1"
 
 
-def launch(end: str, source: random.Random, folder: Path) -> str:
-    """Start a launch and end it; return what is wrong after it, "" if nothing is."""
+def launch(end: str, source: random.Random, server: ForkServer, port: int, folder: Path, logs: Path) -> tuple[str, str]:
+    """Start a launch and end it; return what is wrong after it, "" if nothing is, and what the ranks have printed."""
     mark = secrets.token_hex(8)
-    common = {MARK: mark, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(RANKS)}
+    common = {MARK: mark, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(RANKS)}
     environment = os.environ | common | {"TMPDIR": str(folder), "OMP_NUM_THREADS": "1"}
     environment.pop("P4REDUCE_CONTROLLER", None)
-    killed = end in ENDS[2:]
-    arguments = [sys.executable, "-c", SCRIPT, "1000000" if killed else "20", end]
-    ranks = [
-        subprocess.Popen(
-            arguments,
-            env=environment | {"RANK": str(rank)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for rank in range(RANKS)
-    ]
-    if killed:
-        time.sleep(source.uniform(0.5, 12.0))
-        number = signal.SIGINT if end == "interrupt all" else signal.SIGKILL
-        for rank in ranks if end != "kill one" else [source.choice(ranks)]:
-            rank.send_signal(number)
-        time.sleep(source.uniform(0.0, 2.0))
+    script = logs / "script.py"
+    script.write_text(SCRIPT)
+    steps = 300 if end == "kill torchrun" else 1_000_000 if end in ENDS[3:] else 20  # its ranks train to their end
+    hosts = RANKS if end == "failed start" else source.choice((1, RANKS, RANKS))
+    arguments = [str(script), str(steps), end, str(hosts), str(source.randrange(1, 1000))]
+    if end == "kill torchrun":
+        with (logs / "0").open("wb") as log:
+            command = [sys.executable, *TORCHRUN, f"--master-port={port}", f"--log-dir={logs / 'torchrun'}", *arguments]
+            torchrun = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+        time.sleep(source.uniform(5.0, 20.0))
+        torchrun.kill()
+        torchrun.wait()
+    else:
+        ranks = [
+            server.start(logs / str(rank), *arguments, environment=environment | {"RANK": str(rank)})
+            for rank in range(RANKS)
+        ]
+        if end in ENDS[3:]:
+            time.sleep(source.uniform(0.2, 10.0))
+            number = signal.SIGINT if end == "interrupt all" else signal.SIGKILL
+            for rank in ranks if end != "kill one" else [source.choice(ranks)]:
+                rank.send_signal(number)
+            time.sleep(source.uniform(0.0, 2.0))
+            for rank in ranks:
+                rank.send_signal(signal.SIGTERM)  # as torchrun does where one has ended
         for rank in ranks:
-            rank.terminate()  # as torchrun does where one has ended
-    said = []
-    for rank in ranks:
-        try:
-            said.append(rank.communicate(timeout=LIMIT_S)[0])
-        except subprocess.TimeoutExpired:
-            rank.kill()
-            said.append(rank.communicate()[0] + "\na rank did not end")
+            with suppress(TimeoutError):
+                rank.wait(LIMIT_S)
     until = time.monotonic() + LIMIT_S
     while (with_text(mark) or list(folder.iterdir())) and time.monotonic() < until:
-        time.sleep(0.1)
-    left = [f"process {pid}" for pid in with_text(mark)] + [file.name for file in folder.iterdir()]
+        time.sleep(0.2)
+    left = [f"process {pid}: {command}" for pid, command in with_text(mark).items()]
+    left += [file.name for file in folder.iterdir()]
     problems = [f"left: {', '.join(left)}"] if left else []
-    problems += [line for text in said for line in text.splitlines() if "wrong sum" in line or "did not end" in line]
-    if end == "by itself" and not all("ended" in text for text in said):
-        problems.append("a rank did not train to its end:\n" + "\n".join(said))
-    return "; ".join(problems)
+    if end != "kill torchrun" and (late := [str(rank.pid) for rank in ranks if rank.poll() is None]):
+        problems.append(f"ranks did not end: {late}")
+        for rank in ranks:
+            rank.close()
+    said = [file.read_text() for file in sorted(logs.glob("[01]"))]
+    expected = {"by itself": "ended", "failed start": "the switch of this launch ended: .* 65 "}.get(end, "")
+    if any("wrong sum" in text for text in said) or not all(re.search(expected, text) for text in said):
+        problems.append("the ranks printed:\n" + "\n".join(said))
+    return "; ".join(problems), "\n".join(said)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--launches", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--at-once", type=int, default=1, help="Launches that run at the same time.")
+    parser.add_argument("--end", choices=ENDS, help="End all of them so. [default: in all ways]")
     given = parser.parse_args(arguments)
-    source, ends, problems = random.Random(given.seed), Counter[str](), 0
-    for number in range(given.launches):
-        end = ENDS[number % len(ENDS)]
-        folder = Path(tempfile.mkdtemp())
-        try:
-            problem = launch(end, source, folder)
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
-        ends[end] += 1
-        problems += bool(problem)
-        if problem:
-            print(f"launch {number}, {end}: {problem}", flush=True)
-    print(
-        f"{given.launches} launches ({', '.join(f'{n} {end}' for end, n in ends.items())}): {problems} left something"
-    )
+    ends, problems, begun_s = Counter[str](), list[str](), list[float]()
+
+    def series(first: int) -> None:
+        source, port = random.Random(f"{given.seed} {first}"), free_port()
+        for number in range(first, given.launches, given.at_once):
+            end = given.end or ENDS[number % len(ENDS)]
+            folder, logs = Path(tempfile.mkdtemp()), Path(tempfile.mkdtemp())
+            try:
+                problem, said = launch(end, source, server, port, folder, logs)
+            finally:
+                shutil.rmtree(folder, ignore_errors=True)
+                shutil.rmtree(logs, ignore_errors=True)
+            ends[end] += 1
+            begun_s.extend(map(float, re.findall(r"begun after (\S+) s", said)))
+            if problem:
+                problems.append(problem)
+                print(f"launch {number}, {end}: {problem}", flush=True)
+
+    with (
+        tempfile.TemporaryDirectory() as place,
+        fork_server(Path(place), TORCH) as server,
+        ThreadPoolExecutor(given.at_once) as pool,
+    ):
+        list(pool.map(series, range(given.at_once)))
+    ways = ", ".join(f"{count} {end}" for end, count in ends.items())
+    times = f"{statistics.median(begun_s):.1f} s in the median, {max(begun_s):.1f} at most" if begun_s else "never done"
+    print(f"{given.launches} launches ({ways}): {len(problems)} left something; init_process_group: {times}")
     return bool(problems)
 
 

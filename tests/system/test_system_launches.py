@@ -1,4 +1,4 @@
-"""Launches that bring their own switches, ended in three ways (launches.py)."""
+"""Launches that bring their own switches, ended in all ways (launches.py)."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from system import launches
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
 
-@pytest.mark.fault("a launch's ranks end, raise or are killed: its switch, controller and files end with them")
+@pytest.mark.fault(
+    "a launch's ranks or torchrun are killed, or raise, or a switch cannot start: its switch, controller and files end with them"
+)
 def test_launches_train_and_leave_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    assert not launches.main(["--launches", "3"]), capsys.readouterr().out
+    assert not launches.main(["--launches", str(len(launches.ENDS)), "--at-once", "2"]), capsys.readouterr().out

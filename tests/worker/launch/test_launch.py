@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -28,6 +29,7 @@ class Store:
 
     def __init__(self) -> None:
         self._kept: dict[str, bytes] = {}
+        self._lock = threading.Lock()
 
     def set(self, key: str, value: str) -> None:
         self._kept[key] = value.encode()
@@ -38,18 +40,29 @@ class Store:
     def check(self, keys: Sequence[str]) -> bool:
         return all(key in self._kept for key in keys)
 
+    def add(self, key: str, number: int) -> int:
+        with self._lock:
+            self._kept[key] = str(int(self._kept.get(key, b"0")) + number).encode()
+            return int(self._kept[key])
+
+    def delete_key(self, key: str) -> bool:
+        return self._kept.pop(key, None) is not None
+
+    def texts(self) -> str:
+        return b"".join(self._kept.values()).decode()
+
 
 @pytest.fixture(autouse=True)
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of the launches' files, empty at the end; and no controller is at the default address."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr(launch, "answers", lambda address: False)
+    monkeypatch.setattr(launch, "DEFAULT_CONTROLLER", "127.0.0.1:9")
     return tmp_path
 
 
-def started(ranks: int, timeout_s: float = LIMIT_S) -> list[launch.Launch | str]:
+def started(ranks: int, timeout_s: float = LIMIT_S, store: Store | None = None) -> list[launch.Launch | str]:
     """Return what each rank, a thread named after it, has started, or its error."""
-    store = Store()
+    store = store or Store()
 
     def rank_main(rank: int) -> launch.Launch | str:
         threading.current_thread().name = f"rank {rank}"
@@ -68,12 +81,19 @@ def switches_of(one: launch.Launch) -> list[str]:
 
 
 @pytest.mark.processes
-def test_ranks_of_one_host_have_one_switch_and_nothing_is_left(temporary: Path) -> None:
+def test_ranks_of_one_host_have_one_switch_whose_loss_is_logged_and_nothing_is_left(
+    temporary: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     one, other = started(2)
     assert isinstance(one, launch.Launch) and isinstance(other, launch.Launch)
     assert one.controller == other.controller and not other.children
     assert (one.security, switches_of(one)) == (None, ["host0"])
     children = [child._process for child in one.children]
+    one.children[0].close()
+    until = time.monotonic() + LIMIT_S
+    while "the controller of this launch: " not in caplog.text and time.monotonic() < until:
+        time.sleep(0.05)
+    assert "switch lost" in caplog.text
     one.close()
     assert [child.poll() is not None for child in children] == [True, True]
     assert not list(temporary.iterdir())
@@ -82,9 +102,10 @@ def test_ranks_of_one_host_have_one_switch_and_nothing_is_left(temporary: Path) 
 @pytest.mark.processes
 def test_hosts_have_a_switch_each_over_tls(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launch, "host_key", lambda environment: threading.current_thread().name)
-    monkeypatch.setattr(launch, "is_loopback", lambda address: False)
-    ranks = started(2)
+    monkeypatch.setattr(launch, "own_address", lambda environment, store_host: "127.0.0.1")
+    ranks = started(2, store=(store := Store()))
     assert all(isinstance(each, launch.Launch) for each in ranks), ranks
+    assert "PRIVATE KEY" not in store.texts()
     for each in ranks:
         assert isinstance(each, launch.Launch)
         assert switches_of(each) == ["host0", "host1"]
@@ -102,7 +123,7 @@ def test_hosts_have_a_switch_each_over_tls(temporary: Path, monkeypatch: pytest.
 def test_children_end_with_a_rank_that_is_killed(temporary: Path) -> None:
     script = (
         "import sys, time; sys.path[:0] = sys.argv[1:]; from p4reduce.launch import launch; import test_launch\n"
-        "launch.answers = lambda address: False\n"
+        "launch.DEFAULT_CONTROLLER = '127.0.0.1:9'\n"
         "one = launch.start(test_launch.Store(), 0, 1, 60)\n"
         "print(*(child._process.pid for child in one.children), flush=True); time.sleep(600)"
     )
@@ -120,7 +141,8 @@ def test_children_end_with_a_rank_that_is_killed(temporary: Path) -> None:
 
 @pytest.mark.processes
 def test_the_last_lines_of_a_child_that_ends_are_the_error(temporary: Path) -> None:
-    child = Child("the switch of this launch", ["switch", "run", "--listen", "nowhere"], {})
+    child = Child("the switch of this launch", ["switch", "run", "--listen", "nowhere"])
+    child.give({})
     with pytest.raises(JoinError, match="the switch of this launch ended: .*nowhere"):
         child.wait_for("ready", time.monotonic() + LIMIT_S)
     child.close()
@@ -146,11 +168,21 @@ def test_a_rank_that_does_not_come_is_an_error_in_time() -> None:
 def test_a_controller_at_the_default_address_is_used_where_all_ranks_are_on_its_host(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(launch, "answers", lambda address: True)
+    monkeypatch.setattr(launch, "_is_controller", lambda address: True)
     monkeypatch.setenv("P4REDUCE_CA", "ca.pem")  # which is for that one
     for one in started(2):
         assert isinstance(one, launch.Launch)
         assert (one.controller, one.children, one.security) == (launch.DEFAULT_CONTROLLER, [], None)
+
+
+def test_what_is_no_controller_at_the_default_address_is_not_used(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(launch, "_ASK_S", 0.2)
+    assert not launch._is_controller("127.0.0.1:9") and not caplog.text
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        assert not launch._is_controller("{}:{}".format(*silent.getsockname()))
+    assert "is not used: the controller at 127.0.0.1:" in caplog.text
 
 
 def test_on_one_host_everything_is_on_loopback_and_over_tls_where_credentials_are_set(
@@ -167,8 +199,9 @@ def test_hosts_without_a_known_address_and_too_many_hosts_are_errors() -> None:
     def told(hosts: int, address: str) -> list[dict[str, str]]:
         return [{"key": f"host {number}", "address": address} for number in range(hosts)]
 
-    with pytest.raises(JoinError, match="no address of them is known: set GLOO_SOCKET_IFNAME"):
-        launch._plan(told(2, "127.0.0.1"))
+    with pytest.raises(JoinError, match="not of all an address is known: set GLOO_SOCKET_IFNAME"):
+        launch._plan(told(2, ""))
+    assert launch._plan(told(2, "127.0.0.1"))["addresses"] == ["127.0.0.1"] * 2  # one machine, hosts by P4REDUCE_HOSTID
     with pytest.raises(JoinError, match="33 hosts starts no switches, 32 are the most: start a controller"):
         launch._plan(told(33, "10.0.0.1"))
 
@@ -180,7 +213,7 @@ def test_a_host_whose_own_name_is_on_loopback_takes_its_route_to_another_one(mon
 
 
 def test_the_address_is_that_of_the_interface_or_of_the_route_to_the_store() -> None:
-    assert addresses.own_address({}, "") == "127.0.0.1"
+    assert addresses.own_address({}, "") == ""
     assert addresses.own_address({}, "127.0.0.1") == "127.0.0.1"
     assert addresses.own_address({"GLOO_SOCKET_IFNAME": "lo,eth7"}, "10.0.0.1") == "127.0.0.1"
     with pytest.raises(JoinError, match="names nowhere0, which has no IPv4 address"):

@@ -17,22 +17,23 @@ _ANY_PORT: Final = 9  # nothing is sent there
 
 
 def own_address(environment: Mapping[str, str], store_host: str) -> str:
-    """Return an IPv4 address of this host, on loopback if no other is known; `store_host`: "" for a store without one.
+    """Return an IPv4 address of this host, "" if none is known; `store_host`: "" for a store without one.
 
-    Raises JoinError for an interface that has none.
+    It is on loopback where the store is: then that reaches the other ranks, too. Raises JoinError for an interface
+    that has none.
     """
     interface = environment.get(INTERFACE_VARIABLE, "").partition(",")[0]
     if interface:
         return _address_of(interface)
-    return route_to(store_host) if store_host else "127.0.0.1"
+    return route_to(store_host) if store_host else ""
 
 
 def route_to(host: str) -> str:
-    """Return the address from which this host sends to another one; 127.0.0.1 where there is no route."""
+    """Return the address from which this host sends to another one; "" where there is no route."""
     with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.connect((host, _ANY_PORT))
         return str(probe.getsockname()[0])
-    return "127.0.0.1"
+    return ""
 
 
 def underlying(store: Any) -> Any:

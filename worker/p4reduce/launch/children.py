@@ -9,8 +9,10 @@ import os
 import re
 import subprocess
 import sys
+import threading
 import time
 import weakref
+from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import IO, Any, Final
 
@@ -22,51 +24,68 @@ _log = logging.getLogger(__name__)
 _END_S: Final = 5.0
 """Seconds that a child has to end once this process lets it."""
 _SHOWN_LINES: Final = 5
+_KEPT_LINES: Final = 100
 
 _pipes: Final[weakref.WeakSet[IO[Any]]] = weakref.WeakSet()
 """This process's ends of the children's standard inputs: a child ends when its own is closed (tied.py)."""
 
 
 class Child:
-    """`p4reduce ARGUMENTS`, whose output is in memory."""
+    """`p4reduce ARGUMENTS`, whose last lines of output are kept; once it is ready they are logged as warnings."""
 
-    def __init__(self, what: str, arguments: Sequence[str], files: Mapping[str, str]) -> None:
-        """`what` it is, in errors. `files`: texts by name, in the folder that is "{folder}" in these."""
+    def __init__(self, what: str, arguments: Sequence[str], imports: Sequence[str] = ()) -> None:
+        """`what` it is, in errors and logs. `imports`: modules that it imports before it waits for `give`."""
         self._what = what
-        self._log = os.memfd_create("p4reduce-log")
         tied = "-P", "-m", "p4reduce_runtime.tied"  # -P: nothing is imported from the working folder
         self._process = subprocess.Popen(
-            [sys.executable, *tied, "p4reduce_contracts", *arguments],
+            [sys.executable, *tied, ",".join([*imports, "p4reduce_contracts"]), *arguments],
+            bufsize=0,  # a reader of buffers on a thread can stop the end of the interpreter
             stdin=subprocess.PIPE,
-            stdout=self._log,
-            stderr=self._log,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
             start_new_session=True,  # Ctrl-C is for this process, which then ends, or goes on
         )
-        assert self._process.stdin is not None
+        assert self._process.stdin is not None and self._process.stdout is not None
         _pipes.add(self._process.stdin)
+        self._lines: deque[str] = deque(maxlen=_KEPT_LINES)
+        self._logs = False
+        self._reader = threading.Thread(target=self._read, args=(self._process.stdout,), name="launch", daemon=True)
+        self._reader.start()
+
+    def give(self, files: Mapping[str, str]) -> None:
+        """Let it begin. `files`: texts by name, in the folder that is "{folder}" in these and in the arguments."""
+        assert self._process.stdin is not None
         with contextlib.suppress(OSError):  # it has ended: `wait_for` says why
             self._process.stdin.write(json.dumps(files).encode() + b"\n")
-            self._process.stdin.flush()
 
     def wait_for(self, pattern: str, until: float) -> re.Match[str]:
-        """Return where its output matches, at the latest when the monotonic clock reaches `until`.
+        """Return where a line of its output matches, at the latest when the monotonic clock reaches `until`.
 
         Raises JoinError with its last lines where it ends before, or takes longer.
         """
         ended = False
         for _ in tries(until - time.monotonic()):
-            if found := re.search(pattern, self._output()):
+            if found := self._found(pattern):
+                self._logs = True
                 return found
             if ended:
                 break
-            ended = self._process.poll() is not None  # then its last output is looked at
+            ended = not self._reader.is_alive()  # then its last output is looked at
         raise JoinError(f"{self._what} {'ended' if ended else 'was not ready in time'}: {self._last_lines()}")
 
+    def check_silent(self, pattern: str) -> None:
+        """Raise JoinError, with its last lines, where a line of its output so far matches."""
+        if self._found(pattern):
+            raise JoinError(f"{self._what}: {self._last_lines()}")
+
+    def mute(self) -> None:
+        """Log nothing more of it: it is about to end, and so is what it needs."""
+        self._logs = False
+
     def close(self) -> None:
-        """End it; log its last lines if it has ended before."""
-        assert self._process.stdin is not None
-        if self._process.poll() is not None and self._log >= 0:
-            _log.warning("%s has ended: %s", self._what, self._last_lines())
+        """End it."""
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self.mute()
         with contextlib.suppress(OSError):
             self._process.stdin.close()
         try:
@@ -74,20 +93,22 @@ class Child:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        with contextlib.suppress(OSError):
-            os.close(self._log)
-        self._log = -1
+        self._reader.join(_END_S)
+        self._process.stdout.close()
 
-    def check_silent(self, pattern: str) -> None:
-        """Raise JoinError, with its last lines, where its output so far matches."""
-        if re.search(pattern, self._output()) is not None:
-            raise JoinError(f"{self._what}: {self._last_lines()}")
+    def _read(self, output: IO[bytes]) -> None:
+        for line in output:
+            self._lines.append(line.decode(errors="replace").rstrip())
+            if self._logs:
+                _log.warning("%s: %s", self._what, self._lines[-1])
+        if self._logs:
+            _log.warning("%s has ended", self._what)
+
+    def _found(self, pattern: str) -> re.Match[str] | None:
+        return next(filter(None, (re.search(pattern, line) for line in self._lines.copy())), None)
 
     def _last_lines(self) -> str:
-        return " | ".join(self._output().splitlines()[-_SHOWN_LINES:]) or "it printed nothing"
-
-    def _output(self) -> str:
-        return os.pread(self._log, os.fstat(self._log).st_size, 0).decode(errors="replace")
+        return " | ".join([*self._lines][-_SHOWN_LINES:]) or "it printed nothing"
 
 
 def _leave_to_parent() -> None:

@@ -37,6 +37,8 @@ _log = logging.getLogger(__name__)
 
 VARIABLE: Final = "P4REDUCE_LAUNCH"
 _DAYS: Final = 365
+_ASK_S: Final = 3.0
+"""Seconds that a controller has to answer."""
 _FILES: Final = ("ca.pem", "controller.pem", "controller.key", "switch.pem", "switch.key", "worker.pem", "worker.key")
 
 
@@ -49,6 +51,11 @@ class Launch:
     security: Security | None = None
     children: list[Child] = field(default_factory=list)
     _descriptors: list[int] = field(default_factory=list)
+
+    def mute(self) -> None:
+        """Log nothing more of this rank's children: all of them are about to end."""
+        for child in self.children:
+            child.mute()
 
     def close(self) -> None:
         """End this rank's children; idempotent. The others must not need them any more."""
@@ -84,7 +91,7 @@ def _start(launch: Launch, told: _Told, rank: int, size: int, address: str) -> N
     told.say(f"host/{rank}", {"key": host_key(os.environ), "address": address})
     if not rank:
         told.say("hosts", _plan([told.hear(f"host/{other}") for other in range(size)]))
-    plan: dict[str, Any] = told.hear("hosts")
+    plan: dict[str, Any] = told.hear("hosts", times=size)
     launch.controller, firsts, files = plan["controller"], plan["firsts"], plan["files"]
     if files:
         launch.security = _in_memory(launch, files)
@@ -93,13 +100,15 @@ def _start(launch: Launch, told: _Told, rank: int, size: int, address: str) -> N
     place = firsts.index(rank) if rank in firsts else None
     if place is not None:
         launch.children.append(_switch_at(_reachable(plan["addresses"], place), files))
+    if not rank:
+        launch.children.append(_controller())
     load_all_kernels()  # while the switches do
     if place is not None:
         ready = launch.children[0].wait_for(r"ready: UDP (\S+:\d+); P4Runtime (\S+:\d+)", told.until)
         told.say(f"switch/{place}", {"udp": ready[1], "p4runtime": ready[2]})
     if not rank:
         switches = [told.hear(f"switch/{place}") for place in range(len(firsts))]
-        told.say("controller", _start_controller(launch, told, switches, files))
+        told.say("controller", _configured(launch.children[1], told.until, switches, files))
     launch.controller = told.hear("controller")
     if not rank:
         where = "1 host" if len(firsts) == 1 else f"{len(firsts)} hosts"
@@ -117,13 +126,35 @@ def _plan(said: Sequence[Mapping[str, str]]) -> dict[str, Any]:
             f"a launch on {len(firsts)} hosts starts no switches, {MOST_SWITCHES} are the most: start a controller and "
             "name it (P4REDUCE_CONTROLLER)"
         )
-    if several and not any(map(_is_reachable, addresses)):
+    if several and "" in addresses:
         raise JoinError(
-            f"the ranks are on {len(firsts)} hosts, and no address of them is known: set {INTERFACE_VARIABLE}"
+            f"the ranks are on {len(firsts)} hosts, and not of all an address is known: set {INTERFACE_VARIABLE}"
         )
-    there = DEFAULT_CONTROLLER if not several and answers(DEFAULT_CONTROLLER) else ""
+    there = DEFAULT_CONTROLLER if not several and _is_controller(DEFAULT_CONTROLLER) else ""
     files = _certificates() if several or os.environ.get(CA_VARIABLE) and not there else {}
     return {"firsts": firsts, "addresses": addresses, "controller": there, "files": files}
+
+
+def _is_controller(address: str) -> bool:
+    """Return whether a controller answers there; log a warning where something else listens."""
+    if not answers(address):
+        return False
+    from p4reduce_contracts.jobs.client import JobClient
+    from p4reduce_contracts.jobs.errors import ControllerFailedError, ControllerUnreachableError, JobServiceError
+
+    problem = ""
+    with JobClient(address, timeout_s=_ASK_S) as client:
+        for _ in tries(_ASK_S):  # it may be about to start
+            try:
+                client.list_switches()
+            except (ControllerFailedError, ControllerUnreachableError) as error:
+                problem = str(error)
+                continue
+            except JobServiceError:
+                pass
+            return True
+    _log.warning("what listens at %s is not used: %s", address, problem)
+    return False
 
 
 def _is_reachable(address: str) -> bool:
@@ -133,19 +164,30 @@ def _is_reachable(address: str) -> bool:
 def _reachable(addresses: Sequence[str], place: int) -> str:
     """Return an address of this host that the others reach: by the route to one of them, if only loopback is known."""
     known = [address for address in addresses if _is_reachable(address)]
-    return addresses[place] if addresses[place] in known or not known else route_to(known[0])
+    own = addresses[place]
+    return own if own in known or not known else route_to(known[0]) or own
 
 
 def _switch_at(address: str, files: Mapping[str, str]) -> Child:
     arguments = ["switch", "run", "--listen", f"{address}:0", "--p4runtime", f"{address}:0", "--log-level", "warning"]
     for option, path in _credentials("switch").items() if files else ():
         arguments += [f"--tls-{option}", path]
-    return Child("the switch of this launch", arguments, _files_of("switch", files))
+    child = Child("the switch of this launch", arguments)
+    child.give(_files_of("switch", files))
+    return child
 
 
-def _start_controller(
-    launch: Launch, told: _Told, switches: Sequence[Mapping[str, str]], files: Mapping[str, str]
+def _controller() -> Child:
+    """Return the controller, which waits for its configuration: its modules take a second to import."""
+    arguments = ["controller", "run", "--config", "{folder}/controller.toml", "--log-level", "warning"]
+    modules = "p4reduce_contracts.cli", "p4reduce_controller.service.process"
+    return Child("the controller of this launch", arguments, modules)
+
+
+def _configured(
+    controller: Child, until: float, switches: Sequence[Mapping[str, str]], files: Mapping[str, str]
 ) -> str:
+    """Let it begin, and return where it serves jobs."""
     udp = [switch["udp"].rpartition(":") for switch in switches]
     lines = toml_table("[controller]", listen=f"{udp[0][0]}:0", state_dir="{folder}/state")
     if files:
@@ -153,14 +195,9 @@ def _start_controller(
     for number, (switch, (host, _, port)) in enumerate(zip(switches, udp, strict=True)):
         place = {"p4runtime": switch["p4runtime"], "address": host, "udp_port": int(port)}
         lines += toml_table("[[switch]]", name=f"host{number}", **place)
-    child = Child(
-        "the controller of this launch",
-        ["controller", "run", "--config", "{folder}/controller.toml", "--log-level", "warning"],
-        _files_of("controller", files) | {"controller.toml": "\n".join(lines)},
-    )
-    launch.children.append(child)
-    ready = child.wait_for(r"controller ready: jobs on (\S+:\d+),", told.until)
-    child.check_silent("switch not reached")
+    controller.give(_files_of("controller", files) | {"controller.toml": "\n".join(lines)})
+    ready = controller.wait_for(r"controller ready: jobs on (\S+:\d+),", until)
+    controller.check_silent("switch not reached")
     return ready[1]
 
 
@@ -204,12 +241,18 @@ class _Told:
     def say(self, key: str, value: object) -> None:
         self._store.set(f"launch/{key}", json.dumps(value))
 
-    def hear(self, key: str) -> Any:
-        """Return what was said. Raises JoinError at the deadline."""
+    def hear(self, key: str, times: int = 0) -> Any:
+        """Return what was said. Raises JoinError at the deadline.
+
+        The last one of `times` that hear it takes it out of the store; 0: it stays there.
+        """
         key = f"launch/{key}"
         for _ in tries(self.until - time.monotonic()):
             if self._store.check([key]):
-                return json.loads(self._store.get(key))
+                said = json.loads(self._store.get(key))
+                if times and self._store.add(f"{key}/heard", 1) == times:
+                    self._store.delete_key(key)
+                return said
             if self._store.check(["launch/error"]):
                 raise JoinError(json.loads(self._store.get("launch/error")))
         raise JoinError(

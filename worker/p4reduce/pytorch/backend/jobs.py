@@ -59,6 +59,8 @@ class GroupJob:
         from p4reduce_contracts.jobs.client import JobClient
         from p4reduce_contracts.jobs.errors import JobServiceError
 
+        if self._launch is not None:
+            self._launch.mute()
         self.comm.close()
         if self._made is not None:
             with (
