@@ -4,8 +4,8 @@
 
 Two ranks, mostly of two hosts (P4REDUCE_HOSTID), train over the backend without a controller. At a random time one
 rank, all of them or torchrun are killed, or they are interrupted as by Ctrl-C; or they end by an exception, or by
-themselves; or a switch cannot start. Then no process of theirs is left, no file, and no port, as ports are those of processes.
-Launches that run at once have sums of their own; those of one series use the same address, one after the other.
+themselves; or a switch cannot start. Then no process of theirs is left, no file, and no port, as ports are those of
+processes. Launches that run at once have sums of their own; those of one series use one address after each other.
 """
 
 from __future__ import annotations
