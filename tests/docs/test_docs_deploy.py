@@ -81,7 +81,8 @@ class Machine:
     """A namespace, a home, and what its user has entered that later commands need."""
 
     name: str
-    namespace: Namespace
+    namespace: Namespace | None
+    """The namespace; None for this machine's own."""
     home: Path
     children: Children
     entered: list[str] = field(default_factory=list)
@@ -105,7 +106,7 @@ class Machine:
         others = (name for name in os.environ if name.startswith(("PYTHON", "P4REDUCE")))
         unset = (word for name in set(others) - set(variables) for word in ("-u", name))
         self.started += 1
-        words = [*self.namespace.within, "env", *unset, "bash", "-c", script]
+        words = [*(self.namespace.within if self.namespace else ()), "env", *unset, "bash", "-c", script]
         return self.children.start(f"{self.name}-{self.started}", words, variables)
 
     def enter(self, command: Command) -> Child | None:
@@ -133,11 +134,13 @@ class Machine:
 
     def datagrams(self) -> int:
         """UDP datagrams, or runs of them, that came in: torchrun and gloo send none."""
+        assert self.namespace is not None
         _, counts = re.findall(r"^Udp:.*", self.namespace.run("cat", "/proc/net/snmp"), re.MULTILINE)
         return int(counts.split()[1])
 
     def received(self, interface: str) -> int:
         """Bytes that came in."""
+        assert self.namespace is not None
         (link,) = json.loads(self.namespace.run("ip", "-json", "-statistics", "link", "show", interface))
         return int(link["stats64"]["rx"]["bytes"])
 
