@@ -16,7 +16,7 @@ from p4reduce_lab.training import VARIANTS, Result
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-FLOAT_BYTES = 4
+FLOAT_BYTES, FLOAT_BITS = 4, 32
 COLORS = {"gloo-dense": "#7a7f87", "p4reduce-dense": "#2a78b5", "p4reduce-adacomp": "#e2711d"}
 _WIDTHS = {"gloo-dense": 4.5}  # two curves coincide: show both
 _WINDOW = 20  # steps the loss is averaged over
@@ -70,9 +70,22 @@ def table(results: list[Result]) -> rich.table.Table:
         "kernel (TCP_INFO).\n"
         "The formula is what a ring all-reduce of the dense gradient has to move, without headers."
     )
+    for name, mine in _by_variant(results):
+        if mine[0].get("rates"):
+            caption += f"\n{name}: of each parameter one worker sends, as AdaComp's paper counts it, {_sent(mine)}."
     seeds = _seeds(results)
     more = f", mean ± standard deviation of {seeds} seeds" if seeds > 1 else ""
     return Table(headings, rows).terminal(_about(results) + more, caption)
+
+
+def _sent(results: list[Result]) -> str:
+    """Show the bits that one worker sends of a parameter, by kind of layer, and float32's over them."""
+    names = {"conv": "convolutions", "linear": "linear layers"}
+    rates = {kind: statistics.mean(result["rates"][kind] for result in results) for kind in results[0]["rates"]}
+    return ", ".join(
+        f"{FLOAT_BITS / rate:.2f} bits ({rate:.0f}x)" + (f" in {names.get(kind, kind)}" if kind != "all" else "")
+        for kind, rate in rates.items()
+    )
 
 
 def draw(path: Path, results: list[Result], where: str = "") -> None:

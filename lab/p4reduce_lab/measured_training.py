@@ -22,11 +22,14 @@ import socket
 import struct
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import torch
 import torch.distributed as dist
+from torch import nn
 from torch.multiprocessing.spawn import start_processes
 
 from p4reduce.compressors import Compressor
@@ -81,7 +84,7 @@ def measure(script: ModuleType, args: argparse.Namespace) -> None:
         "test_accuracy": accuracy,
         **_wire([rank["counted"] for rank in of_all], len(losses)),
         "seconds": seconds,
-        **_compression(args.compressor, reports),
+        **_compression(args.compressor, model.module, reports),
         "weights": of_rank["weights"],
         "losses": [sum(column) / len(of_all) for column in zip(*(rank["losses"] for rank in of_all), strict=True)],
     }
@@ -102,14 +105,25 @@ def _wire(counted: list[tuple[int, int, int] | None], steps: int) -> dict[str, A
     }
 
 
-def _compression(compressor: Compressor | None, reports: list[BucketReport]) -> dict[str, Any]:
-    """Return the compression rate of the training, and the wire forms and bytes down of its last step."""
-    rate = compressor.effective_compression_rate if compressor else math.nan
+def _compression(compressor: Compressor | None, model: nn.Module, reports: list[BucketReport]) -> dict[str, Any]:
+    """Return the compression rates of the training, and the wire forms and bytes down of its last step."""
     return {
-        "effective_compression_rate": None if math.isnan(rate) else rate,
+        "rates": rates_by_kind(compressor, dict(model.named_parameters())) if compressor else {},
         "forms": {name: str(form) for report in reports for name, form in report.forms.items()},
         "last_step_down_bytes": sum(report.bytes_down for report in reports) if reports else None,
     }
+
+
+def rates_by_kind(compressor: Compressor, parameters: Mapping[str, torch.Tensor]) -> dict[str, float]:
+    """Return the effective compression rates, of all compressed parameters and by kind of layer."""
+    kinds: dict[str, list[str]] = {}
+    for name, parameter in parameters.items():
+        if compressor.policy.length(name, parameter.shape) is not None:
+            kinds.setdefault(str(compressor.policy.kind(name, parameter.shape)), []).append(name)
+    if not kinds:
+        return {}
+    rates = {"all": compressor.rate_of(), **{kind: compressor.rate_of(*names) for kind, names in kinds.items()}}
+    return {key: round(rate, 2) for key, rate in rates.items() if not math.isnan(rate)}  # NaN: dense so far
 
 
 def tcp_counts() -> TcpCounts | None:

@@ -14,8 +14,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from p4reduce.compressors import Compressor
 from p4reduce_lab import datasets
+from p4reduce_lab.measured_training import rates_by_kind
 from p4reduce_lab.study import models, optimizers
 from p4reduce_lab.study.grid import GROUPS, TASKS, VARIANTS, Run, Task
 from p4reduce_lab.study.sums import Ring, make_sums, on_switch
@@ -147,18 +147,6 @@ def _state_per_parameter(optimizer: torch.optim.Optimizer, parameters: Mapping[s
     """Return how many numbers the optimizer keeps for each parameter."""
     kept = (value.numel() for state in optimizer.state.values() for value in state.values() if torch.is_tensor(value))
     return round(sum(kept) / sum(parameter.numel() for parameter in parameters.values()), 2)
-
-
-def rates_by_kind(compressor: Compressor, parameters: Mapping[str, torch.Tensor]) -> dict[str, float]:
-    """Return the effective compression rates, of all compressed parameters and by kind of layer."""
-    kinds: dict[str, list[str]] = {}
-    for name, parameter in parameters.items():
-        if compressor.policy.length(name, parameter.shape) is not None:
-            kinds.setdefault(str(compressor.policy.kind(name, parameter.shape)), []).append(name)
-    if not kinds:
-        return {}
-    rates = {"all": compressor.rate_of(), **{kind: compressor.rate_of(*names) for kind, names in kinds.items()}}
-    return {key: round(rate, 2) for key, rate in rates.items() if not math.isnan(rate)}  # NaN: dense so far
 
 
 def data_of(

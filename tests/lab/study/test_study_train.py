@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from p4reduce_lab import datasets
-from p4reduce_lab.study import hooks, models
+from p4reduce_lab.study import hooks, learners, models
 from p4reduce_lab.study import train as training
 from p4reduce_lab.study.grid import GROUPS, TASKS, TRANSFORMER, VARIANTS, Run
 from p4reduce_lab.study.optimizers import SecondMomentAdamW, rate_at
@@ -77,6 +77,19 @@ def test_a_training_can_be_repeated(model: str, variant: str, optimizer: str) ->
         assert [step for step, _ in found["test_loss"]] == list(range(STEPS - 1))
     if "ring" in variant:
         assert 0.05 < found["ring"]["bytes_a_step"] / found["ring"]["dense_bytes_a_step"] < 0.5
+
+
+def test_what_one_learner_sends_is_counted_by_kind_of_layer() -> None:
+    """Of the CNN's convolutions of 200 and 3200 weights 68 bins of 50, in the last 3 of 5 steps on 4 learners."""
+    found = learners.measure("mnist-cnn", 4, STEPS, Path("nowhere"))
+    conv, times = found["conv"], 4 * 3
+    assert set(found) == {"conv", "linear"} and (conv.elements, conv.bins) == (3400 * times, 68 * times)
+    assert conv.bins < conv.selected < conv.elements
+    assert conv.paper_bits == 8 * conv.selected + 32 * 2 * times, "an element of a bin of 50 and a scale"
+    assert conv.wire_bits >= 8 * conv.selected + 64 * 2 * times, "an element, and the header of each parameter"
+    title, ranks, _, paper, wire, arrive = learners.row("conv", conv, 4)
+    assert (title, ranks) == ("conv", "4") and paper.endswith(f" {32 * conv.elements / conv.paper_bits:.0f}x")
+    assert float(arrive.split(",")[0]) == pytest.approx(4 * float(wire.split(",")[0]), abs=0.01)
 
 
 @pytest.mark.parametrize(("optimizer", "numbers"), [("sgd", 1), ("adam", 2), ("novograd", 1)])

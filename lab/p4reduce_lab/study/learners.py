@@ -1,0 +1,123 @@
+"""`python -m p4reduce_lab.study.learners`: what one learner sends with AdaComp and what arrives, by kind of layer.
+
+AdaComp's paper divides 32 bits a parameter by what one learner sends, in an encoding of its own; over the switch the
+coordinates of all learners arrive at each. Both are counted here for several numbers of learners in one process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+import click
+import torch
+
+from p4reduce.compressors import AdaComp, Compressed, Step, Stream
+from p4reduce_lab.report import Table
+from p4reduce_lab.study import models, train
+from p4reduce_lab.study.grid import TASKS, VARIANTS, Run
+from p4reduce_lab.study.optimizers import make_optimizer
+from p4reduce_lab.study.sums import Compressed as Sums
+
+LEARNERS: Final = (4, 8, 16, 32)
+ROWS: Final = (
+    ("convolution", "mnist-cnn", "conv"),
+    ("fully connected", "mnist-mlp", "linear"),
+    ("recurrent", "shakespeare-lstm", "recurrent"),
+)
+"""Kinds of layer, by the paper's name, and the task and the policy's kind that are measured."""
+_FLOAT_BITS: Final = 32
+
+
+@dataclass
+class Sent:
+    """Totals of one kind of layer over all learners and steps."""
+
+    elements: int = 0
+    bins: int = 0
+    selected: int = 0
+    paper_bits: int = 0
+    """Bits in AdaComp's encoding, as its effective compression rate counts them."""
+    wire_bits: int = 0
+    """Bits in p4reduce's encoding (codecs/coordinates.py)."""
+
+
+class CountedAdaComp(AdaComp):
+    """AdaComp in the form gather, which counts what it sends by kind of layer."""
+
+    def __init__(self) -> None:
+        super().__init__(form="gather")
+        self.sent: dict[str | None, Sent] = {}
+
+    def compress(self, steps: Sequence[Step]) -> list[Compressed]:
+        found = super().compress(steps)
+        for step, own in zip(steps, found, strict=True):
+            assert isinstance(own.message, Stream) and own.sent is not None
+            count = self.sent.setdefault(self.policy.kind(step.key, step.gradient.shape), Sent())
+            count.elements += step.flat.numel()
+            count.bins += -(-step.flat.numel() // step.length)
+            count.selected += len(own.sent)
+            count.paper_bits += own.sent_bits
+            count.wire_bits += 8 * len(own.message.data)
+        return found
+
+
+def measure(task_name: str, learners: int, steps: int, cache: Path) -> Mapping[str | None, Sent]:
+    """Train for so many steps, and return what the learners sent in the second half of them, by kind of layer."""
+    torch.manual_seed(0)
+    task = TASKS[task_name]
+    task = replace(task, batch=max(task.batch, learners))
+    run = Run(task_name, learners, "sgd", "adacomp-gather", 0)
+    batches, _, alphabet = train.data_of(task, run, cache)
+    model = models.make(task, alphabet)
+    parameters = dict(model.named_parameters())
+    sums = Sums(model, CountedAdaComp, learners)
+    made = [own for own in sums.compressors if isinstance(own, CountedAdaComp)]
+    optimizer = make_optimizer(run, task, VARIANTS[run.variant], model)
+    for step in range(steps):
+        if step == steps // 2:
+            for compressor in made:
+                compressor.sent.clear()
+        means = sums.here(train.gradients_of(model, parameters, next(batches))[0])
+        for name, parameter in parameters.items():
+            parameter.grad = means[name]
+        optimizer.step()
+    return {kind: _total(compressor.sent[kind] for compressor in made) for kind in made[0].sent}
+
+
+def _total(parts: Iterable[Sent]) -> Sent:
+    return Sent(*(sum(column) for column in zip(*(vars(part).values() for part in parts), strict=True)))
+
+
+def row(title: str, sent: Sent, learners: int) -> list[str]:
+    """Show what one learner sends and what arrives of all of them, each against float32."""
+    dense = _FLOAT_BITS * sent.elements
+    return [
+        title,
+        f"{learners}",
+        f"{sent.selected / sent.bins:.1f}",
+        f"{sent.paper_bits / sent.elements:.3f}, {dense / sent.paper_bits:.0f}x",
+        f"{sent.wire_bits / sent.elements:.3f}, {dense / sent.wire_bits:.0f}x",
+        f"{learners * sent.wire_bits / sent.elements:.2f}, {dense / (learners * sent.wire_bits):.0f}x",
+    ]
+
+
+@click.command()
+@click.option("--data", type=click.Path(path_type=Path), default=Path("out/study/data"), help="The study's data.")
+@click.option("--steps", type=click.IntRange(min=2), default=200, show_default=True, help="The second half counts.")
+def main(data: Path, steps: int) -> None:
+    """Print the table as Markdown."""
+    torch.set_num_threads(1)
+    headings = ["layers", "learners", "elements a bin", "one sends, paper's bits", "one sends, our bits", "arrive"]
+    shown = []
+    for title, task, kind in ROWS:
+        for learners in LEARNERS:
+            shown.append(row(title, measure(task, learners, steps, data)[kind], learners))
+            click.echo(" | ".join(shown[-1]), err=True)
+    click.echo(Table(headings, shown).markdown())
+
+
+if __name__ == "__main__":
+    main()
