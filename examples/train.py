@@ -49,8 +49,8 @@ settings.add_argument(
 settings.add_argument("--seed", type=int, default=0, help="of the initial weights and the order of the data")
 settings.add_argument("--epochs", type=int, default=30)
 settings.add_argument("--batch", type=int, default=16, help="images a worker and step")
-settings.add_argument("--lr", type=float, default=0.05, help="at the start; a cosine brings it to 0")
-settings.add_argument("--momentum", type=float, default=0.9)
+settings.add_argument("--lr", type=float, default=0.2, help="at the start; a cosine brings it to 0")
+settings.add_argument("--momentum", type=float, default=0.5, help="AdaComp's residues act as more of it")
 settings.add_argument(
     "--timeout", type=float, default=30.0, help="with --job: seconds to wait for other ranks, each time"
 )
