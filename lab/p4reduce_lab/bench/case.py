@@ -108,6 +108,8 @@ class Findings:
     skipped: dict[str, str] = field(default_factory=dict)
     """The measurements that were left out, with the reason."""
     notes: list[str] = field(default_factory=list)
+    curves: dict[str, list[list[tuple[float, float]]]] = field(default_factory=dict)
+    """Seconds and quality at each test of each training, by variant."""
 
 
 @dataclass
@@ -186,6 +188,8 @@ class Case:
     needs: tuple[Need, ...] = ()
     thresholds: tuple[Threshold, ...] = ()
     limit_s: float = 420.0
+    prepare: Callable[[Path], None] = lambda out: None
+    """What is done before, with the machine's own network, in the folder of all results. May raise ProcessError."""
 
     def missing(self) -> list[str]:
         """Return which of its needs are not met here."""

@@ -24,7 +24,10 @@ _UNITS: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
     help="Folder for the results.",
 )
 @click.option(
-    "--only", multiple=True, metavar="CASE", help="Run this case alone. May be repeated, or several be given like a,b."
+    "--only",
+    multiple=True,
+    metavar="CASE",
+    help="Run this case alone, or all of CASE-*. May be repeated, or several be given like a,b.",
 )
 @click.option("--quick", is_flag=True, help="Fewer repetitions and smaller sizes: the thresholds are not final.")
 @click.option("--again", is_flag=True, help="Measure anew what an earlier run of the same software has measured.")

@@ -1,4 +1,4 @@
-"""What the benchmark trains: a perceptron of a million parameters on scikit-learn's digits.
+"""What the benchmark trains: a perceptron of a million parameters on scikit-learn's digits, and tasks of the study.
 
 Imported by workers alone; it takes torch and scikit-learn.
 """
@@ -6,7 +6,10 @@ Imported by workers alone; it takes torch and scikit-learn.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,88 +22,158 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 import p4reduce
+from p4reduce_lab import datasets
+from p4reduce_lab.study import models, optimizers, train
+from p4reduce_lab.study.grid import TASKS, VARIANTS, Run, Task
 
+ALONE = "no exchange"
+"""A variant in which each rank trains for itself."""
 _TEST_IMAGES = 360
 _BATCH = 16
 _LEARNING_RATE, _MOMENTUM = 0.02, 0.9
 _HIDDEN = 1024
 _ONE_BUCKET_MB = 100
+_POWERSGD_RANK = 2
+_COMPRESSORS: Mapping[str, Callable[[], Any]] = {
+    "p4reduce dense": lambda: None,
+    "p4reduce 16": lambda: p4reduce.Quantize(16),
+    "p4reduce 8": lambda: p4reduce.Quantize(8),
+    "p4reduce AdaComp": p4reduce.AdaComp,
+    "p4reduce AdaComp 50": lambda: p4reduce.AdaComp(p4reduce.compressors.Policy(linear=50)),
+    "p4reduce auto": lambda: "auto",
+}
+
+
+@dataclass
+class Recipe:
+    """What is trained, with which data and settings, on one rank; the same each time."""
+
+    model: nn.Module
+    batches: Iterator[train.Batch]
+    """Batches of this rank, one a step."""
+    quality: Callable[[nn.Module], float]
+    """Quality on this rank's share of the test data, where it has one: the accuracy, or a language model's loss."""
+    optimizer: Callable[[nn.Module], torch.optim.Optimizer]
+    schedule: Callable[[torch.optim.Optimizer], torch.optim.lr_scheduler.LRScheduler]
+    clip: float = 0.0
+    """The largest L2 norm of the gradient; 0: any."""
 
 
 class Trainer:
-    """One variant of the training, on this rank; the same weights and data each time."""
+    """One variant of the training, on this rank."""
 
     def __init__(
-        self,
-        peer: str,
-        comm: p4reduce.Communicator,
-        rank: int,
-        world_size: int,
-        group_of: Callable[[str], dist.ProcessGroup],
+        self, peer: str, comm: p4reduce.Communicator, group_of: Callable[[str], dist.ProcessGroup], recipe: Recipe
     ) -> None:
         """`group_of` returns the process group of a backend."""
-        torch.manual_seed(0)
-        model, self._data, self._test = digits()
         # PowerSGD's collectives of several buckets may come in another order on each rank, which gloo does not bear.
-        megabytes = _ONE_BUCKET_MB if peer == "gloo PowerSGD" else None
+        megabytes = _ONE_BUCKET_MB if peer.startswith("gloo PowerSGD") else None
         backend = peer.partition(" ")[0] if peer.endswith((" backend", " FSDP2")) else "gloo"
-        group = group_of(backend)
-        self._model: Any
+        self._recipe = recipe
+        self._model: Any = recipe.model
         if peer.endswith(" FSDP2"):
-            self._model = fully_shard(model, mesh=DeviceMesh.from_group(group, "cpu"))
-        else:
-            self._model = DistributedDataParallel(model, bucket_cap_mb=megabytes, process_group=group)
+            self._model = fully_shard(recipe.model, mesh=DeviceMesh.from_group(group_of(backend), "cpu"))
+        elif peer != ALONE:
+            self._model = DistributedDataParallel(
+                recipe.model, bucket_cap_mb=megabytes, process_group=group_of(backend)
+            )
         self.parameters = sum(parameter.numel() for parameter in self._model.parameters())
-        self._optimizer = torch.optim.SGD(self._model.parameters(), _LEARNING_RATE, _MOMENTUM)
+        self._optimizer = recipe.optimizer(self._model)
+        self._schedule = recipe.schedule(self._optimizer)
+        self._state: p4reduce.DDPState | None = None
         self._add_hook(peer, comm)
-        self._rank, self._world_size = rank, world_size
-        self._order = torch.Generator().manual_seed(1)
 
-    def steps(self, count: int) -> float:
-        """Train so many steps; return the seconds, of the steps alone."""
+    def steps(self, count: int, *, apart: bool = False) -> float:
+        """Train so many steps; return the seconds of the steps alone. `apart`: all ranks begin each step at once."""
         spent = 0.0
         for _ in range(count):
-            x, y = self._data
-            chosen = torch.randint(len(y), (_BATCH * self._world_size,), generator=self._order)
-            mine = chosen[self._rank :: self._world_size]
-            dist.barrier()
+            x, y = next(self._recipe.batches)
+            if apart:
+                dist.barrier()
             began = time.perf_counter()
             self._optimizer.zero_grad()
-            loss: torch.Tensor = nn.functional.cross_entropy(self._model(x[mine]), y[mine])
+            loss: torch.Tensor = nn.functional.cross_entropy(self._model(x), y)
             loss.backward()  # type: ignore[no-untyped-call]
+            if self._recipe.clip:
+                nn.utils.clip_grad_norm_(self._model.parameters(), self._recipe.clip)
             self._optimizer.step()
+            self._schedule.step()
             spent += time.perf_counter() - began
         return spent
 
-    @torch.no_grad()
-    def accuracy(self) -> float:
-        """Return the share of the test images that the model classifies correctly."""
-        model = getattr(self._model, "module", self._model)
-        x, y = self._test
-        return float((model(x).argmax(1) == y).float().mean())
+    def quality(self) -> float:
+        """Return the quality on this rank's share of the test data."""
+        return self._recipe.quality(getattr(self._model, "module", self._model))
+
+    def close(self) -> None:
+        """Leave the communicator to the next trainer."""
+        if self._state is not None:
+            self._state.close()
 
     def _add_hook(self, peer: str, comm: p4reduce.Communicator) -> None:
         if peer == "gloo fp16":
             self._model.register_comm_hook(None, default_hooks.fp16_compress_hook)
-        elif peer == "gloo PowerSGD":
-            state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=2, start_powerSGD_iter=2)
+        elif peer.startswith("gloo PowerSGD"):
+            rank = int(peer.removeprefix("gloo PowerSGD") or _POWERSGD_RANK)
+            state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=rank, start_powerSGD_iter=2)
             self._model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
-        elif peer in ("p4reduce dense", "p4reduce AdaComp"):
-            compressor = p4reduce.AdaComp() if peer == "p4reduce AdaComp" else None
-            summing = p4reduce.DDPState(comm, compressor, module=self._model)
-            self._model.register_comm_hook(summing, p4reduce.ddp_hook)
-        elif peer == "p4reduce 8":
-            rounded = p4reduce.DDPState(comm, p4reduce.Quantize(8), module=self._model)
-            self._model.register_comm_hook(rounded, p4reduce.ddp_hook)
+        elif peer in _COMPRESSORS:
+            compressor = _COMPRESSORS[peer]()
+            self._state = p4reduce.DDPState(comm, compressor, module=self._model, optimizer=self._optimizer)
+            self._model.register_comm_hook(self._state, p4reduce.ddp_hook)
 
 
-Data = tuple[torch.Tensor, torch.Tensor]
+def of_study(name: str, rank: int, world_size: int, *, seed: int, data: str, settings: Mapping[str, Any]) -> Recipe:
+    """Return the training of a task of the study, with other `settings`; `data`: the folder with its data.
+
+    The weights and batches are those of the study with this seed.
+    """
+    changed = replace(TASKS[name], **settings)
+    run = Run(name, world_size, "adamw" if changed.context else "sgd", "dense", seed)
+    torch.manual_seed(seed)
+    batches, _, alphabet = train.data_of(changed, run, Path(data))
+    return Recipe(
+        models.make(changed, alphabet),
+        (batch[rank] for batch in batches),
+        _share(changed, Path(data), rank, world_size),
+        partial(optimizers.make_optimizer, run, changed, VARIANTS[run.variant]),
+        partial(optimizers.make_schedule, task=changed),
+        changed.clip,
+    )
 
 
-def digits() -> tuple[nn.Module, Data, Data]:
-    """Return a perceptron of 1.1 million parameters, and images and labels to train on and to test with."""
+def _share(task: Task, data: Path, rank: int, world_size: int) -> Callable[[nn.Module], float]:
+    """Return what measures a task's quality on a rank's share of the test data."""
+    if task.measure == "loss":
+        text = datasets.shakespeare(data).test[: train.EARLIER_TEST_CHARACTERS].chunk(world_size)[rank]
+        return lambda model: train.test_loss(model, text, task)
+    images = datasets.mnist(data)
+    mine = replace(images, x_test=images.x_test[rank::world_size], y_test=images.y_test[rank::world_size])
+    return lambda model: datasets.accuracy(model, mine)
+
+
+def digits(rank: int, world_size: int) -> Recipe:
+    """Return the training of a perceptron of 1.1 million parameters; the accuracy is a share."""
+    torch.manual_seed(0)
     layers = [nn.Linear(64, _HIDDEN), nn.ReLU(), nn.Linear(_HIDDEN, _HIDDEN), nn.ReLU(), nn.Linear(_HIDDEN, 10)]
     pixels, labels = load_digits(return_X_y=True)
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))
     x, y = torch.tensor(pixels, dtype=torch.float32)[order] / 16, torch.tensor(labels)[order]
-    return nn.Sequential(*layers), (x[:-_TEST_IMAGES], y[:-_TEST_IMAGES]), (x[-_TEST_IMAGES:], y[-_TEST_IMAGES:])
+    draw = torch.Generator().manual_seed(1)
+
+    def batches() -> Iterator[train.Batch]:
+        while True:
+            mine = torch.randint(len(y) - _TEST_IMAGES, (_BATCH * world_size,), generator=draw)[rank::world_size]
+            yield x[mine], y[mine]
+
+    @torch.no_grad()
+    def accuracy(model: nn.Module) -> float:
+        return float((model(x[-_TEST_IMAGES:]).argmax(1) == y[-_TEST_IMAGES:]).float().mean())
+
+    return Recipe(
+        nn.Sequential(*layers),
+        batches(),
+        accuracy,
+        lambda model: torch.optim.SGD(model.parameters(), _LEARNING_RATE, _MOMENTUM),
+        lambda optimizer: torch.optim.lr_scheduler.LambdaLR(optimizer, lambda _: 1.0),
+    )

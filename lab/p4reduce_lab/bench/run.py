@@ -18,7 +18,7 @@ from rich.console import Console
 
 from p4reduce_lab.bench import report, store
 from p4reduce_lab.bench.case import NETWORKS, Case, Findings, Run
-from p4reduce_lab.bench.cases import BY_NAME, CASES
+from p4reduce_lab.bench.cases import BY_NAME, CASES, time_to_accuracy
 from p4reduce_lab.errors import SetupError
 from p4reduce_lab.network import CURRENT, current_id
 from p4reduce_lab.processes import Children, ProcessError, follow, terminable
@@ -31,15 +31,19 @@ _MODULE = "p4reduce_lab.bench.run"
 def run_bench(
     out: Path, names: Sequence[str] = (), *, quick: bool = False, again: bool = False, check: bool = False
 ) -> bool:
-    """Run the cases of these names, all for none, and write results.json, thresholds.json, a table and plots to `out`.
+    """Run cases, and write results.json, thresholds.json, a table and plots to `out`.
 
+    `names`: those of the cases, or what they begin with, up to a "-"; all for none.
     Returns whether no case failed and, with `check`, every threshold holds. Findings of an earlier run of the same
     software are kept, unless `again`. After a failed case, which is reported, the others run. Raises ProcessError
     for a name that is no case's. Nothing that it started still runs when it returns or raises.
     """
-    if unknown := [name for name in names if name not in BY_NAME]:
+    selected = {
+        name: [case for case in CASES if case.name == name or case.name.startswith(f"{name}-")] for name in names
+    }
+    if unknown := [name for name, found in selected.items() if not found]:
         raise ProcessError(f"there is no case {', '.join(unknown)}; there are: {', '.join(BY_NAME)}")
-    cases = [case for case in CASES if not names or case.name in names]
+    cases = [case for case in CASES if not names or any(case in found for found in selected.values())]
     console = console_of(_WIDTH_OF_A_FILE)
     folder = out / ("quick-cases" if quick else "cases")
     folder.mkdir(parents=True, exist_ok=True)
@@ -61,6 +65,7 @@ def run_bench(
             console.print(f"  skipped: {why_not[case.name]}")
         else:
             try:
+                case.prepare(out)
                 found = _run_case(case, path, quick, console)
             except ProcessError as error:
                 failed, why_not[case.name] = True, error.message
@@ -69,6 +74,8 @@ def run_bench(
             findings[case.name] = found
     results = report.judge(cases, findings)
     report.write(out, cases, findings, why_not, results, quick=quick, seconds=time.monotonic() - began, console=console)
+    for path in time_to_accuracy.write(out, findings):
+        console.print(f"{path} written")
     return not failed and (not check or all(result.holds for result in results))
 
 

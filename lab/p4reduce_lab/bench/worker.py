@@ -49,6 +49,7 @@ class Worker:
         self._comm: Any = None
         self._sources: dict[Kind, Any] = {}
         self._trainers: dict[str, Any] = {}
+        self._training: Any = None
         self._groups: dict[str, Any] = {}
 
     def join(self) -> Reply:
@@ -143,14 +144,33 @@ class Worker:
         return dist.group.WORLD if backend == "gloo" else self._group(backend)
 
     def train(self, peer: str, steps: int) -> Reply:
-        """Train one variant for so many steps more; measure that, and the accuracy after it."""
-        if peer not in self._trainers:
-            from p4reduce_lab.bench.models import Trainer  # takes scikit-learn, which the other requests do without
+        """Train one variant on the digits for so many steps more; measure those alone, and the accuracy after them."""
+        from p4reduce_lab.bench.models import Trainer, digits  # takes scikit-learn, which other requests do without
 
-            self._trainers[peer] = Trainer(peer, self._comm, self._rank, self._world_size, self._group_to_train)
+        if peer not in self._trainers:
+            recipe = digits(self._rank, self._world_size)
+            self._trainers[peer] = Trainer(peer, self._comm, self._group_to_train, recipe)
         trainer = self._trainers[peer]
-        spent, measured = self._measure(lambda: trainer.steps(steps))
-        return {**measured, "seconds": spent, "accuracy": trainer.accuracy(), "parameters": trainer.parameters}
+        spent, measured = self._measure(lambda: trainer.steps(steps, apart=True))
+        return {**measured, "seconds": spent, "accuracy": trainer.quality(), "parameters": trainer.parameters}
+
+    def begin_training(self, peer: str, task: str, seed: int, data: str, settings: dict[str, Any]) -> Reply:
+        """Begin a training of a task of the study, in place of the last one."""
+        from p4reduce_lab.bench.models import Trainer, of_study
+
+        if self._training is not None:
+            self._training.close()
+        recipe = of_study(task, self._rank, self._world_size, seed=seed, data=data, settings=settings)
+        self._training = Trainer(peer, self._comm, self._group_to_train, recipe)
+        return {}
+
+    def continue_training(self, steps: int) -> Reply:
+        """Train so many steps more, and measure them."""
+        return self._measure(lambda: self._training.steps(steps))[1]
+
+    def test(self) -> Reply:
+        """Return the training's quality on this rank's share of the test data."""
+        return {"quality": self._training.quality()}
 
     def close(self) -> Reply:
         """Leave the job and the process group."""
@@ -201,6 +221,9 @@ def main() -> None:
         "all_reduce": worker.all_reduce,
         "collective": worker.collective,
         "train": worker.train,
+        "begin_training": worker.begin_training,
+        "continue_training": worker.continue_training,
+        "test": worker.test,
         "close": worker.close,
     }
     with socket.socket(socket.AF_UNIX) as connection:

@@ -87,6 +87,14 @@ def test_a_missed_threshold_is_in_the_table_and_an_error_with_check_alone(
     status, output, _ = run_cases(those[1], ratios={"y": 4.0}, arguments=("--quick", "--check"))
     assert status == 0 and "not final" in output, "a quick run does not take what another measured"
     assert run_cases.ran == ["x", "y", "y"]
+    run_cases(
+        case("x-1", 1.0),
+        case("xy", 1.0),
+        case("x-2-3", 1.0),
+        ratios={"x-1": 1.0, "x-2-3": 1.0},
+        arguments=("--only", "x"),
+    )
+    assert run_cases.ran[3:] == ["x-1", "x-2-3"], "a name also selects what begins with it"
 
 
 def test_an_interrupted_run_continues(run_cases: Any, monkeypatch: pytest.MonkeyPatch) -> None:

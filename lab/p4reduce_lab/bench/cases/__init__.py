@@ -14,25 +14,29 @@ from p4reduce_lab.bench.cases import (
     switch_trace,
     switch_udp,
     switch_veth,
+    time_to_accuracy,
     training,
     wire,
 )
 
-CASES: tuple[Case, ...] = tuple(
-    module.CASE
-    for module in (
-        switch_udp,
-        switch_trace,
-        switch_veth,
-        dense,
-        hosts,
-        placement,
-        density,
-        training,
-        backend,
-        first_run,
-        wire,
-        loss,
-    )
+CASES: tuple[Case, ...] = (
+    *(
+        module.CASE
+        for module in (
+            switch_udp,
+            switch_trace,
+            switch_veth,
+            dense,
+            hosts,
+            placement,
+            density,
+            training,
+            backend,
+            first_run,
+            wire,
+            loss,
+        )
+    ),
+    *time_to_accuracy.CASES,
 )
 BY_NAME = {case.name: case for case in CASES}

@@ -1,20 +1,18 @@
-"""A training step with DistributedDataParallel, and the time to an accuracy, each variant in turn."""
+"""A training step with DistributedDataParallel, each variant in turn."""
 
 from __future__ import annotations
 
 import time
 
 from p4reduce.communicator import Communicator
-from p4reduce_lab.bench.case import TRAINING_PACKAGES, Case, Run, Series, Threshold
+from p4reduce_lab.bench.case import TRAINING_PACKAGES, Case, Run, Threshold
 from p4reduce_lab.bench.cluster import Cluster, running_cluster
 from p4reduce_lab.bench.links import GBIT_1, LOOPBACK, MBIT_100
 from p4reduce_lab.bench.measuring import FLOAT_BYTES, STEPS, measure_steps
 
 PEERS = ("gloo dense", "gloo fp16", "gloo PowerSGD", "p4reduce dense", "p4reduce AdaComp")
 WORKERS = 4
-TARGET = 0.95
 QUICK_STEPS = 2
-_MOST_STEPS, _AT_ONCE = 240, 5
 _COUNTED_STEPS, _BATCH = 30, 16
 
 THRESHOLDS = {
@@ -31,22 +29,17 @@ SMALL_STEP = (
 
 
 def measure(run: Run) -> None:
-    """Find the steps that each variant takes to the accuracy, on loopback, then the time of a step on every link."""
+    """Measure the time of a step on every link."""
     count_small_step(run)
-    needed: dict[str, int] = {}
     with running_cluster(run, LOOPBACK, WORKERS) as cluster:
-        for peer in PEERS:
-            needed[peer] = 0 if run.quick else steps_to_accuracy(cluster, peer)
-            if needed[peer]:
-                run.say(f"{peer}: {TARGET:.0%} of the test digits after {needed[peer]} steps")
-        steps(cluster, needed)
+        steps(cluster)
     if not run.networks:
         run.skip("training on shaped links", "that takes root")
         return
     with running_cluster(run, MBIT_100, WORKERS) as cluster:
-        steps(cluster, needed)
+        steps(cluster)
         cluster.shape(GBIT_1)
-        steps(cluster, needed)
+        steps(cluster)
 
 
 def count_small_step(run: Run) -> None:
@@ -86,41 +79,17 @@ def count_small_step(run: Run) -> None:
     run.ratio(SMALL_STEP[1].name, [spent.blocks_down], [spent.rounds])
 
 
-def steps_to_accuracy(cluster: Cluster, peer: str) -> int:
-    """Train until TARGET of the test images are classified correctly; return the steps, 0 if they never are.
-
-    The steps do not depend on the link: the same sums give the same weights.
-    """
-    for trained in range(0, _MOST_STEPS, _AT_ONCE):
-        reply = cluster.workers.ask("train", peer=peer, steps=_AT_ONCE)[0]
-        if reply["accuracy"] >= TARGET:
-            return trained + _AT_ONCE
-    return 0
-
-
-def steps(cluster: Cluster, needed: dict[str, int]) -> None:
+def steps(cluster: Cluster) -> None:
     """Measure a step of each variant in turn, on the cluster's link."""
-    run, link = cluster.run, cluster.link
-    found = measure_steps(cluster, PEERS, QUICK_STEPS if run.quick else STEPS)
-    for peer in PEERS:
-        if needed[peer]:
-            times = [needed[peer] * second for second in found[peer]]
-            what = f"to {TARGET:.0%} of the test digits: {needed[peer]} steps"
-            run.add(Series(what, peer, str(link), "s", times))
-        elif not run.quick:
-            run.skip(f"time to accuracy, {peer}", f"{TARGET:.0%} was not reached in {_MOST_STEPS} steps")
+    found = measure_steps(cluster, PEERS, QUICK_STEPS if cluster.run.quick else STEPS)
     for (of_link, peer), threshold in THRESHOLDS.items():
-        if of_link == link:
-            run.ratio(threshold.name, found[peer], found["p4reduce AdaComp"])
-    run.note(
-        f"scikit-learn's digits. Time to accuracy: the steps it took on loopback, measured every {_AT_ONCE}, times a "
-        "step's time on the link; the steps are the same on every link, since the sums are."
-    )
+        if of_link == cluster.link:
+            cluster.run.ratio(threshold.name, found[peer], found["p4reduce AdaComp"])
 
 
 CASE = Case(
     "training",
-    "a DDP step, and time to accuracy: gloo dense, with fp16 and PowerSGD, p4reduce dense and AdaComp",
+    "a DDP step: gloo dense, with fp16 and PowerSGD, p4reduce dense and AdaComp",
     measure,
     needs=(TRAINING_PACKAGES,),
     thresholds=(*THRESHOLDS.values(), *SMALL_STEP),
