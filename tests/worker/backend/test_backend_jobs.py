@@ -17,6 +17,8 @@ from p4reduce_contracts.jobs.answers import JobInfo
 from p4reduce_contracts.jobs.client import JobClient
 from p4reduce_contracts.jobs.errors import ControllerUnreachableError, SwitchAwayError
 
+AWAY = Options(controller="127.0.0.1:9")
+
 
 class Client(JobClient):
     """One whose controller first is away, then without its switch, and then creates jobs; or never comes."""
@@ -36,13 +38,13 @@ def client(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jobs, "join", lambda name, **settings: name)
 
 
-def joined(timeout_s: float) -> list[Any]:
+def joined(timeout_s: float, options: Options = AWAY, *, subgroup: bool = False) -> list[Any]:
     """Return what each of two ranks joined, or its error."""
     store = dist.HashStore()
 
     def rank_main(rank: int) -> Any:
         try:
-            return jobs.join_job(store, rank, 2, timeout_s, Options(controller="127.0.0.1:9"), subgroup=False).comm
+            return jobs.join_job(store, rank, 2, timeout_s, options, subgroup=subgroup).comm
         except JoinError as error:
             return str(error)
 
@@ -54,6 +56,13 @@ def test_all_ranks_wait_for_a_controller_that_starts_and_for_its_switch() -> Non
     Client.errors = [ControllerUnreachableError("no controller"), SwitchAwayError("no switch")]
     one, other = joined(60)
     assert one == other and one.startswith("torch-")
+
+
+def test_a_subgroup_of_a_world_of_another_backend_says_at_once_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("P4REDUCE_CONTROLLER", raising=False)
+    monkeypatch.setattr(jobs, "is_controller", lambda address: False)
+    one, other = joined(60, Options(), subgroup=True)
+    assert one == other and "another backend: name a controller" in one
 
 
 def test_a_rank_that_cannot_load_kernels_makes_no_job(monkeypatch: pytest.MonkeyPatch) -> None:

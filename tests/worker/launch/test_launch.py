@@ -168,7 +168,7 @@ def test_a_rank_that_does_not_come_is_an_error_in_time() -> None:
 def test_a_controller_at_the_default_address_is_used_where_all_ranks_are_on_its_host(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(launch, "_is_controller", lambda address: True)
+    monkeypatch.setattr(launch, "is_controller", lambda address: True)
     monkeypatch.setenv("P4REDUCE_CA", "ca.pem")  # which is for that one
     for one in started(2):
         assert isinstance(one, launch.Launch)
@@ -179,9 +179,9 @@ def test_what_is_no_controller_at_the_default_address_is_not_used(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(launch, "_ASK_S", 0.2)
-    assert not launch._is_controller("127.0.0.1:9") and not caplog.text
+    assert not launch.is_controller("127.0.0.1:9") and not caplog.text
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        assert not launch._is_controller("{}:{}".format(*silent.getsockname()))
+        assert not launch.is_controller("{}:{}".format(*silent.getsockname()))
     assert "is not used: the controller at 127.0.0.1:" in caplog.text
 
 

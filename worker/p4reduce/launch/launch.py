@@ -130,12 +130,12 @@ def _plan(said: Sequence[Mapping[str, str]]) -> dict[str, Any]:
         raise JoinError(
             f"the ranks are on {len(firsts)} hosts, and not of all an address is known: set {INTERFACE_VARIABLE}"
         )
-    there = DEFAULT_CONTROLLER if not several and _is_controller(DEFAULT_CONTROLLER) else ""
+    there = DEFAULT_CONTROLLER if not several and is_controller(DEFAULT_CONTROLLER) else ""
     files = _certificates() if several or os.environ.get(CA_VARIABLE) and not there else {}
     return {"firsts": firsts, "addresses": addresses, "controller": there, "files": files}
 
 
-def _is_controller(address: str) -> bool:
+def is_controller(address: str) -> bool:
     """Return whether a controller answers there; log a warning where something else listens."""
     if not answers(address):
         return False

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from p4reduce.communicator import Communicator
 from p4reduce.errors import JoinError, P4ReduceError
-from p4reduce.launch.launch import VARIABLE, Launch, start
+from p4reduce.launch.launch import VARIABLE, Launch, is_controller, start
 from p4reduce.membership.join import Patience, join, load_all_kernels
 from p4reduce.pytorch.backend.options import SUBGROUP_SLOTS, Options
 from p4reduce_runtime.settings import ConfigError, is_on
@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 
 _launches: Final[list[Launch]] = []
 """What was started for groups of all ranks that are there; subgroups use that of the first one."""
+_NOTHING_STARTED: Final = (
+    "a new_group starts no switches where the group of all ranks has another backend: name a controller "
+    '(P4REDUCE_CONTROLLER), or call init_process_group("p4reduce")'
+)
 _KEY: Final = "job"
 """The key in the store of the job's name."""
 _GRACE_S: Final = 10.0
@@ -92,6 +96,9 @@ def join_job(store: Any, rank: int, size: int, timeout_s: float, options: Option
             _launches.append(launch)
         elif _launches:
             launch = _launches[0]
+        elif rank == 0 and not is_controller(DEFAULT_CONTROLLER):
+            store.set(_KEY, json.dumps({"error": _NOTHING_STARTED, "full": False}))
+            raise JoinError(_NOTHING_STARTED)
     controller, security = (launch.controller, launch.security) if launch else (named or DEFAULT_CONTROLLER, None)
     own = None if subgroup else launch
     try:
