@@ -73,6 +73,8 @@ def table(results: list[Result]) -> rich.table.Table:
     for name, mine in _by_variant(results):
         if mine[0].get("rates"):
             caption += f"\n{name}: of each parameter one worker sends, as AdaComp's paper counts it, {_sent(mine)}."
+    if "optimizer" in results[0]:
+        caption += f"\nAll have SGD with {results[0]['optimizer']} (examples/train.py), along a cosine."
     seeds = _seeds(results)
     more = f", mean ± standard deviation of {seeds} seeds" if seeds > 1 else ""
     return Table(headings, rows).terminal(_about(results) + more, caption)

@@ -79,6 +79,7 @@ def measure(script: ModuleType, args: argparse.Namespace) -> None:
         "seed": args.seed,
         "world_size": len(of_all),
         "epochs": args.epochs,
+        "optimizer": f"--lr {args.lr:g} --momentum {args.momentum:g}",
         "steps": len(losses),
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
         "test_accuracy": accuracy,

@@ -59,11 +59,11 @@ def test_the_table_and_the_picture(tmp_path: Path, seeds: int) -> None:
 
 def test_the_bits_that_one_worker_sends_are_shown_by_kind_of_layer() -> None:
     rates = ({"all": 100.0, "conv": 40.0}, {"all": 300.0, "conv": 60.0})
-    rows = [a_run("p4reduce-dense", seed, 4500.0, rates={}) for seed in (0, 1)]
+    rows = [a_run("p4reduce-dense", seed, 4500.0, rates={}, optimizer="--lr 0.3") for seed in (0, 1)]
     rows += [a_run("p4reduce-adacomp", seed, 600.0, rates=own) for seed, own in enumerate(rates)]
     text = " ".join(shown(rows).split())
     assert "adacomp: of each parameter" in text and "0.16 bits (200x), 0.64 bits (50x) in convolutions." in text
-    assert "dense: of each parameter" not in text
+    assert "dense: of each parameter" not in text and "SGD with --lr 0.3 " in text
 
 
 def test_bytes_that_were_not_measured_are_shown_as_not_known(tmp_path: Path) -> None:
