@@ -361,7 +361,7 @@ def _stepped(piece: int) -> Iterator[None]:
     with (
         mock.patch.object(memory, "time", _Time()),
         mock.patch.object(sums, "time", _Time()),
-        mock.patch("p4reduce.communicator.FEWEST_HOST_BYTES", 1),
+        mock.patch("p4reduce.paths.switch.SwitchPath.least_host_bytes", 1),
         mock.patch.object(sums, "PIECE_WORDS", piece * SMALL.block_words),
         mock.patch.object(Collective, "_contribute", stepped),
         mock.patch.object(Copies, "copy_in", copied),
@@ -419,7 +419,7 @@ class WaitsForNoShard(HostSums):
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self._memory.wait = lambda *_: None  # type: ignore[method-assign]
+        self.memory.wait = lambda *_: None  # type: ignore[method-assign]
 
 
 class PublishesNoPieces(HostSums):
@@ -427,7 +427,7 @@ class PublishesNoPieces(HostSums):
 
     def publish(self, *arguments: Any) -> Copies:
         copies = super().publish(*arguments)
-        self._memory.set_published(self.place, ALL_BLOCKS)
+        self.memory.set_published(self.place, ALL_BLOCKS)
         return copies
 
 
@@ -436,8 +436,8 @@ class CopiesUnfinishedPieces(HostSums):
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        finished = self._memory.finished
-        self._memory.finished = lambda *which: finished(*which) + 2  # type: ignore[method-assign]
+        finished = self.memory.finished
+        self.memory.finished = lambda *which: finished(*which) + 2  # type: ignore[method-assign]
 
 
 HOST_MUTANTS: Final = (PublishesLate, WaitsForNoShard, PublishesNoPieces, CopiesUnfinishedPieces)

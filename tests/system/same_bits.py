@@ -3,8 +3,8 @@
     python tests/system/same_bits.py --variations 1000 --seed 1
 
 Each variation is drawn from the seed: over one switch, over several side by side, over a tree of switches, with ranks
-that share hosts, or through resets of the job; with loss, repetition, delay and order of frames, slots, window, first
-round, and which rank has which of the values.
+that share hosts, in one host's memory without a switch, or through resets of the job; with loss, repetition, delay and
+order of frames, slots, window, first round, and which rank has which of the values.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from p4reduce_contracts.jobs.lease import Lease, LeasedSwitch, Level
 from p4reduce_contracts.wire import DEFAULT
 from rigs.cut_runs import CutGroup
 from rigs.host_group import HostGroup
+from rigs.launched import OneHost
 from rigs.pipeline import JOB, SLOT_COUNT
 from rigs.secret import rank_secrets
 from rigs.tree import Shape, TreeRig
@@ -177,11 +178,16 @@ def shared_hosts(case: Case, drawn: Drawn) -> list[bytes]:
     placement = [drawn.number(0, drawn.number(0, RANKS - 1)) for _ in range(RANKS)]
     losing, chance = random.Random(drawn.random.random()), drawn.random.choice([0.0, 0.0, 0.05])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("p4reduce.communicator.FEWEST_HOST_BYTES", 1)
+        patch.setattr("p4reduce.paths.switch.SwitchPath.least_host_bytes", 1)
         group = HostGroup(
             patch, placement, slots=drawn.number(1, 64), lose=lambda rank, payload: losing.random() < chance
         )
         return sums_of_group(case, drawn, group)
+
+
+def one_host(case: Case, drawn: Drawn) -> list[bytes]:
+    """All ranks add in the memory of their host, without a switch."""
+    return sums_of_group(case, drawn, OneHost(RANKS))
 
 
 def resets(case: Case, drawn: Drawn) -> list[bytes]:
@@ -194,7 +200,7 @@ def resets(case: Case, drawn: Drawn) -> list[bytes]:
     return sums_of_group(case, drawn, group)
 
 
-WAYS = (one_switch, side_by_side, several_switches, shared_hosts, resets)
+WAYS = (one_switch, side_by_side, several_switches, shared_hosts, one_host, resets)
 
 
 def plain(case: Case) -> bytes:

@@ -34,10 +34,11 @@ from p4reduce.errors import (
     PeerRefusedError,
     Reason,
 )
+from p4reduce.paths.hosts.calls import HostCalls
 from p4reduce.paths.hosts.find import Hosts
 from p4reduce.paths.hosts.path import HostsPath
 from p4reduce.paths.hosts.sums import HostSums
-from p4reduce.paths.path import Finished, FinishedCollective, Path
+from p4reduce.paths.path import Finished, FinishedCollective, JobPath, Path
 from p4reduce.paths.switch import SwitchPath
 from p4reduce.protocol.blocks import Array, Blocks
 from p4reduce.protocol.call import Call, CodecId, Kind
@@ -60,8 +61,6 @@ SomeTensor = TypeVar("SomeTensor", bound=Tensor)
 T = TypeVar("T")
 
 CLOSE_TIMEOUT_S: Final = 2.0
-FEWEST_HOST_BYTES: Final = 1 << 18
-"""Bytes from which on a collective is summed over hosts; a smaller one costs less when each rank sends for itself."""
 _INTERRUPT_S: Final = 0.3
 """Seconds that close() waits for a running collective of another thread to end, once it is interrupted."""
 
@@ -83,14 +82,15 @@ class Communicator:
     def __init__(
         self,
         lease: Lease,
-        transport: Transport,
+        transport: Transport | None,
         *,
+        hosts: Hosts | None = None,
         membership: Membership | None = None,
         timeout_s: Timeout = DEFAULT_TIMEOUT_S,
         window: int | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Take part under `lease`, over `transport`.
+        """Take part under `lease`, over `transport`; None: all ranks are on the one host of `hosts`.
 
         `timeout_s`: limit of collectives called without one. `window`: a fixed number of slots; None adapts it.
         """
@@ -99,7 +99,7 @@ class Communicator:
         self.membership = membership
         self.recovery: Rejoin | None = None
         """The way to join the job again after a reset; None: the first JobResetError ends the communicator."""
-        self.hosts: Hosts | None = None
+        self.hosts = hosts
         """The ranks of this host, which add in its memory; None: each rank sends for itself."""
         self._over_hosts = False
         """Whether a collective over hosts runs, or the search for hosts: the connection takes only part of its time."""
@@ -111,7 +111,12 @@ class Communicator:
         """Number of collectives begun; those that a reset has interrupted count again when they are repeated."""
         self.stats = CollectiveStats()
         """Counts of what all collectives so far have sent, received and repeated."""
-        self._switch = SwitchPath(lease, transport, window=window, total=self.stats, clock=clock)
+        self._path: JobPath
+        if transport is None:
+            assert hosts is not None and hosts.sums is not None
+            self._path = HostCalls(lease, hosts.sums, self.stats, clock)
+        else:
+            self._path = SwitchPath(lease, transport, window=window, total=self.stats, clock=clock)
         self.collective_s = 0.0
         """Seconds spent in these collectives."""
         self.summary = False
@@ -137,12 +142,18 @@ class Communicator:
     @property
     def lease(self) -> Lease:
         """The lease that the controller granted for the present epoch."""
-        return self._switch.lease
+        return self._path.lease
 
     @property
     def transport(self) -> Transport:
         """The transport of the frames of the present epoch."""
-        return self._switch.transport
+        return self._over_switch.transport
+
+    @property
+    def _over_switch(self) -> SwitchPath:
+        """The path over the switch, for what there is only there."""
+        assert isinstance(self._path, SwitchPath), "the ranks are on one host, without a switch"
+        return self._path
 
     @property
     def rank(self) -> int:
@@ -161,12 +172,12 @@ class Communicator:
     @property
     def retransmission_timeout_s(self) -> float:
         """Maximum seconds of a round, by all measurements; twice that without a frame brings a probe."""
-        return self._switch.round_trip.timeout_s
+        return self._over_switch.round_trip.timeout_s
 
     @property
     def segmentation(self) -> bool:
         """Whether frames leave in runs (GSO), as far as the path has shown that it carries them (paths/gso.py)."""
-        channel = self._switch.channel
+        channel = self._over_switch.channel
         return channel is not None and channel.sends_runs
 
     def metrics(self) -> dict[str, float]:
@@ -174,17 +185,12 @@ class Communicator:
 
         They have no labels: add the job and the rank where you pass them on.
         """
-        measured = {
-            metrics.WORKER_ROUND_TRIP: self._switch.round_trip.smoothed_s,
-            metrics.WORKER_TIMEOUT: self._switch.round_trip.timeout_s,
-            metrics.WORKER_WINDOW: self._switch.window.slots,
-            metrics.WORKER_SHARED_MEMORY: 0 if self.hosts is None else self.hosts.shared_bytes,
-        }
-        return self.stats.as_metrics() | {metric.name: value for metric, value in measured.items()}
+        shared = {metrics.WORKER_SHARED_MEMORY.name: 0 if self.hosts is None else self.hosts.shared_bytes}
+        return self.stats.as_metrics() | self._path.metrics() | shared
 
     def waiting(self) -> WaitingSlot | None:
         """Return what the running collective waits for; None if there is none. May be called from any thread."""
-        return self._switch.waiting()
+        return self._path.waiting()
 
     # ---- collectives
 
@@ -391,7 +397,7 @@ class Communicator:
         self.check_alone()
         contribution = replace(contribution, number=self.operations)
         path = self._path_of(contribution)
-        self._over_hosts = path is not self._switch
+        self._over_hosts = path is not self._path
         self.operations += 1
         begun = self._clock()
         try:
@@ -406,20 +412,18 @@ class Communicator:
             self._over_hosts = False
             self.collective_s += self._clock() - begun
         self._count(contribution, finished, begun)
-        self._switch.probe_gso()
+        self._path.settle()
         return finished.collective
 
     def _path_of(self, contribution: Contribution) -> Path:
         """Return the path that sums a contribution; the same on all ranks."""
-        switch, size = self._switch_path(), 4 * contribution.blocks.n_blocks * self.lease.block_words
-        if self.hosts is None or size < FEWEST_HOST_BYTES:
-            return switch
-        return HostsPath(self.hosts, switch)
+        path, size = self._job_path(), 4 * contribution.blocks.n_blocks * self.lease.block_words
+        return path if self.hosts is None or size < path.least_host_bytes else HostsPath(self.hosts, path)
 
-    def _switch_path(self) -> SwitchPath:
-        """Return the path over the switch, with what was set of this communicator since it was made."""
-        self._switch.keep_words, self._switch.at_wait = self.recovery is not None, self.at_wait
-        return self._switch
+    def _job_path(self) -> JobPath:
+        """Return the path of all ranks, with what was set of this communicator since it was made."""
+        self._path.keep_words, self._path.at_wait = self.recovery is not None, self.at_wait
+        return self._path
 
     def _count(self, contribution: Contribution, finished: Finished, begun: float) -> None:
         collective, stats = finished.collective, finished.stats
@@ -459,17 +463,18 @@ class Communicator:
 
     def check_alone(self) -> None:
         """Raise CollectiveError in a call within a collective of the same thread."""
-        if self._switch.running or self._over_hosts:
+        if self._path.running or self._over_hosts:
             raise CollectiveError(
                 "a collective was called within another one, as by a signal's handler; it was not sent"
             )
 
-    def find_hosts(self, timeout_s: float | None = None) -> HostSums | None:
+    def find_hosts(self, timeout_s: float | None = None, size: int | None = None) -> HostSums | None:
         """Return what adds over the hosts of this job, None where each rank sends for itself; all ranks call it.
 
-        The first call finds them. Raises CollectiveError, and PeerRefusedError where a rank refused meanwhile.
+        `size`: bytes that are to be added, equal on all ranks; None for few bytes too. The first call finds the hosts.
+        Raises CollectiveError, and PeerRefusedError where a rank refused meanwhile.
         """
-        if self.hosts is None or self.recovery is not None:
+        if self.hosts is None or self.recovery is not None or size is not None and size < self._path.least_host_bytes:
             return None
         wait_s = self.timeout_s if timeout_s is None else timeout_s
         return self.queue.run("find_hosts", wait_s, self._found_hosts, self._deadline(wait_s))
@@ -480,7 +485,7 @@ class Communicator:
         barrier = replace(collectives.no_blocks(Kind.BARRIER), number=self.operations)
         self._over_hosts = True
         try:
-            refused = HostsPath(self.hosts, self._switch_path()).find(barrier, deadline, self._lost)
+            refused = HostsPath(self.hosts, self._job_path()).find(barrier, deadline, self._lost)
         except BaseException as error:
             self.fail_of(error, "the search for hosts")
             raise
@@ -517,7 +522,7 @@ class Communicator:
         contribution = replace(contribution, number=number)
         self._check_epoch()
         try:
-            finished = self._switch_path().run(contribution, self._deadline(timeout_s), self._lost)
+            finished = self._job_path().run(contribution, self._deadline(timeout_s), self._lost)
         except BaseException as error:
             self.fail_of(error, str(contribution.call()))
             raise
@@ -536,16 +541,16 @@ class Communicator:
                 window=self._fixed_window,
                 total=self.stats,
                 clock=self._clock,
-                before=self._switch,
+                before=self._over_switch,
             )
         except BaseException:
             epoch.release()
             raise
-        before = self._switch
+        before = self._path
         with self._failing:
             closed = self._failure if isinstance(self._failure, CommunicatorClosedError) else None
             if closed is None:
-                self._switch, self.membership = fresh, epoch.membership
+                self._path, self.membership = fresh, epoch.membership
                 self._failure = None  # last: a reader that sees no failure asks the new membership for one
         if closed is not None:
             fresh.close_channel()
@@ -610,9 +615,7 @@ class Communicator:
                     self.recovery.cancel()
                 if self.membership is not None:
                     self.membership.leave(finished=finished)
-                if self.queue.drain(_INTERRUPT_S) and not self._switch.running:
-                    self._switch.close_channel()
-                self.transport.close()
+                self._path.close(idle=self.queue.drain(_INTERRUPT_S), finished=finished)
                 if self.hosts is not None:
                     self.hosts.close(finished=finished)
                 self.at_close()

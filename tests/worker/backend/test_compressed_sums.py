@@ -8,10 +8,11 @@ from collections.abc import Sequence
 import pytest
 import torch
 
-from p4reduce.communicator import FEWEST_HOST_BYTES, Communicator
+from p4reduce.communicator import Communicator
 from p4reduce.compressors import AdaComp, Quantize
 from p4reduce.compressors.interface import by_text
 from p4reduce.errors import CollectiveMismatchError, InvalidTensorError, PeerRefusedError
+from p4reduce.paths.switch import SwitchPath
 from p4reduce.pytorch.backend import compressed
 from p4reduce.pytorch.backend.compressed import CompressedSums
 from p4reduce.pytorch.backend.options import Options
@@ -156,7 +157,7 @@ def test_a_sum_with_a_nan_changes_no_rank_s_state(text: str) -> None:
 
 
 def test_a_large_sum_of_ranks_that_share_hosts_is_compressed_once_a_host(monkeypatch: pytest.MonkeyPatch) -> None:
-    ranks, steps, size = 4, 3, FEWEST_HOST_BYTES // 4
+    ranks, steps, size = 4, 3, SwitchPath.least_host_bytes // 4
     compressors = [by_text("quantize") for _ in range(ranks)]
 
     def gradient(rank: int, step: int) -> torch.Tensor:

@@ -141,7 +141,7 @@ def test_the_slot_waited_for_can_be_read_from_another_thread(busy: Busy) -> None
     wait = running.waiting()
     assert wait is not None
     assert (wait.slot, wait.missing_children, wait.in_flight) == (0, (1,), 1)
-    assert wait.round == busy.comm._switch.slot_rounds[0]
+    assert wait.round == busy.comm._path.slot_rounds[0]
     assert wait.waited_s > 0
     busy.group.comms[1].barrier()
     busy.barrier.result(LIMIT_S)
@@ -177,7 +177,7 @@ def test_a_new_membership_that_cannot_be_used_is_released(closed: bool, monkeypa
             group.comms[0].close()
         else:
             monkeypatch.setattr(
-                "p4reduce.communicator.SwitchPath", mock.Mock(side_effect=OSError("no descriptor is left"))
+                "p4reduce.communicator.SwitchPath.__init__", mock.Mock(side_effect=OSError("no descriptor is left"))
             )
         with pytest.raises(CommunicatorClosedError if closed else OSError):
             renewed.enter_epoch(EpochMembership(replace(before, epoch=before.epoch + 1), place, place))

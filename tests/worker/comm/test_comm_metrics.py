@@ -17,7 +17,7 @@ def test_a_rank_shows_every_metric_of_a_worker() -> None:
         before = group.comms[0].metrics()
         group.run(lambda comm: comm.all_reduce(np.ones(1000, np.float32)))
         # it has had none if every frame had to be sent again
-        group.comms[0]._switch.round_trip.table[0] = 0.05, 0.01, 0.05, 0.001, 0.0
+        group.comms[0]._path.round_trip.table[0] = 0.05, 0.01, 0.05, 0.001, 0.0
         after = group.comms[0].metrics()
     declared = {metric.name for metric in metrics.declared() if metric.name.startswith("p4reduce_worker_")}
     assert set(after) == declared

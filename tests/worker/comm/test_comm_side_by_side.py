@@ -105,7 +105,7 @@ def test_a_slot_of_each_switch_that_was_opened_is_probed() -> None:
     """Slots that open by splitting may leave out the first one of a switch."""
     with LocalGroup(1, switches=4, slots=16) as group:
         comm = group.comms[0]
-        collective = comm._switch
+        collective = comm._path
         seen: list[tuple[bool, bytes]] = []
 
         def look() -> None:
@@ -116,7 +116,7 @@ def test_a_slot_of_each_switch_that_was_opened_is_probed() -> None:
                 seen.append((opened, answered.answered_frame(switch)))
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(collective, "probe_gso", look)
+            patch.setattr(collective, "settle", look)
             for blocks in (8, 400, 3000):
                 values = np.zeros(blocks * DEFAULT.block_words, np.float32)
                 values[:: 7 * DEFAULT.block_words] = 1

@@ -58,7 +58,7 @@ def test_frames_are_sent_with_gso_where_the_switch_receives_each(chosen: str, mo
     with UdpSwitch(1, 16) as switch, connect(switch.port, 0, 1, 16, timeout_s=LIMIT_S) as comm:
         for _ in range(3):
             assert (comm.all_reduce(tensor) == tensor).all()
-        channel = comm._switch.channel
+        channel = comm._path.channel
         assert channel is not None
         assert channel.sends_runs == (chosen != "off")
         assert switch.switch.counts["duplicates"] >= 2 * (chosen == "auto")
@@ -79,7 +79,7 @@ def test_gso_ends_where_frames_arrive_damaged(
         UdpRelay(("127.0.0.1", switch.port), PathConditions(ways=("down",)), 1) as path,
         connect(path.address[1], 0, 1, 16, timeout_s=LIMIT_S) as comm,
     ):
-        channel = comm._switch.channel
+        channel = comm._path.channel
         assert channel is not None
         while not channel.sends_runs:
             assert (comm.all_reduce(tensor) == tensor).all()
@@ -95,7 +95,7 @@ def test_gso_ends_where_frames_arrive_damaged(
         assert any(" up " in line and line.endswith(" passed ") for line in path.log()), (
             "it asks the switch for no runs"
         )
-        fresh = SwitchPath(comm.lease, comm.transport, window=None, before=comm._switch)
+        fresh = SwitchPath(comm.lease, comm.transport, window=None, before=comm._path)
         assert fresh.channel is not None and not fresh.channel.sends_runs, "in the job's next epoch too"
         fresh.close_channel()
         path.conditions = PathConditions()

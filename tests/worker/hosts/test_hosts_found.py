@@ -52,7 +52,7 @@ def test_plans() -> None:
 def test_shards_divide_the_slots_of_each_switch_among_them() -> None:
     jobs, plan, switches = Mock(), make_plan(list("abab")), tuple(LeasedSwitch(port=port) for port in (1, 2, 3))
     assert plan is not None
-    Hosts(jobs)._create(plan, Lease(1, "train", 1, 0, 4, 3 * 64, 4, 8, switches=switches))
+    Hosts(jobs)._create(jobs, plan, Lease(1, "train", 1, 0, 4, 3 * 64, 4, 8, switches=switches))
     assert jobs.create.call_args.args == ("train", 2, 2, 32)
 
 

@@ -27,7 +27,7 @@ ONES = np.ones(70, np.int32)
 @pytest.fixture(autouse=True)
 def small_and_hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """All collectives with data are summed over hosts; a rank that alone missed the last exchange does not wait."""
-    monkeypatch.setattr("p4reduce.communicator.FEWEST_HOST_BYTES", 1)
+    monkeypatch.setattr("p4reduce.paths.switch.SwitchPath.least_host_bytes", 1)
     monkeypatch.setattr(rejoin, "CLOSE_PATIENCE_S", 0.5)
 
 
@@ -55,7 +55,7 @@ def test_ranks_that_lack_the_sums_get_those_of_another(monkeypatch: pytest.Monke
     def run_with_reset(comm: Communicator) -> list[Any]:
         comm.all_reduce(ONES)
         if comm.rank:
-            monkeypatch.setattr(sums_of(group, comm)._memory, "wait", interrupted)
+            monkeypatch.setattr(sums_of(group, comm).memory, "wait", interrupted)
         found = sums(comm)
         if comm.rank == 0:
             group.reset()
@@ -85,7 +85,7 @@ def test_the_end_of_a_process_of_the_host_leads_to_the_next_epoch(
     def run_with_end(comm: Communicator) -> list[Any]:
         comm.all_reduce(ONES)
         if comm.rank == 2:
-            memory = sums_of(group, comm)._memory
+            memory = sums_of(group, comm).memory
             monkeypatch.setattr(memory, "_processes", (8, 9))
             monkeypatch.setattr(memory, "_watched", [(9, Mock(return_value=True))])
         elif comm.rank == 3:

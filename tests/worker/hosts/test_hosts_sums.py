@@ -39,7 +39,7 @@ FEWEST_HOST_BYTES, PIECE_WORDS = 1 << 16, 1 << 13
 
 @pytest.fixture(autouse=True)
 def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("p4reduce.communicator.FEWEST_HOST_BYTES", FEWEST_HOST_BYTES)
+    monkeypatch.setattr("p4reduce.paths.switch.SwitchPath.least_host_bytes", FEWEST_HOST_BYTES)
     monkeypatch.setattr("p4reduce.paths.hosts.sums.PIECE_WORDS", PIECE_WORDS)
 
 
@@ -185,8 +185,8 @@ def test_after_an_error_and_the_end_what_a_rank_writes_is_its_own(monkeypatch: p
         sums = [group.hosts_of(comm).sums for comm in group.comms]
         assert sums[0] is not None and sums[1] is not None
         arrays[0][:] = arrays[1][:] = 1
-        begin = sums[1]._memory.most_words
-        seen = sums[1]._memory.data[begin : begin + SIZE].view(np.float32)
+        begin = sums[1].memory.most_words
+        seen = sums[1].memory.data[begin : begin + SIZE].view(np.float32)
         seen_by_0 = sums[0]._memory.data[sums[0]._memory.input_words + begin :][:SIZE].view(np.float32)
         assert (seen == 1).all() and (seen_by_0 == 1).all()
         group.comms[0].fail_of(KeyboardInterrupt(), "a sum", sums[0])
@@ -490,7 +490,7 @@ def test_the_search_keeps_the_time_limit_of_the_call(monkeypatch: pytest.MonkeyP
 
 
 def test_the_collectives_of_the_search_look_for_no_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("p4reduce.communicator.FEWEST_HOST_BYTES", 1)
+    monkeypatch.setattr("p4reduce.paths.switch.SwitchPath.least_host_bytes", 1)
     with HostGroup(monkeypatch, [0, 0, 1, 1]) as group:
         assert group.run(lambda comm: run_alone(comm, group)) == 4 * ["over hosts"]
         assert len(group.shards.groups) == 2

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from p4reduce.errors import JoinError
@@ -20,36 +21,9 @@ from p4reduce.launch import addresses, launch
 from p4reduce.launch.children import Child
 from p4reduce_contracts.jobs.client import JobClient
 from p4reduce_runtime.settings import ConfigError
+from rigs.launched import Store, started
 from rigs.limits import LIMIT_S
 from rigs.running import is_running
-
-
-class Store:
-    """The part of torch's stores that is used."""
-
-    def __init__(self) -> None:
-        self._kept: dict[str, bytes] = {}
-        self._lock = threading.Lock()
-
-    def set(self, key: str, value: str) -> None:
-        self._kept[key] = value.encode()
-
-    def get(self, key: str) -> bytes:
-        return self._kept[key]
-
-    def check(self, keys: Sequence[str]) -> bool:
-        return all(key in self._kept for key in keys)
-
-    def add(self, key: str, number: int) -> int:
-        with self._lock:
-            self._kept[key] = str(int(self._kept.get(key, b"0")) + number).encode()
-            return int(self._kept[key])
-
-    def delete_key(self, key: str) -> bool:
-        return self._kept.pop(key, None) is not None
-
-    def texts(self) -> str:
-        return b"".join(self._kept.values()).decode()
 
 
 @pytest.fixture(autouse=True)
@@ -60,31 +34,38 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def started(ranks: int, timeout_s: float = LIMIT_S, store: Store | None = None) -> list[launch.Launch | str]:
-    """Return what each rank, a thread named after it, has started, or its error."""
-    store = store or Store()
-
-    def rank_main(rank: int) -> launch.Launch | str:
-        threading.current_thread().name = f"rank {rank}"
-        try:
-            return launch.start(store, rank, ranks, timeout_s)
-        except JoinError as error:
-            return str(error)
-
-    with ThreadPoolExecutor(ranks) as pool:
-        return list(pool.map(rank_main, range(ranks)))
-
-
 def switches_of(one: launch.Launch) -> list[str]:
     with JobClient(one.controller, security=one.security) as client:
         return [each.name for each in client.list_switches() if not each.problem]
 
 
-@pytest.mark.processes
-def test_ranks_of_one_host_have_one_switch_whose_loss_is_logged_and_nothing_is_left(
-    temporary: Path, caplog: pytest.LogCaptureFixture
+def test_ranks_of_one_host_share_its_memory_and_start_nothing(
+    temporary: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    one, other = started(2)
+    monkeypatch.setenv("P4REDUCE_HOSTS", "on")
+    monkeypatch.setattr(subprocess, "Popen", None)
+    with caplog.at_level(logging.INFO):
+        ranks = started(3)
+    assert "all 3 ranks on this host, no controller named: sums are made in its memory" in caplog.messages
+
+    def run(one: launch.Launch | str) -> list[float]:
+        assert isinstance(one, launch.Launch) and one.comm is not None
+        assert (one.controller, one.children) == ("", [])
+        with one.comm as comm:
+            return [float(each) for each in comm.all_reduce(np.full(2, 1 + comm.rank, np.float32))]
+
+    with ThreadPoolExecutor() as pool:
+        assert list(pool.map(run, ranks)) == 3 * [[6.0, 6.0]]
+
+
+@pytest.mark.processes
+def test_ranks_of_one_host_that_share_no_memory_have_one_switch_whose_loss_is_logged_and_nothing_is_left(
+    temporary: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("P4REDUCE_HOSTS", "off")
+    with caplog.at_level(logging.INFO):
+        one, other = started(2)
+    assert "1 host whose memory is not used (ranks 0, 1: P4REDUCE_HOSTS is off), no controller" in caplog.text
     assert isinstance(one, launch.Launch) and isinstance(other, launch.Launch)
     assert one.controller == other.controller and not other.children
     assert (one.security, switches_of(one)) == (None, ["host0"])
@@ -122,12 +103,14 @@ def test_hosts_have_a_switch_each_over_tls(temporary: Path, monkeypatch: pytest.
 @pytest.mark.fault("a rank is killed: its switch and its controller end, and no file of them is left")
 def test_children_end_with_a_rank_that_is_killed(temporary: Path) -> None:
     script = (
-        "import sys, time; sys.path[:0] = sys.argv[1:]; from p4reduce.launch import launch; import test_launch\n"
+        "import os, sys, time; sys.path[:0] = sys.argv[1:]\n"
+        "from p4reduce.launch import launch; from rigs import launched\n"
         "launch.DEFAULT_CONTROLLER = '127.0.0.1:9'\n"
-        "one = launch.start(test_launch.Store(), 0, 1, 60)\n"
+        "os.environ['P4REDUCE_HOSTS'] = 'off'\n"
+        "one = launch.start(launched.Store(), 0, 1, 60)\n"
         "print(*(child._process.pid for child in one.children), flush=True); time.sleep(600)"
     )
-    paths = [str(Path(__file__).parent), *(path for path in sys.path if path.endswith("tests"))]
+    paths = [path for path in sys.path if path.endswith("tests")]
     with subprocess.Popen([sys.executable, "-c", script, *paths], stdout=subprocess.PIPE, text=True) as rank:
         assert rank.stdout is not None
         pids = [int(pid) for pid in rank.stdout.readline().split()]
@@ -155,6 +138,7 @@ def test_an_error_of_one_rank_is_that_of_all(kind: type[Exception], monkeypatch:
         raise kind("no switch here")
 
     monkeypatch.setattr(launch, "_switch_at", fail)
+    monkeypatch.setenv("P4REDUCE_HOSTS", "off")
     one, other = started(2)
     assert str(one).endswith("no switch here") and other == "rank 0: no switch here"
 

@@ -35,7 +35,7 @@ HOSTS = {"0 0": (0, 0), "0 1 1": (0, 1, 1), "0 0 1 1": (0, 0, 1, 1)}
 @pytest.fixture(autouse=True)
 def small_and_hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """All collectives with data are summed over hosts; a rank that alone missed the last exchange does not wait."""
-    monkeypatch.setattr("p4reduce.communicator.FEWEST_HOST_BYTES", 1)
+    monkeypatch.setattr("p4reduce.paths.switch.SwitchPath.least_host_bytes", 1)
     monkeypatch.setattr(rejoin, "CLOSE_PATIENCE_S", 0.5)
 
 

@@ -1,16 +1,19 @@
 """The start of a launch's own switches and controller, step by step through the process group's store.
 
-Each rank says which host it is on. The first rank of each host starts a switch there; rank 0 starts a controller of
-these switches, which are side by side. Between hosts P4Runtime and the job service are over TLS, by an authority for
-this launch, whose certificates go through the store: they are as secret as the store is.
+Each rank says which host it is on. Where that is one, sums are made in its memory, and nothing is started. Else the
+first rank of each host starts a switch there; rank 0 starts a controller of these switches, which are side by side.
+Between hosts P4Runtime and the job service are over TLS, by an authority for this launch, whose certificates go through
+the store: they are as secret as the store is.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import logging
 import os
+import secrets
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -21,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 from p4reduce.errors import JoinError
 from p4reduce.launch.addresses import INTERFACE_VARIABLE, host_of, own_address, route_to
 from p4reduce.launch.children import Child
+from p4reduce.membership import one_host
 from p4reduce.membership.join import load_all_kernels
 from p4reduce.paths.hosts.find import host_key
 from p4reduce.timeouts import tries
@@ -31,6 +35,7 @@ from p4reduce_runtime.security import CA_VARIABLE, is_loopback
 from p4reduce_runtime.settings import toml_table
 
 if TYPE_CHECKING:
+    from p4reduce.communicator import Communicator
     from p4reduce_runtime.security import Security
 
 _log = logging.getLogger(__name__)
@@ -47,7 +52,9 @@ class Launch:
     """The controller of a launch, and this rank's children."""
 
     controller: str = ""
-    """HOST:PORT of the job service."""
+    """HOST:PORT of the job service; "" where there is none."""
+    comm: Communicator | None = None
+    """The communicator of this rank, where all ranks share a host's memory."""
     security: Security | None = None
     children: list[Child] = field(default_factory=list)
     _descriptors: list[int] = field(default_factory=list)
@@ -71,7 +78,7 @@ def start(store: Any, rank: int, size: int, timeout_s: float) -> Launch:
     Where all ranks are on one host and a controller answers at the default address there, that one is used. Raises
     JoinError, on all ranks, with the last lines of a child that fails.
     """
-    launch, told = Launch(), _Told(store, time.monotonic() + timeout_s)
+    launch, told = Launch(), Told(store, timeout_s)
     try:
         _start(launch, told, rank, size, own_address(os.environ, host_of(store)))
     except Exception as error:
@@ -87,7 +94,7 @@ def start(store: Any, rank: int, size: int, timeout_s: float) -> Launch:
     return launch
 
 
-def _start(launch: Launch, told: _Told, rank: int, size: int, address: str) -> None:
+def _start(launch: Launch, told: Told, rank: int, size: int, address: str) -> None:
     told.say(f"host/{rank}", {"key": host_key(os.environ), "address": address})
     if not rank:
         told.say("hosts", _plan([told.hear(f"host/{other}") for other in range(size)]))
@@ -97,6 +104,15 @@ def _start(launch: Launch, told: _Told, rank: int, size: int, address: str) -> N
         launch.security = _in_memory(launch, files)
     if launch.controller:
         return
+    why = ""
+    if len(firsts) == 1:
+        found = share_memory(told, rank, size)
+        if not isinstance(found, str):
+            launch.comm = found
+            if not rank:
+                _log.info("all %d ranks on this host, no controller named: sums are made in its memory", size)
+            return
+        why = f" whose memory is not used ({found})"
     place = firsts.index(rank) if rank in firsts else None
     if place is not None:
         launch.children.append(_switch_at(_reachable(plan["addresses"], place), files))
@@ -111,8 +127,22 @@ def _start(launch: Launch, told: _Told, rank: int, size: int, address: str) -> N
         told.say("controller", _configured(launch.children[1], told.until, switches, files))
     launch.controller = told.hear("controller")
     if not rank:
-        where = "1 host" if len(firsts) == 1 else f"{len(firsts)} hosts"
+        where = f"1 host{why}" if len(firsts) == 1 else f"{len(firsts)} hosts"
         _log.info("%s, no controller named: a switch on each, controller on %s", where, launch.controller)
+
+
+def share_memory(told: Told, rank: int, size: int) -> Communicator | str:
+    """Return the communicator of ranks that share their host's memory, or why they cannot; all of them call it."""
+    steps = itertools.count()
+
+    def gather(row: bytes) -> list[bytes]:
+        step = next(steps)
+        told.say(f"memory/{step}/{rank}", row.decode())
+        return [told.hear(f"memory/{step}/{other}").encode() for other in range(size)]
+
+    if not rank:
+        told.say("name", f"torch-{secrets.token_hex(6)}")
+    return one_host.share_memory(told.hear("name"), rank, size, gather, told.timeout_s)
 
 
 def _plan(said: Sequence[Mapping[str, str]]) -> dict[str, Any]:
@@ -232,11 +262,12 @@ def _in_memory(launch: Launch, files: Mapping[str, str]) -> Security:
     return Security(*paths)
 
 
-class _Told:
+class Told:
     """What the ranks tell each other in the store. An error that one rank tells is raised where another one waits."""
 
-    def __init__(self, store: Any, until: float) -> None:
-        self._store, self.until = store, until
+    def __init__(self, store: Any, timeout_s: float) -> None:
+        self._store, self.timeout_s = store, timeout_s
+        self.until = time.monotonic() + timeout_s
 
     def say(self, key: str, value: object) -> None:
         self._store.set(f"launch/{key}", json.dumps(value))

@@ -150,7 +150,7 @@ def join(
     joiner.attach(comm)
     if counted is not None:
         counted.attach(comm)
-    _communicators.add(comm)
+    close_at_exit(comm)
     return comm
 
 
@@ -320,6 +320,17 @@ _process = 0
 
 def _leave_at_exit(heartbeat: Heartbeat) -> None:
     """Leave the job when the interpreter ends, but not in a forked child."""
+    _act_at_exit()
+    _heartbeats.add(heartbeat)
+
+
+def close_at_exit(comm: Communicator) -> None:
+    """Close a communicator when the interpreter ends, but not in a forked child."""
+    _act_at_exit()
+    _communicators.add(comm)
+
+
+def _act_at_exit() -> None:
     global _process
     if _process != os.getpid():  # registered here, after gRPC is imported, so that it runs before gRPC's end
         _process = os.getpid()
@@ -327,7 +338,6 @@ def _leave_at_exit(heartbeat: Heartbeat) -> None:
         _heartbeats.clear()
         atexit.register(_leave_all, _process)
         on_sigterm(_leave_at_once)
-    _heartbeats.add(heartbeat)
 
 
 def _leave_all(process: int) -> None:

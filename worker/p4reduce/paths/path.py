@@ -15,6 +15,8 @@ from p4reduce.protocol.blocks import Words
 from p4reduce.protocol.call import Call
 from p4reduce.protocol.deadline import Deadline
 from p4reduce.stats import CollectiveStats
+from p4reduce_contracts.jobs.answers import WaitingSlot
+from p4reduce_contracts.jobs.lease import Lease
 
 Lost = Callable[[], P4ReduceError | None]
 """A function that returns why a running collective cannot be finished, if it cannot."""
@@ -63,4 +65,43 @@ class Path(Protocol):
 
     def run(self, contribution: Contribution, deadline: Deadline, lost: Lost) -> Finished:
         """Take part in the collective until it is done. Raises CollectiveError, and what `lost` returns."""
+        ...
+
+
+class JobPath(Path, Protocol):
+    """The path on which all ranks of an epoch compare their calls, and sum what is not summed over hosts."""
+
+    lease: Lease
+    clock: Callable[[], float]
+    keep_words: bool
+    """Whether collectives have `sums`."""
+    at_wait: Callable[[], None] | None
+    """A function that is called with each log line of a collective that waits."""
+    total: CollectiveStats
+    """The sum of all collectives' counts."""
+
+    @property
+    def least_host_bytes(self) -> int:
+        """Bytes from which on a collective is summed over hosts, where ranks share some."""
+        ...
+
+    @property
+    def running(self) -> object | None:
+        """The collective that runs now."""
+        ...
+
+    def waiting(self) -> WaitingSlot | None:
+        """Return what the running collective waits for; None if there is none. May be called from any thread."""
+        ...
+
+    def metrics(self) -> dict[str, float]:
+        """Return what is measured of the network, by the names in `p4reduce_runtime.metrics`."""
+        ...
+
+    def settle(self) -> None:
+        """Measure, between collectives, what is not known of the path."""
+        ...
+
+    def close(self, *, idle: bool = True, finished: bool = True) -> None:
+        """Give back what the path holds. `idle`: no collective runs; `finished`: all ranks have agreed on the end."""
         ...

@@ -31,6 +31,7 @@ from p4reduce.trace import opened
 from p4reduce.transport import Transport, sockets_of
 from p4reduce_contracts.jobs.answers import WaitingSlot
 from p4reduce_contracts.jobs.lease import Lease
+from p4reduce_runtime import metrics
 from p4reduce_runtime.datagrams import ENCAP_BYTES
 from p4reduce_runtime.logs import event
 
@@ -44,6 +45,8 @@ _LONGEST_PROBE_S: Final = 0.25
 
 class SwitchPath:
     """Runs the collectives under one lease, one at a time."""
+
+    least_host_bytes: Final = 1 << 18  # a smaller collective costs less when each rank sends for itself
 
     def __init__(
         self,
@@ -85,6 +88,14 @@ class SwitchPath:
         """Return what the running collective waits for; None if there is none. May be called from any thread."""
         running = self.running
         return None if running is None else running.waiting(self.clock())
+
+    def metrics(self) -> dict[str, float]:
+        """Return what is measured of the network, by the names in `p4reduce_runtime.metrics`."""
+        return {
+            metrics.WORKER_ROUND_TRIP.name: self.round_trip.smoothed_s,
+            metrics.WORKER_TIMEOUT.name: self.round_trip.timeout_s,
+            metrics.WORKER_WINDOW.name: self.window.slots,
+        }
 
     def run(self, contribution: Contribution, deadline: Deadline, lost: Lost) -> Finished:
         """Take part in a collective until it is done, and adapt the window to it.
@@ -172,7 +183,7 @@ class SwitchPath:
                 self._send(collective.on_timer(now), collective.stats)
             waits.look(now)
 
-    def probe_gso(self) -> None:
+    def settle(self) -> None:
         """Between collectives, measure whether GSO datagrams arrive, and how long ones, unless that is known."""
         channel, collective = self.channel, self._answered
         self._answered = None
@@ -210,9 +221,10 @@ class SwitchPath:
             self.channel.close()
             self.channel = None
 
-    def close(self) -> None:
-        """Give the transport back, as `close_channel` does the other."""
-        self.close_channel()
+    def close(self, *, idle: bool = True, finished: bool = True) -> None:
+        """Give the transport back, and if no collective runs, `close_channel`."""
+        if idle and self.running is None:
+            self.close_channel()
         self.transport.close()
 
     def _open_channel(self) -> Channel | None:

@@ -78,11 +78,12 @@ class Hosts:
     """The hosts of a communicator's job, once they are found, and what this rank holds for them."""
 
     def __init__(
-        self, jobs: ShardJobs, window: int | None = None, *, keep_words: bool = False, alone: str = ""
+        self, jobs: ShardJobs | None, window: int | None = None, *, keep_words: bool = False, alone: str = ""
     ) -> None:
         """`window`: a fixed number of slots for each shard; None adapts it. `keep_words`: collectives have `sums`.
 
-        `alone`: why this rank shares no memory, of which the search tells the others.
+        `jobs`: None where there is no switch: then all ranks have to be on one host. `alone`: why this rank shares no
+        memory, of which the search tells the others.
         """
         self._jobs, self._window, self._keep_words, self._alone = jobs, window, keep_words, alone
         self.sums: HostSums | None = None
@@ -143,7 +144,8 @@ class Hosts:
         with contextlib.suppress(Exception):
             if shard is not None:
                 shard.release(finished=finished)
-        self._jobs.remove()
+        if self._jobs is not None:
+            self._jobs.remove()
 
     def _search(self, lease: Lease, gather: Gather, timeout_s: float) -> None:
         deadline = time.monotonic() + min(timeout_s / 2, _JOIN_S)
@@ -152,10 +154,12 @@ class Hosts:
         if not problem:
             keys = _rows(gather, "key", {"key": self._map_leader(lease.rank, told)})
             plan = make_plan([str(row["key"]) for row in keys])
+            if self._jobs is None and (plan is None or plan.uses_switch):
+                problem, plan = "they cannot all open each other's memory", None
         if plan is not None:
             problem, connection = self._prepare(plan, lease, gather, told, deadline)
         self.problem = problem
-        if problem and not all(row["alone"] for row in told):
+        if problem and self._jobs is not None and not all(row["alone"] for row in told):
             level = logging.INFO if lease.rank else logging.WARNING
             text = "job %s: every rank sends for itself, as if each had a host of its own: %s"
             _log.log(level, text, lease.name, problem)
@@ -184,7 +188,8 @@ class Hosts:
         """Map the memory and join the shard; return what went wrong on any rank, or the connection of this one."""
         found: dict[str, Any] = {"problem": self._map(plan, lease, told), "jobs": []}
         if plan.uses_switch and not lease.rank and not found["problem"]:
-            found |= self._create(plan, lease)
+            assert self._jobs is not None
+            found |= self._create(self._jobs, plan, lease)
         answers = _rows(gather, "jobs", found)
         problem = _problem(answers)
         if problem or not plan.uses_switch:
@@ -219,11 +224,11 @@ class Hosts:
             self._file = opened
         return f"rank {leader}"
 
-    def _create(self, plan: HostPlan, lease: Lease) -> dict[str, Any]:
+    def _create(self, jobs: ShardJobs, plan: HostPlan, lease: Lease) -> dict[str, Any]:
         """Make the jobs of the shards; return them, and what went wrong."""
         slots = max(_FEWEST_SLOTS, lease.slot_count // len(lease.switches) // plan.shards)
         try:
-            return {"jobs": self._jobs.create(lease.name, plan.shards, len(plan.hosts), slots, private=lease.private)}
+            return {"jobs": jobs.create(lease.name, plan.shards, len(plan.hosts), slots, private=lease.private)}
         except Exception as error:
             return {"problem": f"no jobs for the shards could be made: {error}"}
 
@@ -244,6 +249,7 @@ class Hosts:
         shard = plan.shard_of(lease.rank)
         if shard is None:
             return "", None
+        assert self._jobs is not None
         try:
             job, host = ShardJob(*jobs[shard]), plan.host_of(lease.rank)
             self._senders = {str(number): ranks[shard] for number, ranks in enumerate(plan.hosts)}

@@ -16,6 +16,7 @@ import secrets
 import select
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -24,6 +25,9 @@ from numpy.typing import NDArray
 from p4reduce.codecs.arrays import address
 from p4reduce.errors import CollectiveError, CollectiveTimeoutError, HostLostError, P4ReduceError
 from p4reduce.paths.path import Lost
+from p4reduce.protocol.call import Call
+from p4reduce.protocol.deadline import Obstacle, too_late
+from p4reduce_contracts.ranks import name_ranks
 from p4reduce_contracts.wire import MAX_BLOCKS
 
 NONCE_BYTES: Final = 16
@@ -40,6 +44,11 @@ _PUBLISHED_AT: Final = 3072
 """Index of the number, for each rank, of blocks of each shard that its data has in the memory."""
 _FINISHED_AT: Final = 4096
 """Index of the number of blocks of each rank's shard that are summed."""
+_CALLED_AT: Final = 5120
+"""Index of the number of each rank's last call, where calls are compared here."""
+_CALLS_AT: Final = 6144
+"""Index of the words of each rank's calls: of those with even numbers, then of the others."""
+_CALL_WORDS: Final = 4
 ALL_BLOCKS: Final = 1 << 32
 """The number of blocks that stands for all."""
 _MAP_FIXED: Final = 16
@@ -55,6 +64,8 @@ _NOTICE_S: Final = 0.2
 Words = NDArray[np.uint32]
 Copy = Callable[[int], None] | None
 """A function that copies out the finished part of the sum of a number; None: nothing is copied."""
+Places = Callable[[], NDArray[np.bool_]]
+"""A function that says, at present, of which places of the host something is true."""
 _log = logging.getLogger(__name__)
 
 
@@ -122,6 +133,8 @@ class HostMemory:
         self.published: NDArray[np.uint64] = control[_PUBLISHED_AT : _PUBLISHED_AT + count]
         """[ranks]: the number of blocks of each shard that the rank's data has here."""
         self._finished = control[_FINISHED_AT : _FINISHED_AT + count]
+        self._called = control[_CALLED_AT : _CALLED_AT + count]
+        self._calls = control[_CALLS_AT : _CALLS_AT + 2 * count * _CALL_WORDS].reshape(2, count, _CALL_WORDS)
         begins = [_CONTROL_BYTES + place * _AREA_BYTES for place in range(count + 1)]
         self._exponents = [tables[begin : begin + MAX_BLOCKS] for begin in begins]
         self._nonzero = [
@@ -209,6 +222,32 @@ class HostMemory:
         """Write that a rank has failed in sum `number`, or if its part of that is done, in the next."""
         self._failed[place] = number + int(self._done[place] == number)
 
+    def set_call(self, place: int, number: int, words: Sequence[int]) -> None:
+        """Write what a rank calls, as its call `number`; others may still read its call before that."""
+        self._calls[number % 2, place] = words
+        self._called[place] = number
+
+    def missing(self, number: int) -> list[int]:
+        """Return the ranks that have not written their call `number`."""
+        return [self.ranks[place] for place in np.flatnonzero(self._called < number)]
+
+    def calls(self, number: int, timeout_s: float, lost: Lost, call: Call) -> list[list[int]]:
+        """Return what each rank has called as its call `number`, once all have; errors as of `wait`."""
+
+        def missing() -> NDArray[np.bool_]:
+            return self._called < number
+
+        def late(_: object) -> CollectiveTimeoutError:
+            ranks = self.missing(number)
+            return too_late(
+                call, timeout_s, Obstacle(f"{name_ranks(ranks)} of this host did not call it", tuple(ranks))
+            )
+
+        deadline = time.monotonic() + timeout_s
+        self._wait(missing, lambda: missing() & (self._failed > 0), deadline, lost, call, late)
+        found: list[list[int]] = self._calls[number % 2].tolist()
+        return found
+
     def wait(
         self, shards: int, number: int, deadline: float, lost: Lost, what: object, copy: Copy = None, *, blocks: int = 0
     ) -> None:
@@ -221,6 +260,27 @@ class HostMemory:
         def missing() -> NDArray[np.bool_]:
             return self.published < blocks if blocks else self._done[:shards] != number
 
+        def late(places: NDArray[np.int64]) -> CollectiveTimeoutError:
+            ranks = [self.ranks[place] for place in places]
+            return CollectiveTimeoutError(
+                f"{what}: no {'data' if blocks else 'sum'} came from rank {', '.join(map(str, ranks))} of this host in "
+                f"time; {_HINT}",
+                () if blocks else ranks[:1],
+            )
+
+        self._wait(missing, lambda: self._failed == number, deadline, lost, what, late, copy and partial(copy, number))
+
+    def _wait(  # noqa: PLR0917
+        self,
+        missing: Places,
+        failed: Places,
+        deadline: float,
+        lost: Lost,
+        what: object,
+        late: Callable[[NDArray[np.int64]], P4ReduceError],
+        copy: Callable[[], None] | None = None,
+    ) -> None:
+        """Return when no rank is `missing`; `failed`: those that will not come any more, `late`: the error in time."""
         begun = time.monotonic()
         look_at, pause_s = begun + _LOOK_S, 20e-6
         while missing().any():
@@ -228,32 +288,27 @@ class HostMemory:
             if now >= look_at:
                 look_at = now + _LOOK_S
                 try:
-                    self._check(number, lost, what)
+                    self._check(failed, lost, what)
                 except P4ReduceError:
                     if not missing().any():  # it ended after its part was done
                         return
                     raise
                 if now >= deadline:
-                    late = [self.ranks[place] for place in np.flatnonzero(missing())]
-                    text = ", ".join(map(str, late))
-                    raise CollectiveTimeoutError(
-                        f"{what}: no {'data' if blocks else 'sum'} came from rank {text} of this host in time; {_HINT}",
-                        () if blocks else late[:1],
-                    )
+                    raise late(np.flatnonzero(missing()))
             if copy is not None:
-                copy(number)
+                copy()
             if now - begun < _SPIN_S:
                 time.sleep(0)
             else:
                 time.sleep(pause_s)
                 pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
-    def _check(self, number: int, lost: Lost, what: object) -> None:
-        """Raise an error when the sum cannot be done any more."""
+    def _check(self, failed: Places, lost: Lost, what: object) -> None:
+        """Raise an error when what is waited for cannot come any more."""
         failure = lost()
         if failure is not None:
             raise failure.with_traceback(None)
-        for place in np.flatnonzero(self._failed == number):
+        for place in np.flatnonzero(failed()):
             raise CollectiveError(f"{what}: rank {self.ranks[place]} of this host failed in it; {_HINT}")
         for process, ended in self._watched:
             if ended():

@@ -1,4 +1,4 @@
-"""The path over hosts: the ranks compare their calls over the switch, and each host sums in its memory.
+"""The path over hosts: the ranks compare their calls over the switch or in memory, and each host sums in its memory.
 
 The first collective on this path finds the hosts. Without hosts of several ranks, or without room, it is as the path
 over the switch.
@@ -14,8 +14,8 @@ from p4reduce.collectives import Contribution
 from p4reduce.errors import P4ReduceError
 from p4reduce.paths.hosts.find import Hosts
 from p4reduce.paths.hosts.sums import HostLayout, HostSums
-from p4reduce.paths.path import Finished, Lost
-from p4reduce.paths.switch import SwitchPath, union_of
+from p4reduce.paths.path import Finished, JobPath, Lost
+from p4reduce.paths.switch import union_of
 from p4reduce.protocol.blocks import Blocks
 from p4reduce.protocol.deadline import Deadline
 from p4reduce.stats import CollectiveStats
@@ -24,9 +24,9 @@ from p4reduce.stats import CollectiveStats
 class HostsPath:
     """Runs the collectives of a communicator's epoch that are large enough to be summed over hosts."""
 
-    def __init__(self, hosts: Hosts, switch: SwitchPath) -> None:
-        """`hosts`: what is known of them. `switch`: the path over the switch, of the same epoch."""
-        self._hosts, self._switch = hosts, switch
+    def __init__(self, hosts: Hosts, all_ranks: JobPath) -> None:
+        """`hosts`: what is known of them. `all_ranks`: the path of the same epoch on which all ranks compare calls."""
+        self._hosts, self._all_ranks = hosts, all_ranks
 
     def run(self, contribution: Contribution, deadline: Deadline, lost: Lost) -> Finished:
         """Take part in a collective until it is done. Raises CollectiveError, and what `lost` returns."""
@@ -36,7 +36,7 @@ class HostsPath:
         sums = self._hosts.sums
         layout = None if sums is None else sums.layout(contribution.blocks)
         if sums is None or layout is None:
-            return self._switch.run(contribution, deadline, lost)
+            return self._all_ranks.run(contribution, deadline, lost)
         return self._sum(sums, layout, contribution, deadline, lost)
 
     def find(self, contribution: Contribution, deadline: Deadline, lost: Lost) -> Finished | None:
@@ -46,11 +46,11 @@ class HostsPath:
         """
         if self._hosts.searched:
             return None
-        lease = self._switch.lease
+        lease = self._all_ranks.lease
 
         def run(step: Contribution) -> Any:
             step = replace(step, number=contribution.number)
-            return step.finish(self._switch.run(step, deadline, lost).collective.result())
+            return step.finish(self._all_ranks.run(step, deadline, lost).collective.result())
 
         def gather(row: bytes) -> list[bytes]:
             lengths: list[int] = run(collectives.all_gather_length(lease, row))
@@ -58,10 +58,10 @@ class HostsPath:
             return rows
 
         agreement = f"{contribution.agreement}|search for hosts"  # not the call itself, which has blocks
-        compared = self._switch.run(replace(contribution, blocks=Blocks(), agreement=agreement), deadline, lost)
+        compared = self._all_ranks.run(replace(contribution, blocks=Blocks(), agreement=agreement), deadline, lost)
         if compared.collective.refusals:
             return compared
-        self._hosts.find(lease, gather, deadline.left_s(self._switch.clock()))
+        self._hosts.find(lease, gather, deadline.left_s(self._all_ranks.clock()))
         return None
 
     def _sum(
@@ -71,7 +71,7 @@ class HostsPath:
         blocks = Blocks()
         blocks.copy = copies.in_meanwhile
         agreement = contribution.agreement + layout.agreement
-        compared = self._switch.run(replace(contribution, blocks=blocks, agreement=agreement), deadline, lost)
+        compared = self._all_ranks.run(replace(contribution, blocks=blocks, agreement=agreement), deadline, lost)
         if compared.collective.refusals:
             return compared
 
@@ -79,11 +79,11 @@ class HostsPath:
             return lost() or self._hosts.failure()
 
         try:
-            left_s = deadline.left_s(self._switch.clock())
+            left_s = deadline.left_s(self._all_ranks.clock())
             call = compared.collective.call
             summed = sums.sum(call, contribution, copies, left_s, lost_over_hosts, stats)
         finally:
-            self._switch.total.add(stats)
+            self._all_ranks.total.add(stats)
         failure = lost()
         if failure is not None:  # another thread may have closed the communicator, and taken the arrays out of the sum
             raise failure.with_traceback(None)

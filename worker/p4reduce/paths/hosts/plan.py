@@ -44,12 +44,12 @@ class HostPlan:
 
 
 def make_plan(keys: Sequence[str]) -> HostPlan | None:
-    """Return the plan of ranks whose hosts have these keys, by rank; None if no two are on one host."""
+    """Return the plan of ranks whose hosts have these keys, by rank; None if several, no two on one host."""
     hosts: dict[str, list[int]] = {}
     for rank, key in enumerate(keys):
         hosts.setdefault(key, []).append(rank)
     plan = HostPlan(tuple(map(tuple, hosts.values())))
-    return plan if len(plan.hosts) < len(keys) else None
+    return plan if len(plan.hosts) < max(2, len(keys)) else None
 
 
 def group_of(rank: int, keys: Sequence[str]) -> tuple[int, ...]:

@@ -14,7 +14,7 @@ import bisect
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
 
 import numpy as np
@@ -52,16 +52,13 @@ class HostCollective:
     """A collective that was summed over hosts."""
 
     call: Call
-    results: list[Any]
-    agreed_exponents: NDArray[np.uint8]
-    sums: Words
+    results: list[Any] = field(default_factory=list)
+    agreed_exponents: NDArray[np.uint8] = field(default_factory=lambda: np.zeros(0, np.uint8))
+    sums: Words = field(default_factory=lambda: np.zeros((0, 0), ">i4"))
     """[blocks, block_words]: the words as summed, big-endian, where they are kept; else empty."""
-    slots: int
-
-    @property
-    def refusals(self) -> Mapping[int, Reason]:
-        """No refusals: a rank that refuses does so before the data is summed."""
-        return {}
+    slots: int = 0
+    refusals: Mapping[int, Reason] = field(default_factory=dict)
+    """No refusals where data was summed: a rank that refuses does so before."""
 
     def result(self) -> list[Any]:
         """Return the result of each part."""
@@ -75,7 +72,7 @@ class HostSums:
         self, plan: HostPlan, rank: int, memory: HostMemory, connection: SwitchPath | None, *, keep_words: bool = False
     ) -> None:
         """`connection`: over which this rank sends its shard, if it sends one. `keep_words`: collectives have sums."""
-        self.plan, self._memory, self._connection = plan, memory, connection
+        self.plan, self.memory, self._connection = plan, memory, connection
         self._keep_words = keep_words
         self.host = plan.host_of(rank)
         ranks = plan.hosts[self.host]
@@ -87,30 +84,30 @@ class HostSums:
     @property
     def most_elements(self) -> int:
         """Number of float32 for which there is room, of a rank and of results."""
-        return self._memory.most_words
+        return self.memory.most_words
 
     def inputs(self, elements: int) -> NDArray[np.float32]:
         """Return the memory of the ranks' data as numbers, [ranks of this host, elements]; a rank writes at `place`."""
-        memory = self._memory
+        memory = self.memory
         strides = (4 * memory.input_words, 4)
         return np.lib.stride_tricks.as_strided(memory.data.view(np.float32), (self._places, elements), strides)
 
     def results(self, elements: int) -> NDArray[np.float32]:
         """Return the memory of the results as numbers, [elements]; each rank writes those of its shard."""
-        return self._memory.sums[:elements].view(np.float32)
+        return self.memory.sums[:elements].view(np.float32)
 
     def layout(self, blocks: Blocks) -> HostLayout | None:
         """Return where the data of a collective lies; None where there is no room for it, equal on all ranks."""
-        layout = HostLayout(blocks, self._memory, self.place, self.plan, keep_words=self._keep_words)
-        return layout if layout.words <= self._memory.most_words else None
+        layout = HostLayout(blocks, self.memory, self.place, self.plan, keep_words=self._keep_words)
+        return layout if layout.words <= self.memory.most_words else None
 
     def empty(self, size: int) -> NDArray[np.uint8] | None:
         """Return so many bytes of the host's memory for tensors of this rank; None without room. All ranks call it."""
-        return None if self._keep_words else self._memory.allocate(self.place, size)
+        return None if self._keep_words else self.memory.allocate(self.place, size)
 
     def publish(self, blocks: Blocks, layout: HostLayout) -> Copies:
         """Write, before calls are compared, which blocks this rank holds, and a piece; return the further copies."""
-        memory, place, count = self._memory, self.place, blocks.n_blocks
+        memory, place, count = self.memory, self.place, blocks.n_blocks
         memory.set_published(place, 0)
         memory.set_finished(place, 0)
         memory.exponents(place)[:count] = blocks.exponents
@@ -139,10 +136,10 @@ class HostSums:
         blocks = contribution.blocks
         slots = self.share(work, timeout_s, lost, call, copies)
         copies.copy_out(self._number)
-        layout, exponents = copies.layout, self._memory.exponents(self._places)[: blocks.n_blocks].copy()
+        layout, exponents = copies.layout, self.memory.exponents(self._places)[: blocks.n_blocks].copy()
         if not self._keep_words:
             results = layout.results(copies.found, exponents)
-            return HostCollective(call, results, exponents, np.zeros((0, 0), ">i4"), slots or 0)
+            return HostCollective(call, results, exponents, slots=slots or 0)
         sums = layout.sums[: layout.sums_words].view(np.int32).reshape(blocks.n_blocks, -1).astype(">i4")
         sums[exponents == UNTOUCHED] = 0
         return HostCollective(call, blocks.decode(sums, exponents), exponents, sums, slots or 0)
@@ -152,8 +149,8 @@ class HostSums:
 
         They do not see what the caller writes to arrays of `empty` afterwards.
         """
-        self._memory.set_failed(self.place, self._number)
-        self._memory.detach()
+        self.memory.set_failed(self.place, self._number)
+        self.memory.detach()
 
     def share(
         self, work: Callable[[int], T], timeout_s: float, lost: Lost, what: object, copies: Copies | None = None
@@ -169,9 +166,9 @@ class HostSums:
             found = work(self.shard)
         while copies is not None and copies.copy_in():
             pass
-        self._memory.set_done(self.place, self._number)
+        self.memory.set_done(self.place, self._number)
         copy = None if copies is None else copies.copy_out
-        self._memory.wait(self.plan.shards, self._number, deadline, lost, what, copy)
+        self.memory.wait(self.plan.shards, self._number, deadline, lost, what, copy)
         return found
 
     def sum_segments(
@@ -237,7 +234,7 @@ class HostSums:
             spent = path.total - before
             spent.collectives = 0
             stats.add(spent)
-        path.probe_gso()
+        path.settle()
         return finished
 
     def _rank_of(self, host: int) -> int:
@@ -256,7 +253,7 @@ class HostSums:
         stats: CollectiveStats,
     ) -> int:
         """Sum a shard into the memory; return how many slots that took."""
-        memory, layout, deadline = self._memory, copies.layout, time.monotonic() + timeout_s
+        memory, layout, deadline = self.memory, copies.layout, time.monotonic() + timeout_s
         first, last = span_of(shard, self.plan.shards, layout.n_blocks)
         data = _ShardBlocks(layout, memory, self._places, first, last)
         slots = summed = 0

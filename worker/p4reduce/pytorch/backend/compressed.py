@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from p4reduce.communicator import FEWEST_HOST_BYTES
 from p4reduce.compressors import Compressor
 from p4reduce.compressors.all_reduce import begin, finish, finish_over_hosts
 from p4reduce.compressors.exchange import TYPES
@@ -87,8 +86,7 @@ class CompressedSums:
         """
         # A tensor of the backend has parameters of several layers in one row: for a policy a linear layer.
         rows = {name: tensor.detach().float().reshape(1, -1) for name, tensor in zip(names, tensors, strict=True)}
-        large = 4 * sum(row.numel() for row in rows.values()) >= FEWEST_HOST_BYTES
-        hosts = comm.find_hosts(timeout_s) if large else None
+        hosts = comm.find_hosts(timeout_s, 4 * sum(row.numel() for row in rows.values()))
         with torch.no_grad():
             if hosts is None:
                 outcome, _ = finish(comm, begin(self.compressor, rows, comm.lease), timeout_s=timeout_s)

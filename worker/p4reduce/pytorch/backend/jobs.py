@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from p4reduce.communicator import Communicator
 from p4reduce.errors import JoinError, P4ReduceError
-from p4reduce.launch.launch import VARIABLE, Launch, is_controller, start
+from p4reduce.launch.launch import VARIABLE, Launch, Told, is_controller, share_memory, start
 from p4reduce.membership.join import Patience, join, load_all_kernels
 from p4reduce.pytorch.backend.options import SUBGROUP_SLOTS, Options
 from p4reduce_runtime.settings import ConfigError, is_on
@@ -42,10 +42,10 @@ class GroupJob:
     """This rank's place in the job of a process group."""
 
     comm: Communicator
-    _controller: str
-    _made: str | None
+    _controller: str = ""
+    _made: str | None = None
     """The job's name, on the rank that made it."""
-    _owner_token: str
+    _owner_token: str = ""
     _security: Security | None = None
     _launch: Launch | None = None
     """What this rank started for the group of all ranks."""
@@ -81,7 +81,8 @@ class GroupJob:
 def join_job(store: Any, rank: int, size: int, timeout_s: float, options: Options, *, subgroup: bool) -> GroupJob:
     """Make or find the group's job and join it, in `timeout_s` each; all ranks call it.
 
-    Where no controller is named and the job is none that exists, the group of all ranks starts one (p4reduce/launch).
+    Where no controller is named and the job is none that exists, the group of all ranks starts one, or shares the
+    memory of its host, as its subgroups then do (p4reduce/launch).
     Rank 0 waits for the controller, and for its connection to the switch.
 
     Raises JoinError, on all ranks if rank 0 cannot make the job; NoRoomError if the switch is full.
@@ -99,6 +100,11 @@ def join_job(store: Any, rank: int, size: int, timeout_s: float, options: Option
         elif rank == 0 and not is_controller(DEFAULT_CONTROLLER):
             store.set(_KEY, json.dumps({"error": _NOTHING_STARTED, "full": False}))
             raise JoinError(_NOTHING_STARTED)
+    if launch is not None and launch.comm is not None:
+        found = share_memory(Told(store, timeout_s), rank, size) if subgroup else launch.comm
+        if isinstance(found, str):
+            raise NoRoomError(found)
+        return GroupJob(found, _launch=None if subgroup else launch)
     controller, security = (launch.controller, launch.security) if launch else (named or DEFAULT_CONTROLLER, None)
     own = None if subgroup else launch
     try:

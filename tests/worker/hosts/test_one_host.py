@@ -1,0 +1,140 @@
+"""Ranks that are all on one host, without a switch: they compare their calls, and sum, in its memory."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from p4reduce.codecs import Floats, Int32
+from p4reduce.communicator import Communicator
+from p4reduce.errors import (
+    CollectiveError,
+    CollectiveMismatchError,
+    CollectiveTimeoutError,
+    HostLostError,
+    NotFiniteError,
+    PeerRefusedError,
+    Reason,
+)
+from p4reduce.paths.hosts import calls
+from rigs.launched import OneHost
+from rigs.limits import LIMIT_S
+
+RANKS = 3
+
+
+@pytest.fixture
+def group() -> Iterator[OneHost]:
+    with OneHost(RANKS) as group:
+        yield group
+
+
+@pytest.mark.parametrize("size", [1, 31, 1_000, 100_000])
+def test_collectives_of_any_size_are_made_in_memory(group: OneHost, size: int) -> None:
+    numbers = 1 + np.arange(size, dtype=np.float32)
+
+    def run(comm: Communicator) -> None:
+        mine = numbers * (1 + comm.rank)
+        assert np.allclose(comm.all_reduce(mine), 6 * numbers, rtol=1e-5)
+        assert comm.last is not None and comm.last.stats.frames_up == 0 and comm.last.union_blocks[0] > 0
+        assert np.array_equal(comm.broadcast(mine, 2), 3 * numbers)
+        assert np.array_equal(comm.all_gather(mine)[1], 2 * numbers)
+        assert comm.all_gather_bytes(bytes(comm.rank * size)) == [bytes(rank * size) for rank in range(RANKS)]
+        comm.barrier()
+        first, second = comm.all_reduce_segments([Int32(np.full(size, 7, np.int32)), Floats(mine, mean=True)])
+        assert (first == 21).all() and np.allclose(second, 2 * numbers, rtol=1e-5)
+        shared = comm.empty(size)
+        shared[:] = 1 + comm.rank
+        assert (comm.all_reduce(shared, out=shared) == 6).all()
+
+    group.run(run)
+    assert {comm.stats.collectives for comm in group.comms} == {group.comms[0].stats.collectives}
+    assert "p4reduce_worker_shared_memory_bytes" in group.comms[0].metrics()
+
+
+def test_ranks_in_different_turns_do_not_meet_in_the_same_call(group: OneHost) -> None:
+    def run(comm: Communicator) -> list[float]:
+        found = []
+        for turn in range(60):
+            if turn % RANKS == comm.rank:
+                time.sleep(0.001)
+            comm.barrier()
+            found.append(float(comm.all_reduce(np.array([turn + comm.rank], np.float32))[0]))
+        return found
+
+    assert group.run(run) == RANKS * [[3.0 * turn + 3 for turn in range(60)]]
+
+
+def test_a_refusal_is_that_of_all_and_the_next_call_is_made(group: OneHost) -> None:
+    def run(comm: Communicator) -> float:
+        with pytest.raises(NotFiniteError if comm.rank == 1 else PeerRefusedError) as caught:
+            comm.all_reduce(np.array([np.nan if comm.rank == 1 else 1.0], np.float32))
+        if isinstance(caught.value, PeerRefusedError):
+            assert caught.value.reasons == {1: Reason.NOT_FINITE}
+        return float(comm.all_reduce(np.ones(1, np.float32))[0])
+
+    assert group.run(run) == RANKS * [3.0]
+    assert group.comms[0].stats.refused == 1
+
+
+@pytest.mark.fault("without a switch, ranks call different collectives: all get an error that names each call")
+def test_different_calls_are_found_and_named() -> None:
+    def run(comm: Communicator) -> str:
+        with pytest.raises(CollectiveMismatchError) as caught:
+            comm.all_reduce(np.ones(3 + comm.rank // 2, np.float32))
+        return str(caught.value)
+
+    with OneHost(RANKS) as group:
+        (text,) = {text.partition("; the layout")[0] for text in group.run(run)}
+    assert "ranks 0, 1: all_reduce of 3 float32 (operation 0" in text and "rank 2: all_reduce of 4 float32" in text
+
+
+@pytest.mark.fault("without a switch, a rank does not call: the others' error names it in time, and a log line before")
+def test_a_rank_that_does_not_call_is_named_in_time(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(calls, "LOG_AFTER_S", 0.05)
+
+    def run(comm: Communicator) -> None:
+        if comm.rank == 1:
+            return
+        with pytest.raises(CollectiveTimeoutError, match=r"did not finish in 0.5 s: rank 1 of this host did not call"):
+            comm.barrier(timeout_s=0.5)
+
+    with OneHost(RANKS) as group:
+        group.run(run)
+    assert any("s in barrier (operation 0" in text and "rank 1 of this host" in text for text in caplog.messages)
+
+
+@pytest.mark.fault("without a switch, a rank leaves while others wait for it: they get an error that names it")
+def test_a_rank_that_has_left_is_named() -> None:
+    def run(comm: Communicator) -> None:
+        if comm.rank == 1:
+            comm.close(wait=False)
+            return
+        with pytest.raises(CollectiveError, match="rank 1 of this host"):
+            comm.all_reduce(np.ones(5, np.float32), timeout_s=LIMIT_S)
+
+    with OneHost(RANKS) as group:
+        group.run(run)
+
+
+@pytest.mark.fault("without a switch, a rank's process ends: the others get HostLostError")
+def test_a_rank_whose_process_has_ended_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    with OneHost(RANKS) as group:
+        for comm in group.comms[:2]:
+            assert comm.hosts is not None and comm.hosts.sums is not None
+            memory = comm.hosts.sums.memory
+            monkeypatch.setattr(memory, "_watched", [(7, lambda: True)])
+            monkeypatch.setattr(memory, "_processes", (1, 2, 7))
+
+        def run(comm: Communicator) -> None:
+            if comm.rank < 2:
+                with pytest.raises(HostLostError, match="rank 2 of this host, process 7, has ended"):
+                    comm.all_reduce(np.ones(5, np.float32), timeout_s=LIMIT_S)
+
+        group.run(run)
+        monkeypatch.undo()

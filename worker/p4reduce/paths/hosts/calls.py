@@ -1,0 +1,96 @@
+"""The path of a communicator whose ranks are all on one host, without a switch: calls are compared in its memory."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Final
+
+from p4reduce.collectives import Contribution
+from p4reduce.errors import CollectiveError, CollectiveMismatchError, P4ReduceError
+from p4reduce.paths.hosts.sums import HostCollective, HostSums
+from p4reduce.paths.path import Finished, Lost
+from p4reduce.paths.waits import LOG_AFTER_S
+from p4reduce.protocol.call import Call, compare_calls
+from p4reduce.protocol.deadline import Deadline
+from p4reduce.stats import CollectiveStats
+from p4reduce_contracts.jobs.answers import WaitingSlot
+from p4reduce_contracts.jobs.lease import Lease
+
+_log = logging.getLogger(__name__)
+
+
+class HostCalls:
+    """Runs the collectives without blocks of a job on one host; those with blocks are sums (path.py)."""
+
+    least_host_bytes: Final = 1
+
+    def __init__(
+        self, lease: Lease, sums: HostSums, total: CollectiveStats, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """`lease`: names the job and its ranks; its switch is not used. `total`: what each call is counted in."""
+        self.lease, self.total, self.clock = lease, total, clock
+        self._sums, self._memory = sums, sums.memory
+        self._number = 0
+        self.keep_words = False
+        self.at_wait: Callable[[], None] | None = None
+        """A function that is called with each log line of a call that waits."""
+        self.running: Call | None = None
+        """The call for which the others are waited for."""
+
+    def run(self, contribution: Contribution, deadline: Deadline, lost: Lost) -> Finished:
+        """Return once all ranks have called the same. Raises CollectiveError, and what `lost` returns."""
+        call, begun = contribution.call(limit_s=deadline.limit_s), self.clock()
+        if contribution.blocks.n_blocks:
+            raise CollectiveError(
+                f"{call}: a host's memory has no room for it beside the arrays of Communicator.empty: split the tensor"
+            )
+        stats, log_after_s, self.running = CollectiveStats(collectives=1), LOG_AFTER_S, call
+        self._number += 1
+
+        def look() -> P4ReduceError | None:
+            nonlocal log_after_s
+            if self.clock() - begun >= log_after_s:
+                log_after_s *= 2
+                self._say(call, self.clock() - begun)
+            return lost()
+
+        try:
+            if contribution.blocks.copy is not None:
+                contribution.blocks.copy(None)
+            self._memory.set_call(self._sums.place, self._number, call.words(0))
+            calls = self._memory.calls(self._number, deadline.left_s(begun), look, call)
+            refusals, _ = compare_calls(calls)
+        except CollectiveMismatchError as error:
+            raise CollectiveMismatchError(error.calls, call.layout) from None
+        finally:
+            self.running = None
+            self.total.add(stats)
+        if refusals:
+            self.total.refused += 1
+            stats.refused = 1
+        return Finished(HostCollective(call, refusals=refusals), 0, (), stats)
+
+    def waiting(self) -> WaitingSlot | None:
+        """Return None: no slot of a switch is waited for."""
+        return None
+
+    def metrics(self) -> dict[str, float]:
+        """Return nothing: no network is measured."""
+        return {}
+
+    def settle(self) -> None:
+        """Do nothing: there is no network to be measured."""
+
+    def close(self, *, idle: bool = True, finished: bool = True) -> None:
+        """Tell the other ranks, unless all have `finished`, that this one calls nothing more."""
+        if not finished:
+            self._sums.set_failed()
+
+    def _say(self, call: Call, waited_s: float) -> None:
+        if self.at_wait is not None:
+            self.at_wait()
+        missing, lease = ", ".join(map(str, self._memory.missing(self._number))), self.lease
+        text = "rank %d of job %s has waited %.0f s in %s: rank %s of this host did not call it"
+        _log.warning(text, lease.rank, lease.name, waited_s, call, missing)
