@@ -14,12 +14,11 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from p4reduce.communicator import Communicator
-from p4reduce.errors import CollectiveError, P4ReduceError
-from p4reduce.membership.join import join
-
 if TYPE_CHECKING:
+    from p4reduce.communicator import Communicator
     from p4reduce.compressors import AdaComp, NoCompression, OmniReduce, Quantize, ScaleCom
+    from p4reduce.errors import CollectiveError, P4ReduceError
+    from p4reduce.membership.join import join
     from p4reduce.pytorch.ddp import DDPState, ddp_hook
     from p4reduce.pytorch.recommend import recommend
 
@@ -44,12 +43,20 @@ __all__ = [
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:
-        """Import what needs torch, and what is rarely used, when it is first used."""
-        if name == "compressors":
-            return import_module("p4reduce.compressors")
+        """Import when it is first used: `import torch` may import this package (pytorch/autoload.py)."""
+        if name in ("compressors", "errors"):
+            return import_module(f"p4reduce.{name}")
         if name == "__version__":
             return import_module("importlib.metadata").version("p4reduce")
         if name in __all__:
-            modules = {"DDPState": "pytorch.ddp", "ddp_hook": "pytorch.ddp", "recommend": "pytorch.recommend"}
+            modules = {
+                "CollectiveError": "errors",
+                "Communicator": "communicator",
+                "DDPState": "pytorch.ddp",
+                "P4ReduceError": "errors",
+                "ddp_hook": "pytorch.ddp",
+                "join": "membership.join",
+                "recommend": "pytorch.recommend",
+            }
             return getattr(import_module(f"p4reduce.{modules.get(name, 'compressors')}"), name)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,6 +1,7 @@
-"""Register the backend "p4reduce" of torch.distributed: `import torch` calls this (entry point group torch.backends).
+"""Register the backend "p4reduce" of torch.distributed, for the entry point groups that torch reads.
 
-Nothing heavy is imported here: every program that imports torch runs it.
+torch.distributed.backends: from torch 2.15 on, when the name is first used. torch.backends: before, and at every
+`import torch`, so nothing heavy is imported here.
 """
 
 from __future__ import annotations
@@ -19,6 +20,14 @@ def register() -> None:
 
     if dist.is_available() and not hasattr(dist.Backend, BACKEND.upper()):
         dist.Backend.register_backend(BACKEND, _create, extended_api=True, devices=["cpu", "cuda"])
+
+
+def register_early() -> None:
+    """At `import torch`: do `register` where torch does not look for the name later."""
+    import torch.distributed as dist
+
+    if dist.is_available() and not hasattr(dist.Backend, "_ensure_backend_registered"):
+        register()
 
 
 def _create(group: Any, options: Any) -> Any:

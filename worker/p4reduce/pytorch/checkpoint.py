@@ -99,6 +99,8 @@ def load_gathered(state: DDPState, parts: list[_Part]) -> None:
 
 
 def _plan(state: DDPState) -> HostPlan:
+    if state.inner is not None:
+        raise ValueError("a DDPState with inner is not in these checkpoints: save each rank's state_dict() by itself")
     return _learners_alone(state.comm.world_size) if state.hosts is None else state.hosts.plan
 
 
@@ -124,6 +126,7 @@ def _sources(state: DDPState, saved: HostPlan) -> range:
 
 
 def _part(state: DDPState) -> _Part:
+    _plan(state)  # refuses what cannot be saved
     mine = state.state_dict()
     compressor = mine["compressor"] or {}
     tensors = {kind: compressor.pop(kind, {}) for kind in _KEPT}

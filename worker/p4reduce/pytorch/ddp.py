@@ -225,9 +225,10 @@ class DDPState:
         if compressor is not None:
             compressor.check(comm.lease)
         _compare(comm, on_nonfinite)
-        self._inner = None if inner is None else InnerRanks(inner)
+        self.inner = None if inner is None else InnerRanks(inner)
+        """The ranks of this host that sum first, by a process group of their own."""
         self._ranks = comm.world_size * (1 if inner is None else inner.size())
-        self.hosts = None if compressor is None or self._inner else comm.find_hosts()
+        self.hosts = None if compressor is None or self.inner else comm.find_hosts()
         """The sums over this rank's host, made before gradients are compressed; None: there are none."""
         self._scattered: list[_Bucket] = []
         """The buckets of this backward pass, with `inner`."""
@@ -267,7 +268,7 @@ class DDPState:
         if self._closed:
             raise CommunicatorClosedError("this DDPState was closed: register a new one with a model wrapped anew")
         index, last = bucket.index(), bucket.is_last()
-        if self.error is not None and (self._inner is None or index == 0):
+        if self.error is not None and (self.inner is None or index == 0):
             raise self.error  # within a pass the ranks of the host go on until they have agreed (`_gather`)
         if index == 0:
             self.reports, self._scattered = [], []
@@ -286,9 +287,9 @@ class DDPState:
                 begun = _Bucket(index, last, given, given, parts, staged, staged.future(), work)
             else:
                 gradients, shards = dict(zip(names, bucket.gradients(), strict=True)), None
-                if self._inner is not None:
+                if self.inner is not None:
                     spans = {name: _span(given, gradient) for name, gradient in gradients.items()}
-                    shards = self._inner.scatter(given, spans, by_parameter=self.compressor is not None)
+                    shards = self.inner.scatter(given, spans, by_parameter=self.compressor is not None)
                     given = shards.mine
                 staged = stage(given.device, [given], [given])
                 (buffer,) = staged.writes
@@ -303,17 +304,17 @@ class DDPState:
         except BaseException as error:
             self._fail(error)
             raise
-        self._scattered += [begun] if self._inner else []
+        self._scattered += [begun] if self.inner else []
         alone = index == 0 and last
         ahead = None
         if self.compressor is not None and not alone:
             ahead = self._compressing.submit(lambda: self._prepare_ahead(begun))
         self._pending = self.comm.queue.submit(lambda: self._run(begun, ahead), inline=alone)
         if last:
-            if self._inner is None:
+            if self.inner is None:
                 self.wait()
             else:
-                self._gather(self._inner, bucket.buffer().device)
+                self._gather(self.inner, bucket.buffer().device)
             if self._began_pass is not None:
                 self._report(*self._began_pass)
         return begun.future
@@ -506,7 +507,7 @@ class DDPState:
     def _begin_step(self, only_bucket: bool) -> None:
         self._skipping = False
         # A bucket that fails changes nothing of the compressor's state; those before it have to be undone.
-        undo = self.on_nonfinite == "skip" and not (only_bucket and self._inner is None)
+        undo = self.on_nonfinite == "skip" and not (only_bucket and self.inner is None)
         self._before = self.compressor.state_dict() if self.compressor is not None and undo else None
 
     def _sum_or_refuse(self, bucket: _Bucket, prepared: _Prepared) -> None:
