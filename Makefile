@@ -24,7 +24,7 @@ CPU_TORCH = $(BIN)/python -m pip index versions torch --disable-pip-version-chec
 
 # all of them use one environment
 .NOTPARALLEL:
-.PHONY: demo test test-switch check frameworks bench fuzz chaos launches soak model same-bits lint format docs reports study testbed conformance fidelity p4 p4-tofino \
+.PHONY: demo test test-switch check frameworks newest-torch bench fuzz chaos launches soak model same-bits lint format docs reports study testbed conformance fidelity p4 p4-tofino \
 	proto clean
 
 demo: $(VENV)/demo.stamp  # RACKS=2: two racks of workers, each with a switch, below another one
@@ -41,6 +41,9 @@ check: lint  # lint, and the tests that start no process and are no campaign
 
 frameworks: $(VENV)/frameworks.stamp  # Lightning, Accelerate, Transformers, Ray Train and torchft over the backend
 	$(VENV)/frameworks/bin/python -m pytest tests/worker/frameworks
+
+newest-torch: $(VENV)/newest.stamp  # finds the backend and makes process groups with the newest torch of the index
+	$(VENV)/newest/bin/python -m pytest tests/worker/backend/test_entry_points.py tests/worker/backend/test_backend_devices.py
 
 fuzz: $(VENV)/dev.stamp  # FUZZ_SECONDS for each decoder, then FUZZ_FRAMES mutated frames beside a running job
 	$(BIN)/python tests/fuzz/coverage_guided.py --seconds $(FUZZ_SECONDS)
@@ -127,6 +130,12 @@ $(VENV)/interop.stamp: Makefile | $(VENV)/bin/python
 $(VENV)/frameworks.stamp: pyproject.toml | $(VENV)/bin/python
 	$(PYTHON) -m venv $(VENV)/frameworks
 	$(VENV)/frameworks/bin/python $(INSTALL) -e '.[frameworks]'
+	touch $@
+
+# with what torch needs for CUDA, where the newest has no build without it: some gigabytes
+$(VENV)/newest.stamp: pyproject.toml | $(VENV)/bin/python
+	$(PYTHON) -m venv $(VENV)/newest
+	$(VENV)/newest/bin/python $(INSTALL) --upgrade -e '.[torch]' pytest hypothesis scapy
 	touch $@
 
 # the oldest version that is supported: what a newer one generates refuses older versions of grpcio
