@@ -101,7 +101,7 @@ class Cell:
 _MLP, _CNN = ("MNIST MLP", "mnist-mlp"), ("MNIST CNN", "mnist-cnn")
 _TRANSFORMER = ("transformer", "shakespeare-transformer")
 _OF_MLP, _OF_CNN = {"batch": 256, "steps": 936, "sgd_lr": 0.06}, {"batch": 256, "steps": 702, "sgd_lr": 0.04}
-_OF_TRANSFORMER = {"steps": 200, "warmup": 20}
+_OF_TRANSFORMER = {"steps": 400}
 _FEW = (FP16, EIGHT, BINS_50)
 CELLS = (
     Cell(*_MLP, MBIT_100, "100", 3, settings=_OF_MLP),
