@@ -22,8 +22,11 @@ from p4reduce.paths.hosts import memory
 from p4reduce.paths.hosts.find import Hosts, host_key, why_alone
 from p4reduce.paths.hosts.memory import HostMemory, MemoryFile
 from p4reduce.paths.hosts.plan import group_of, make_plan, span_of
+from p4reduce.protocol.blocks_kernels import order_memory
+from p4reduce.protocol.contribute import contribute
 from p4reduce_contracts.jobs.client import JobClient
 from p4reduce_contracts.jobs.lease import Lease, LeasedSwitch
+from p4reduce_runtime import kernels
 from p4reduce_runtime.settings import ConfigError
 from rigs.fork_server import ForkServer
 from rigs.limits import LIMIT_S
@@ -73,12 +76,32 @@ def test_a_rank_says_why_it_shares_no_memory(monkeypatch: pytest.MonkeyPatch) ->
     assert why_alone({"P4REDUCE_HOSTS": "off"}) == "P4REDUCE_HOSTS is off"
     with pytest.raises(ConfigError, match="P4REDUCE_HOSTS is 'no'; it has to be on or off"):
         why_alone({"P4REDUCE_HOSTS": "no"})
+    monkeypatch.setattr("platform.machine", lambda: "riscv64")
+    assert why_alone({}) == "its processor is riscv64"
     monkeypatch.setattr("platform.machine", lambda: "aarch64")
-    assert why_alone({}) == "its processor is aarch64, not x86_64"
+    assert (why_alone({}) == "") == kernels.compiles()
+    monkeypatch.setattr(kernels, "compiles", lambda: False)
+    assert why_alone({}) == "its processor is aarch64, and kernels are not compiled"
+
+
+@pytest.mark.skipif(not kernels.compiles(), reason="kernels are not compiled (P4REDUCE_KERNELS)")
+@pytest.mark.parametrize(("triple", "ordered"), [("aarch64-linux-gnu", True), ("x86_64-linux-gnu", False)])
+def test_the_memory_of_a_host_is_ordered_by_an_instruction_where_the_processor_needs_one(
+    triple: str, ordered: bool
+) -> None:
+    import llvmlite.binding as llvm
+
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    machine = llvm.Target.from_triple(triple).create_target_machine()
+    for kernel in (order_memory, contribute):
+        module = llvm.parse_assembly(next(iter(kernel.inspect_llvm().values())))  # type: ignore[attr-defined]
+        module.triple, module.data_layout = triple, str(machine.target_data)
+        assert ("dmb" in machine.emit_assembly(module)) == ordered
 
 
 @pytest.mark.fault("ranks of x86-64 and of another processor, one slot: every rank sends for itself, with one warning")
-@pytest.mark.parametrize("others", ["x86_64", "aarch64"])
+@pytest.mark.parametrize("others", ["x86_64", "riscv64"])
 def test_a_rank_that_shares_no_memory_lets_all_send_for_themselves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, others: str
 ) -> None:
@@ -87,7 +110,7 @@ def test_a_rank_that_shares_no_memory_lets_all_send_for_themselves(
     monkeypatch.setattr("platform.machine", lambda: getattr(machines, "of_rank", machine))
 
     def run(rank: int) -> set[float]:
-        machines.of_rank = "aarch64" if rank == 1 else others
+        machines.of_rank = "riscv64" if rank == 1 else others
         with p4reduce.join(
             "job", rank=rank, world_size=3, controller=local.address, timeout_s=LIMIT_S, window=1
         ) as comm:
@@ -100,7 +123,7 @@ def test_a_rank_that_shares_no_memory_lets_all_send_for_themselves(
         client.create_job("job", 3, slots=1)
         assert list(ranks.map(run, range(3))) == 3 * [{111.0}]
     warned = [record.getMessage() for record in caplog.records if "sends for itself" in record.getMessage()]
-    reason = "rank 1: its processor is aarch64, not x86_64"
+    reason = "rank 1: its processor is riscv64"
     assert [text.rpartition("own: ")[2] for text in warned] == ([reason] if others == "x86_64" else [])
 
 

@@ -5,11 +5,18 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from p4reduce.protocol.fence import fence
 from p4reduce.protocol.floats import decode, encode, encode_held
 from p4reduce.protocol.state import PartLayout
 from p4reduce.protocol.words import part_of
 from p4reduce_runtime.kernels import kernel
 from p4reduce_runtime.records import Table
+
+
+@kernel("void()")
+def order_memory() -> None:
+    """Order this process's reads and writes before it and after it, as other processes see them."""
+    fence()
 
 
 @kernel(

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from p4reduce.protocol.fence import fence
 from p4reduce.protocol.floats import encode, encode_held, first_word
 from p4reduce.protocol.prefetch import prefetch
 from p4reduce.protocol.recovery import on_frame_sent, restart_ptos, set_loss_detection_timers
@@ -69,6 +70,7 @@ def contribute(engine: Engine, now: float) -> None:
         least: Any = np.int64(engine.published[0])
         for i in range(1, len(engine.published)):
             least = min(least, np.int64(engine.published[i]))
+        fence()
         state.published = least
         if state.needed > state.published:
             return

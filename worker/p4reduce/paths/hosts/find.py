@@ -23,6 +23,7 @@ from p4reduce.paths.hosts.sums import HostSums
 from p4reduce.paths.switch import SwitchPath
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.ranks import name_ranks
+from p4reduce_runtime import kernels
 from p4reduce_runtime.logs import event
 from p4reduce_runtime.settings import is_on
 
@@ -64,14 +65,16 @@ class ShardJobs(Protocol):
 
 
 def why_alone(environment: Mapping[str, str]) -> str:
-    """Return why this rank shares no memory: P4REDUCE_HOSTS is "off", or the processor is not x86-64; else nothing.
+    """Return why this rank shares no memory: P4REDUCE_HOSTS is "off", or its processor; else nothing.
 
-    Others may let another process see that a sum is done before the sum itself. ConfigError for other values.
+    Interpreted kernels cannot order what other processes see, as x86-64 does by itself. ConfigError for other values.
     """
     if not is_on(VARIABLE, environment):
         return f"{VARIABLE} is off"
     machine = platform.machine()
-    return "" if machine == "x86_64" else f"its processor is {machine}, not x86_64"
+    if machine == "x86_64" or (machine == "aarch64" and kernels.compiles()):
+        return ""
+    return f"its processor is {machine}" + (", and kernels are not compiled" if machine == "aarch64" else "")
 
 
 class Hosts:

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from p4reduce.codecs.arrays import address
 from p4reduce.errors import CollectiveError, CollectiveTimeoutError, HostLostError, P4ReduceError
 from p4reduce.paths.path import Lost
+from p4reduce.protocol.blocks import load_kernels
 from p4reduce.protocol.call import Call
 from p4reduce.protocol.deadline import Obstacle, too_late
 from p4reduce_contracts.ranks import name_ranks
@@ -149,6 +150,7 @@ class HostMemory:
         self.sums: Words = words[data[count] : data[count] + _DATA_BYTES // 4]
         self._allocated = self._area_end = 0
         """Bytes at the end of each rank's area that tensors have, equal on all ranks, and where this rank's ends."""
+        self._order: Callable[[], None] = load_kernels().order_memory
         self._watched = _watch([pid for pid in processes if pid != os.getpid()])
 
     input_words: Final = _AREA_BYTES // 4
@@ -204,19 +206,21 @@ class HostMemory:
 
     def set_published(self, place: int, blocks: int) -> None:
         """Write how many blocks of each shard a rank's data has in the memory; 0 until the ranks compare calls."""
-        self.published[place] = blocks
+        self._write(self.published, place, blocks)
 
     def set_finished(self, shard: int, blocks: int) -> None:
         """Write how many blocks of a shard have their sums in the memory; 0 before the ranks compare their calls."""
-        self._finished[shard] = blocks
+        self._write(self._finished, shard, blocks)
 
     def finished(self, shard: int, number: int) -> int:
         """Return how many blocks of a shard have their sums in the memory, in sum `number`, which has begun."""
-        return ALL_BLOCKS if self._done[shard] == number else int(self._finished[shard])
+        finished = ALL_BLOCKS if self._done[shard] == number else int(self._finished[shard])
+        self._order()
+        return finished
 
     def set_done(self, place: int, number: int) -> None:
         """Write that a rank has done its part of sum `number`: its data, and its shard's sums, are in the memory."""
-        self._done[place] = number
+        self._write(self._done, place, number)
 
     def set_failed(self, place: int, number: int) -> None:
         """Write that a rank has failed in sum `number`, or if its part of that is done, in the next."""
@@ -225,7 +229,12 @@ class HostMemory:
     def set_call(self, place: int, number: int, words: Sequence[int]) -> None:
         """Write what a rank calls, as its call `number`; others may still read its call before that."""
         self._calls[number % 2, place] = words
-        self._called[place] = number
+        self._write(self._called, place, number)
+
+    def _write(self, words: NDArray[np.uint64], place: int, number: int) -> None:
+        """Write a number, from which another rank knows what this one wrote or read before."""
+        self._order()
+        words[place] = number
 
     def missing(self, number: int) -> list[int]:
         """Return the ranks that have not written their call `number`."""
@@ -291,7 +300,7 @@ class HostMemory:
                     self._check(failed, lost, what)
                 except P4ReduceError:
                     if not missing().any():  # it ended after its part was done
-                        return
+                        break
                     raise
                 if now >= deadline:
                     raise late(np.flatnonzero(missing()))
@@ -302,6 +311,7 @@ class HostMemory:
             else:
                 time.sleep(pause_s)
                 pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+        self._order()
 
     def _check(self, failed: Places, lost: Lost, what: object) -> None:
         """Raise an error when what is waited for cannot come any more."""

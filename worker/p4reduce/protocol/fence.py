@@ -1,0 +1,27 @@
+"""Order what this process reads and writes in memory that other processes share. Interpreted, it does nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from p4reduce_runtime.kernels import compiles
+
+
+def fence() -> None:
+    """Order all reads and writes before this one and all after it (acquire and release), as x86-64 does by itself."""
+
+
+if compiles():
+    import numba
+    from numba.extending import intrinsic
+
+    _types: Any = numba.types
+
+    def _fence(_typing: Any) -> Any:
+        def generate(context: Any, builder: Any, _signature: Any, _arguments: Any) -> Any:
+            builder.fence("acq_rel")
+            return context.get_dummy_value()
+
+        return _types.void(), generate
+
+    fence: Any = intrinsic(_fence)  # type: ignore[no-redef]
