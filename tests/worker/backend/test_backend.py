@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -95,6 +96,14 @@ def test_groups_are_made_again_in_one_process(wide_system: System, launch: Launc
     before = jobs(wide_system)
     launch(3, "made_again.py")
     assert jobs(wide_system) <= before
+
+
+@pytest.mark.slow
+def test_every_text_that_names_the_backend_makes_a_group_that_sums(torch_server: ForkServer, tmp_path: Path) -> None:
+    environment = {**os.environ, "TORCH_DISTRIBUTED_USE_TORCHCOMMS": "1"}
+    command = str(Path(__file__).with_name("names.py")), str(tmp_path / "store")
+    outputs = torch_server.launch(tmp_path, 2, *command, environment=environment, timeout_s=LIMIT_S)
+    assert all("summed under each name" in output for output in outputs)
 
 
 @pytest.mark.slow
