@@ -58,7 +58,7 @@ def test_the_protocol_does_no_io() -> None:
         "types",
     }
     pure |= {"typing", "zlib", "p4reduce", "p4reduce_contracts", "p4reduce_runtime"}
-    more = {"collective.py": {"importlib", "time"}, "prefetch.py": {"numba", "llvmlite"}}
+    more = {"collective.py": {"importlib", "time"}, "fence.py": {"numba"}, "prefetch.py": {"numba", "llvmlite"}}
     files = set((ROOT / "worker" / "p4reduce" / "protocol").glob("*.py"))
     for path in files - {path for path in files if path.name in ("channel.py", "pump.py")}:
         assert set(imported_roots(path)) <= pure | more.get(path.name, set()), path.name

@@ -187,7 +187,7 @@ def test_after_an_error_and_the_end_what_a_rank_writes_is_its_own(monkeypatch: p
         arrays[0][:] = arrays[1][:] = 1
         begin = sums[1].memory.most_words
         seen = sums[1].memory.data[begin : begin + SIZE].view(np.float32)
-        seen_by_0 = sums[0]._memory.data[sums[0]._memory.input_words + begin :][:SIZE].view(np.float32)
+        seen_by_0 = sums[0].memory.data[sums[0].memory.input_words + begin :][:SIZE].view(np.float32)
         assert (seen == 1).all() and (seen_by_0 == 1).all()
         group.comms[0].fail_of(KeyboardInterrupt(), "a sum", sums[0])
         arrays[0][:] = 2
@@ -390,7 +390,7 @@ def test_a_collective_within_one_over_hosts_is_refused(monkeypatch: pytest.Monke
         sums = group.hosts_of(comm).sums
         assert sums is not None
         if comm.rank == 0:
-            monkeypatch.setattr(sums._memory, "wait", lambda *arguments: comm.all_reduce(gradient(0)))
+            monkeypatch.setattr(sums.memory, "wait", lambda *arguments: comm.all_reduce(gradient(0)))
         try:
             comm.all_reduce(gradient(comm.rank))
         except CollectiveError as error:
