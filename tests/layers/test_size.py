@@ -16,7 +16,7 @@ LIMITS = {
     "tests of p4reduce": 39_700,
     "source of the switch": 17_500,
     "tests of the switch": 13_000,
-    "Markdown": 35_500,
+    "Markdown": 35_800,
 }
 """Lines of Python without generated files, by house, and words. CONTRIBUTING says how a change may grow them."""
 
