@@ -15,6 +15,7 @@ import click
 import torch
 
 from p4reduce.compressors import AdaComp, Compressed, Step, Stream
+from p4reduce.compressors.step import FLOAT_BITS
 from p4reduce_lab.report import Table
 from p4reduce_lab.study import models, train
 from p4reduce_lab.study.grid import TASKS, VARIANTS, Run
@@ -28,7 +29,6 @@ ROWS: Final = (
     ("recurrent", "shakespeare-lstm", "recurrent"),
 )
 """Kinds of layer, by the paper's name, and the task and the policy's kind that are measured."""
-_FLOAT_BITS: Final = 32
 
 
 @dataclass
@@ -93,7 +93,7 @@ def _total(parts: Iterable[Sent]) -> Sent:
 
 def row(title: str, sent: Sent, learners: int) -> list[str]:
     """Show what one learner sends and what arrives of all of them, each against float32."""
-    dense = _FLOAT_BITS * sent.elements
+    dense = FLOAT_BITS * sent.elements
     return [
         title,
         f"{learners}",

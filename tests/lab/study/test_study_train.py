@@ -80,7 +80,7 @@ def test_a_training_can_be_repeated(model: str, variant: str, optimizer: str) ->
 
 
 def test_what_one_learner_sends_is_counted_by_kind_of_layer() -> None:
-    """Of the CNN's convolutions of 200 and 3200 weights 68 bins of 50, in the last 3 of 5 steps on 4 learners."""
+    """The CNN's convolutions of 200 and 3200 weights have 68 bins of 50; the last 3 of 5 steps on 4 learners count."""
     found = learners.measure("mnist-cnn", 4, STEPS, Path("nowhere"))
     conv, times = found["conv"], 4 * 3
     assert set(found) == {"conv", "linear"} and (conv.elements, conv.bins) == (3400 * times, 68 * times)
