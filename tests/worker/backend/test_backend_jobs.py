@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, ClassVar
 
 import pytest
@@ -16,6 +19,7 @@ from p4reduce_contracts.jobs import client as client_module
 from p4reduce_contracts.jobs.answers import JobInfo
 from p4reduce_contracts.jobs.client import JobClient
 from p4reduce_contracts.jobs.errors import ControllerUnreachableError, SwitchAwayError
+from rigs.limits import wait_until
 
 AWAY = Options(controller="127.0.0.1:9")
 
@@ -38,14 +42,20 @@ def client(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jobs, "join", lambda name, **settings: name)
 
 
-def joined(timeout_s: float, options: Options = AWAY, *, subgroup: bool = False) -> list[Any]:
+def joined(
+    timeout_s: float,
+    options: Options = AWAY,
+    *,
+    subgroup: bool = False,
+    errors: tuple[type[Exception], ...] = (JoinError,),
+) -> list[Any]:
     """Return what each of two ranks joined, or its error."""
     store = dist.HashStore()
 
     def rank_main(rank: int) -> Any:
         try:
             return jobs.join_job(store, rank, 2, timeout_s, options, subgroup=subgroup).comm
-        except JoinError as error:
+        except errors as error:
             return str(error)
 
     with ThreadPoolExecutor(2) as pool:
@@ -77,3 +87,21 @@ def test_after_the_timeout_all_ranks_say_what_they_waited_for() -> None:
     Client.errors = [ControllerUnreachableError("no controller")] * 1000
     told = "rank 0 could not make a job of 2 ranks at the controller 127.0.0.1:9 in 0.05 s: no controller"
     assert joined(0.05) == [told, told]
+
+
+def test_what_ends_the_joining_of_one_rank_ends_that_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    def join(name: str, *, rank: int, check: Callable[[], None], **settings: Any) -> None:
+        if rank:
+            raise RuntimeError("no memory")
+        wait_until(partial(check_fails, check))
+        check()
+
+    def check_fails(check: Callable[[], None]) -> bool:
+        with contextlib.suppress(JoinError):
+            check()
+            return False
+        return True
+
+    monkeypatch.setattr(jobs, "join", join)
+    Client.errors = []
+    assert joined(60, errors=(JoinError, RuntimeError)) == ["rank 1: RuntimeError('no memory')", "no memory"]

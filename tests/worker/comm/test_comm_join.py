@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 import socket
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -29,7 +29,7 @@ from p4reduce_runtime import kernels
 from rigs.limits import LIMIT_S, wait_until
 
 NONCE = 0xFEED
-join_module = sys.modules["p4reduce.membership.join"]  # p4reduce.join is the function
+join_module = importlib.import_module("p4reduce.membership.join")  # p4reduce.join is the function
 
 
 class FakeClient:
@@ -135,6 +135,23 @@ def test_join_sends_hello_until_the_lease_and_close_leaves_the_job(
     comm.close(wait=False)
     assert client.log == [("join", "mnist", 0, 1), ("wait_lease", NONCE), ("leave", NONCE), "close"]
     assert "job joined" in caplog.text and str(NONCE) not in caplog.text
+
+
+@pytest.mark.parametrize("waits_for", ["wait_lease", "join"])
+def test_what_a_check_raises_ends_the_wait(
+    waits_for: str, fake: type[FakeClient], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(join_module, "_CHECK_EVERY_S", 0.01)
+
+    def closed_meanwhile() -> None:
+        wait_until(lambda: "close" in fake.instances[0].log)
+        raise errors.JobServiceError("this JobClient was closed")
+
+    waits = {"wait_lease": closed_meanwhile, "join": refuse(errors.ControllerUnreachableError("no controller"))}
+    fake.answers[waits_for] = waits[waits_for]
+    check = refuse(ConnectionError("the store has ended"))
+    with pytest.raises(JoinError, match="rank 0 could not join job 'a': the store has ended"):
+        p4reduce.join("a", rank=0, world_size=2, timeout_s=10 * LIMIT_S, check=check)
 
 
 @pytest.mark.parametrize(

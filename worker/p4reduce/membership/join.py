@@ -43,6 +43,7 @@ _log = logging.getLogger(__name__)
 
 SUMMARY_VARIABLE: Final = "P4REDUCE_SUMMARY"
 _RETRY_S: Final = 0.5
+_CHECK_EVERY_S: Final = 1.0
 _SAY_EVERY_S: Final = 5.0
 """Seconds between two log lines of join() about what it waits for."""
 
@@ -62,6 +63,7 @@ def join(
     metrics: str | None = None,
     insecure: bool = False,
     switch: str | None = None,
+    check: Callable[[], None] | None = None,
 ) -> Communicator:
     """Join a job and wait until all its ranks have, and before that for the controller.
 
@@ -83,6 +85,7 @@ def join(
     `insecure` (else: P4REDUCE_INSECURE, 0 or 1) allows beyond loopback a controller without TLS, and
     `metrics`, which are HTTP without authentication. `switch` (else: P4REDUCE_SWITCH) is the name of the switch that
     this rank sends to, where the controller has several with different addresses; ranks may give different ones.
+    `check` is called every second while this rank waits, on a thread; what it raises ends the joining.
     The communicator is closed at the end of the interpreter, if not before. Rank 0 then logs, at level INFO, what was
     sent and saved; P4REDUCE_SUMMARY=off ends that.
     Raises JoinError, whose message says what to change.
@@ -114,7 +117,16 @@ def join(
     counted = None if metrics_address is None else RankMetrics(metrics_address, insecure=insecure)
     switch = environment.get("P4REDUCE_SWITCH", "") if switch is None else switch
     joiner = _Joiner(
-        job, rank, world_size, address, security, token, insecure=insecure, persistent=rejoin, switch=switch
+        job,
+        rank,
+        world_size,
+        address,
+        security,
+        token,
+        insecure=insecure,
+        persistent=rejoin,
+        switch=switch,
+        check=check,
     )
     try:
         load_all_kernels()
@@ -178,9 +190,10 @@ class _Joiner:
         insecure: bool,
         persistent: bool,
         switch: str,
+        check: Callable[[], None] | None,
     ) -> None:
         """`persistent`: a reset while this rank waits for its lease is no error, it joins again."""
-        self._switch = switch
+        self._switch, self._check = switch, check
         self._job, self._rank, self._world_size = job, rank, world_size
         self._controller, self._security, self._token, self._insecure = controller, security, token, insecure
         self._persistent = persistent
@@ -198,7 +211,7 @@ class _Joiner:
             self._heartbeat.abandon()
             reported = self._heartbeat.reported
             former = self._heartbeat.nonce  # a controller that was away for long still counts it as a member
-        patience = Patience(self._rank, f"join job {self._job!r}", timeout_s)
+        patience = Patience(self._rank, f"join job {self._job!r}", timeout_s, self._check)
         client = self._dial(patience)
         try:
             run, host = run_id(os.environ), host_name(os.environ)
@@ -234,7 +247,7 @@ class _Joiner:
             raise JoinError(str(error)) from error
 
     def of_shard(self, job: str, rank: int, world_size: int, token: str | None) -> _Joiner:
-        """Return a joiner of another job with this one's controller, security and switch."""
+        """Return a joiner of another job with this one's controller, security and switch, until this job is reset."""
         return _Joiner(
             job,
             rank,
@@ -245,11 +258,13 @@ class _Joiner:
             insecure=self._insecure,
             persistent=False,
             switch=self._switch,
+            check=self._check_membership,
         )
 
-    def is_reset(self) -> bool:
-        """Return whether the membership of the last `join` is void."""
-        return self._heartbeat is not None and self._heartbeat.failure() is not None
+    def _check_membership(self) -> None:
+        """Raise where the membership of the last `join` is void."""
+        if self._heartbeat is not None and (failure := self._heartbeat.failure()) is not None:
+            raise failure
 
     def cancel(self) -> None:
         """End a `join` on another thread, and let there be no further one."""
@@ -303,14 +318,7 @@ class _ShardJobs:
 
     def join(self, job: ShardJob, rank: int, world_size: int, timeout_s: float) -> EpochMembership:
         """Join one, as long as the communicator's job is not reset."""
-        joiner = self._joiner.of_shard(job.name, rank, world_size, job.token)
-
-        def give_up() -> None:
-            if self._joiner.is_reset():
-                joiner.cancel()
-
-        with _meanwhile("p4reduce-shard", give_up, first_s=_RETRY_S, every_s=_RETRY_S):
-            return joiner.join(timeout_s)
+        return self._joiner.of_shard(job.name, rank, world_size, job.token).join(timeout_s)
 
 
 _communicators: weakref.WeakSet[Communicator] = weakref.WeakSet()
@@ -371,7 +379,10 @@ def _number(what: str, variable: str, given: int | None, environment: Mapping[st
 class Patience:
     """The time left for what a rank asks of the controller; logs every few seconds what is missing."""
 
-    def __init__(self, rank: int, to_do: str, timeout_s: float) -> None:
+    def __init__(self, rank: int, to_do: str, timeout_s: float, check: Callable[[], None] | None = None) -> None:
+        """`check` raises what ends the wait before its time."""
+        self._check = check
+        self._ended_by: Exception | None = None
         self._who = f"rank {rank} could not {to_do}"
         self._waits = f"rank {rank} waits to {to_do}"
         self._timeout_s = timeout_s
@@ -386,6 +397,8 @@ class Patience:
     def pause(self, error: Exception) -> None:
         """Wait a little for what `error` says is missing; JoinError when the time is over."""
         left_s = self._deadline - time.monotonic()
+        if self.is_over():
+            raise self.give_up(error)
         if left_s <= 0:
             raise JoinError(f"{self._who} in {self._timeout_s:g} s: {error}") from error
         self.say(str(error))
@@ -398,9 +411,18 @@ class Patience:
             self._say_at = now + _SAY_EVERY_S
             _log.warning("%s: %s (%.0f s of %g s left)", self._waits, what, self.left_s, self._timeout_s)
 
+    def is_over(self) -> bool:
+        """Return whether to wait does not help any more, as `check` has raised."""
+        try:
+            if self._check is not None:
+                self._check()
+        except Exception as error:  # a store's may be any
+            self._ended_by = error
+        return self._ended_by is not None
+
     def give_up(self, error: Exception) -> JoinError:
         """Return the error for a failure that waiting does not help."""
-        return JoinError(f"{self._who}: {error}")
+        return JoinError(f"{self._who}: {self._ended_by or error}")
 
 
 def _admit(
@@ -447,10 +469,15 @@ def _admit_once(
             for socket in sockets.values():
                 socket.send([hello])
 
+        def end_early() -> None:
+            if patience.is_over():
+                client.close()
+
         say_missing = partial(_say_who_is_missing, client, ticket.job, patience)
         with (
             _meanwhile("p4reduce-hello", say_hello, first_s=0.0, every_s=ticket.hello_interval_s or 0.1),
             _meanwhile("p4reduce-missing", say_missing, first_s=_SAY_EVERY_S, every_s=_SAY_EVERY_S),
+            _meanwhile("p4reduce-check", end_early, first_s=_CHECK_EVERY_S, every_s=_CHECK_EVERY_S),
         ):
             granted = _wait_lease(client, ticket.nonce, patience)
         places = [(each.host, each.port) for each in granted.switches]

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import secrets
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
@@ -29,6 +30,8 @@ _NOTHING_STARTED: Final = (
 )
 _KEY: Final = "job"
 """The key in the store of the job's name."""
+_FAILED: Final = "failed"
+"""The key in the store of what ended a rank's joining."""
 _GRACE_S: Final = 10.0
 """Seconds that the other ranks wait longer for rank 0 than it for the controller: it then says what was missing."""
 
@@ -85,7 +88,8 @@ def join_job(store: Any, rank: int, size: int, timeout_s: float, options: Option
     memory of its host, as its subgroups then do (p4reduce/launch).
     Rank 0 waits for the controller, and for its connection to the switch.
 
-    Raises JoinError, on all ranks if rank 0 cannot make the job; NoRoomError if the switch is full.
+    Raises JoinError, on all ranks within seconds where one of them cannot join, or where the store ends with its
+    launcher; NoRoomError if the switch is full.
     """
     from p4reduce_contracts.jobs import DEFAULT_CONTROLLER
 
@@ -107,11 +111,16 @@ def join_job(store: Any, rank: int, size: int, timeout_s: float, options: Option
         return GroupJob(found, _launch=None if subgroup else launch)
     controller, security = (launch.controller, launch.security) if launch else (named or DEFAULT_CONTROLLER, None)
     own = None if subgroup else launch
+
+    def check() -> None:
+        if store.check([_FAILED]):
+            raise JoinError(store.get(_FAILED).decode())
+
     try:
         name, token, made, owner = options.job, options.token, None, ""
         if name is None:
             if rank == 0:
-                made, owner, token = _make(store, size, controller, security, timeout_s, options, subgroup)
+                made, owner, token = _make(store, size, controller, security, timeout_s, options, subgroup, check)
                 name = made
             else:
                 load_all_kernels()  # while rank 0 does
@@ -126,8 +135,12 @@ def join_job(store: Any, rank: int, size: int, timeout_s: float, options: Option
             timeout_s=timeout_s,
             collective_timeout_s=timeout_s,
             switch=options.switch,
+            check=check,
         )
-    except BaseException:
+    except BaseException as error:
+        with contextlib.suppress(Exception):  # the store may be what has failed
+            if not store.check([_FAILED]):
+                store.set(_FAILED, str(error) if isinstance(error, JoinError) else f"rank {rank}: {error!r}")
         _end(own)
         raise
     return GroupJob(comm, controller, made, owner, security, own)
@@ -148,6 +161,7 @@ def _make(
     timeout_s: float,
     options: Options,
     subgroup: bool,
+    check: Callable[[], None],
 ) -> tuple[str, str, str | None]:
     """Return the name, the owner's and the members' token of a new job; the store has what the others need."""
     from p4reduce_contracts.jobs.errors import JobServiceError, SwitchFullError
@@ -155,7 +169,7 @@ def _make(
     to_do = f"make a job of {size} ranks at the controller {controller}"
     try:
         load_all_kernels()  # before there is a job, which would hold slots meanwhile
-        job = _create(size, controller, security, Patience(0, to_do, timeout_s), options.slots, subgroup)
+        job = _create(size, controller, security, Patience(0, to_do, timeout_s, check), options.slots, subgroup)
     except (JobServiceError, ConfigError, JoinError) as error:
         text = str(error) if isinstance(error, JoinError) else f"rank 0 could not {to_do}: {error}"
         full = isinstance(error, SwitchFullError)
