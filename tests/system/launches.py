@@ -33,6 +33,7 @@ if __name__ == "__main__":
 
 from p4reduce_lab.addresses import free_port
 from rigs.fork_server import TORCH, ForkServer, fork_server
+from rigs.limits import wait_until
 from rigs.running import with_text
 
 RANKS = 2
@@ -41,13 +42,16 @@ LIMIT_S = 180.0
 ENDS = ("by itself", "exception", "failed start", "kill one", "kill all", "interrupt all", "kill torchrun")
 SCRIPT = """
 import os, sys, time, torch, torch.distributed as dist
+from torch.distributed.rendezvous import rendezvous
 steps, end, hosts, factor = int(sys.argv[1]), sys.argv[2], int(sys.argv[3]), float(sys.argv[4])
 rank = int(os.environ["RANK"])
 os.environ["P4REDUCE_HOSTID"] = f"host {rank % hosts}"
 if end == "failed start" and rank == 1:
     os.environ["P4REDUCE_SWITCH_THREADS"] = "65"
+store, _, size = next(rendezvous("env://"))  # torch's wait for a store that has ended is the group's timeout
+print("connected", flush=True)
 begin = time.monotonic()
-dist.init_process_group("p4reduce")
+dist.init_process_group("p4reduce", store=store, rank=rank, world_size=size)
 print(f"begun after {time.monotonic() - begin:.2f} s", flush=True)
 for step in range(steps):
     total = torch.ones(50_000) * (rank + 1) * factor
@@ -76,7 +80,8 @@ def launch(end: str, source: random.Random, server: ForkServer, port: int, folde
         with (logs / "0").open("wb") as log:
             command = [sys.executable, *TORCHRUN, f"--master-port={port}", f"--log-dir={logs / 'torchrun'}", *arguments]
             torchrun = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
-        time.sleep(source.uniform(5.0, 20.0))
+        wait_until(lambda: (logs / "0").read_text().count("connected") == RANKS)
+        time.sleep(source.uniform(0.0, 10.0))
         torchrun.kill()
         torchrun.wait()
     else:
