@@ -39,7 +39,10 @@ _COMPRESSORS: Mapping[str, Callable[[], Any]] = {
     "p4reduce 16": lambda: p4reduce.Quantize(16),
     "p4reduce 8": lambda: p4reduce.Quantize(8),
     "p4reduce AdaComp": p4reduce.AdaComp,
-    "p4reduce AdaComp 50": lambda: p4reduce.AdaComp(p4reduce.compressors.Policy(linear=50)),
+    **{
+        f"p4reduce AdaComp {bins}": partial(p4reduce.AdaComp, p4reduce.compressors.Policy(linear=bins))
+        for bins in (50, 100, 200)
+    },
     "p4reduce auto": lambda: "auto",
 }
 

@@ -22,7 +22,7 @@ from p4reduce_lab.report import Table, picture
 
 NAME = "time-to-accuracy"
 GLOO, FP16, POWERSGD, EIGHT = "gloo", "gloo fp16", "gloo PowerSGD", "p4reduce 8"
-AUTO, BINS_50 = "p4reduce auto", "p4reduce AdaComp 50"
+AUTO, ADACOMP = "p4reduce auto", "p4reduce AdaComp"
 HEADINGS = {
     GLOO: ("gloo", "#b0b4ba"),
     FP16: ("gloo fp16", "#5b6068"),
@@ -31,12 +31,12 @@ HEADINGS = {
     "p4reduce 16": ("16 bits", "#2a78b5"),
     EIGHT: ("8 bits", "#123f63"),
     AUTO: ('"auto"', "#f2b483"),
-    BINS_50: ("AdaComp, bins of 50", "#e2711d"),
+    ADACOMP: ("AdaComp, short bins", "#e2711d"),
 }
 """The variants, with their headings in the table of all cells and their colours in the picture."""
 ALONE = "no exchange"
-POWERSGD_RANKS = (1, 2, 4)
-"""Ranks with which PowerSGD trains the first seed; the quickest trains the others."""
+TUNED = {POWERSGD: (1, 2, 4), ADACOMP: (50, 100, 200)}
+"""The ranks of PowerSGD, and AdaComp's elements a bin, that train the first seed; the quickest trains the others."""
 SEEDS = (0, 1, 2)
 _WARM_UP_SEED = 99
 _WARM_UP_STEPS, _TIMED_STEPS = 20, 40
@@ -80,7 +80,7 @@ class Cell:
     @property
     def adacomp(self) -> str:
         """The variant of AdaComp that docs/compressors.md recommends: with AdamW that is "auto"."""
-        return BINS_50 if BINS_50 in self.variants else AUTO
+        return ADACOMP if ADACOMP in self.variants else AUTO
 
     @property
     def time_threshold(self) -> Threshold:
@@ -102,7 +102,7 @@ _MLP, _CNN = ("MNIST MLP", "mnist-mlp"), ("MNIST CNN", "mnist-cnn")
 _TRANSFORMER = ("transformer", "shakespeare-transformer")
 _OF_MLP, _OF_CNN = {"batch": 256, "steps": 936, "sgd_lr": 0.06}, {"batch": 256, "steps": 702, "sgd_lr": 0.04}
 _OF_TRANSFORMER = {"steps": 400}
-_FEW = (FP16, EIGHT, BINS_50)
+_FEW = (FP16, EIGHT, ADACOMP)
 CELLS = (
     Cell(*_MLP, MBIT_100, "100", 3, settings=_OF_MLP),
     Cell(*_MLP, GBIT_1, "1000", 1.2, settings=_OF_MLP),
@@ -227,9 +227,10 @@ class Trainings:
 def measure(cell: Cell, run: Run) -> None:
     """Find the target and the time of a step without a limit of the links; then train all variants to the target."""
     found: dict[str, list[Training]] = {variant: [] for variant in cell.variants}
-    tried = {variant: [variant] for variant in cell.variants}
-    if POWERSGD in tried:
-        tried[POWERSGD] = [f"{POWERSGD} {rank}" for rank in POWERSGD_RANKS]
+    tried = {
+        variant: [f"{variant} {setting}" for setting in TUNED[variant]] if variant in TUNED else [variant]
+        for variant in cell.variants
+    }
     seeds = SEEDS[:1] if run.quick else SEEDS
     with running_cluster(run, VETH, RANKS, RANKS // cell.hosts, placement=cell.placement) as cluster:
         trainings = Trainings(cluster, cell)
