@@ -105,7 +105,7 @@ class JobClient:
         ephemeral: bool = False,
         part_of: str = "",
     ) -> JobInfo:
-        """Create a job of `world_size` ranks. `slots` None takes what is free, at most 128.
+        """Create a job of `world_size` ranks. `slots` None takes 128 to 256, or what is free.
 
         It has them at each of its switches: of those side by side at most `switches`, None: all.
 

@@ -32,7 +32,11 @@ def job() -> None:
 @job.command()
 @click.argument("name")
 @click.option("--world-size", type=click.IntRange(min=1), required=True, help="How many ranks the job has.")
-@click.option("--slots", type=click.IntRange(min=1), help="Slots of each switch. [default: 128, or what is free]")
+@click.option(
+    "--slots",
+    type=click.IntRange(min=1),
+    help="Slots of each switch. [default: 128, or what is free; of one switch up to 256]",
+)
 @click.option("--switches", type=click.IntRange(min=1), help="How many switches side by side. [default: all]")
 @click.option(
     "--private", is_flag=True, help="Create tokens, which joining and removing the job then need. [over TLS: always]"

@@ -50,7 +50,7 @@ from p4reduce_controller.registry.hello import Hello
 from p4reduce_controller.registry.job import Grant, Job, Member, check_host, check_name, check_run_id
 from p4reduce_controller.registry.links import LINK_JOB, Links
 from p4reduce_controller.registry.placement import choose, make_grants, place, used_link
-from p4reduce_controller.registry.slots import SlotAllocator, SlotRange
+from p4reduce_controller.registry.slots import DEFAULT_SLOTS, MOST_BY_DEFAULT, SlotAllocator, SlotRange
 from p4reduce_controller.registry.tokens import Tokens, lock
 from p4reduce_controller.registry.tree import PlacementError, Tree
 from p4reduce_runtime.logs import event
@@ -216,7 +216,9 @@ class Registry:
             if whole.owner != owner:  # `job show` would list this owner's job as a shard of another owner's
                 part_of = ""
         job_id = self._free_id()
-        job = Job(name, job_id, world_size, self.slots.take(name, slots), owner=owner)
+        shares = self._quotas.slots or (switches or len(self.tree.side_by_side)) > 1
+        most = DEFAULT_SLOTS if shares else MOST_BY_DEFAULT
+        job = Job(name, job_id, world_size, self.slots.take(name, slots, most), owner=owner)
         job.ephemeral, job.part_of, job.switches, job.created = ephemeral, part_of, switches, created
         if tokens is not None:
             job.owner_lock, job.member_lock = lock(tokens.owner), lock(tokens.member)

@@ -18,6 +18,11 @@ def make_registry(**quotas: int) -> Registry:
     return Registry(SwitchGeometry(8, 32, 64), MemoryJobStore(), 1000.0, quotas=QuotaConfig(**quotas))
 
 
+def test_where_slots_are_limited_a_job_has_no_more_than_128_by_default() -> None:
+    registry = Registry(SwitchGeometry(8, 32, 1024), MemoryJobStore(), 10.0, quotas=QuotaConfig(slots=300))
+    assert [registry.create(name, 1).slots.count for name in "ab"] == [128, 128]
+
+
 @pytest.mark.fault("very many jobs or slots of one owner: QuotaExceededError; others get theirs")
 def test_the_jobs_and_slots_of_an_owner_are_limited() -> None:
     registry = make_registry(jobs=2, slots=10)

@@ -343,7 +343,12 @@ def test_slots_are_refused_with_numbers(registry: Registry) -> None:
     with pytest.raises(InvalidRequestError, match="1 to 1024 slots"):
         registry.create("c", 1, 1025)
     registry.remove("a")
-    assert registry.create("c", 1).slots.count == 128
+    assert registry.create("c", 1).slots.count == 250, "a quarter of the longest run"
+
+
+def test_by_default_jobs_have_more_slots_where_many_are_free(registry: Registry) -> None:
+    counts = [registry.create(f"job{number}", 1).slots.count for number in range(7)]
+    assert counts == [256, 192, 144, 128, 128, 128, 48]
 
 
 def test_at_most_255_jobs_and_a_freed_job_id_is_reused_last(registry: Registry) -> None:

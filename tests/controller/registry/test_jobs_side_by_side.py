@@ -76,6 +76,15 @@ def form(registry: Registry, name: str, world_size: int = 2, **options: int) -> 
 # ---- which switches
 
 
+def test_a_job_over_several_switches_has_the_slots_of_one_at_each_and_over_one_more() -> None:
+    registry = make_registry(slots=1024)
+    assert [registry.create(f"job{switches}", 2, switches=switches).slots.count for switches in (0, 2, 1)] == [
+        128,
+        128,
+        192,
+    ]
+
+
 @pytest.mark.parametrize(
     ("switches", "names"),
     [

@@ -33,7 +33,7 @@ class Options:
     switch: str | None = None
     """The switch that this rank sends to, as in `p4reduce.join`; default: P4REDUCE_SWITCH. Ranks may differ in it."""
     slots: int | None = None
-    """Slots of the job that rank 0 makes; default: what is free, at most 128, and 32 for a `new_group`."""
+    """Slots of the job that rank 0 makes; default: 128 to 256, or what is free, and 32 for a `new_group`."""
     gather_bytes: int | None = None
     """Bytes from which on `broadcast` and `all_gather` take the switch; default: P4REDUCE_GATHER_BYTES, else 1 MiB
     where that was faster than gloo in the group's first calls of about that size."""
