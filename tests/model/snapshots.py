@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from p4reduce.errors import Reason
-from p4reduce.protocol.blocks import UNTOUCHED, Array, Layout
+from p4reduce.protocol.blocks import Array, Layout
 from p4reduce.protocol.collective import Collective
-from p4reduce.protocol.state import NextFrame
+from p4reduce.protocol.state import UNTOUCHED, NextFrame
 from p4reduce_runtime.records import zeros
 
 _COPIED: Final = ("state", "stats", "loss", "path", "slots", "agreed", "frames")

@@ -10,7 +10,8 @@ import torch
 from numpy.typing import NDArray
 
 from p4reduce.codecs.formats import headroom_bits
-from p4reduce.protocol.blocks import UNTOUCHED, Blocks, Words
+from p4reduce.protocol.blocks import Blocks, Words
+from p4reduce.protocol.state import UNTOUCHED
 
 
 def summed_words(sources: Sequence[Blocks], block_words: int) -> tuple[Words, NDArray[np.uint8]]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+import torch
 
 from p4reduce.codecs import Floats, Int32
 from p4reduce.communicator import Communicator
@@ -20,6 +21,7 @@ from p4reduce.errors import (
     Reason,
 )
 from p4reduce.paths.hosts import calls
+from rigs.float_sums import by_numpy
 from rigs.launched import OneHost
 from rigs.limits import LIMIT_S
 
@@ -53,6 +55,28 @@ def test_collectives_of_any_size_are_made_in_memory(group: OneHost, size: int) -
     group.run(run)
     assert {comm.stats.collectives for comm in group.comms} == {group.comms[0].stats.collectives}
     assert "p4reduce_worker_shared_memory_bytes" in group.comms[0].metrics()
+
+
+@pytest.mark.parametrize("mean", [False, True])
+def test_sums_in_memory_have_the_bits_of_their_definition(group: OneHost, mean: bool) -> None:
+    random = np.random.default_rng(54)
+    given = []
+    for _ in range(RANKS):  # blocks from denormal numbers to near the largest, of some ranks alone, and the last short
+        numbers = random.uniform(-1, 1, 8_000).astype(np.float32) * np.repeat(2.0 ** np.arange(-149, 101), 32)
+        numbers[random.random(8_000) < 0.1] = -0.0
+        numbers.reshape(250, 32)[random.random(250) < 0.4] = -0.0
+        given.append(numbers[:7_990].astype(np.float32))
+    expected = by_numpy([torch.from_numpy(numbers) for numbers in given], 32, 32, mean=mean).numpy()
+
+    def run(comm: Communicator) -> None:
+        mine = given[comm.rank].copy()
+        (found,) = comm.all_reduce_segments([Floats(mine, mean=mean)])
+        (part,) = comm.all_reduce_segments([Floats(mine, mean=mean, part=(1_000 * comm.rank, 5_000))])
+        comm.all_reduce_segments([Floats(mine, mean=mean, out=mine)])
+        for total, numbers in ((found, expected), (part, expected[1_000 * comm.rank : 5_000]), (mine, expected)):
+            assert np.array_equal((total + np.float32(0)).view(np.uint32), (numbers + np.float32(0)).view(np.uint32))
+
+    group.run(run)
 
 
 def test_ranks_in_different_turns_do_not_meet_in_the_same_call(group: OneHost) -> None:

@@ -20,12 +20,13 @@ from p4reduce.paths.gso import DAMAGED_COLLECTIVES, FEWEST_SLOTS, GsoProbe
 from p4reduce.paths.path import Finished, Lost
 from p4reduce.paths.waits import Waits
 from p4reduce.paths.window import Window
-from p4reduce.protocol.blocks import UNTOUCHED, Blocks
+from p4reduce.protocol.blocks import Blocks
 from p4reduce.protocol.channel import Channel, make_channel
 from p4reduce.protocol.collective import Collective
 from p4reduce.protocol.datagram import Datagram
 from p4reduce.protocol.deadline import Deadline
 from p4reduce.protocol.rtt import RoundTrip
+from p4reduce.protocol.state import UNTOUCHED
 from p4reduce.stats import CollectiveStats
 from p4reduce.trace import opened
 from p4reduce.transport import Transport, sockets_of

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from p4reduce.errors import InvalidTensorError
-from p4reduce.protocol.state import FLOAT32, FORMATS, MOST_LANES, PartLayout
+from p4reduce.protocol.state import FLOAT32, FORMATS, MOST_LANES, UNTOUCHED, PartLayout
 from p4reduce_contracts.wire import MAX_BLOCKS
 from p4reduce_runtime import kernels
 from p4reduce_runtime.records import zeros
@@ -25,9 +25,6 @@ Words = Array
 
 ANY_SUM = 1 << 31
 """The value of `largest_sum` where a word of the sum may have any value."""
-
-UNTOUCHED = 255
-"""The agreed exponent of a block that no rank held: its sum is zero."""
 
 _ONES: Final = np.ones(256)
 _NO_HOLDERS: Final = np.zeros(0, np.uint64)

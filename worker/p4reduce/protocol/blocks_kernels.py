@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from p4reduce.protocol.fence import fence
-from p4reduce.protocol.floats import decode, encode, encode_held
-from p4reduce.protocol.state import PartLayout
+from p4reduce.protocol.floats import add_float32, decode, encode, encode_held, store_float32
+from p4reduce.protocol.state import FLOAT32, UNTOUCHED, PartLayout
 from p4reduce.protocol.words import part_of
 from p4reduce_runtime.kernels import kernel
 from p4reduce_runtime.records import Table
@@ -62,33 +62,158 @@ def decode_blocks(
         decode(parts[number], words[i], np.uint64(0), size, unit, blocks[i], spare, sums)
 
 
+@kernel("void(uint8[::1], uint8[::1], int64, int64, int64, uint64[::1])", separate=True)
+def _agree(
+    exponents: NDArray[np.uint8],
+    nonzero: NDArray[np.uint8],
+    area: int,
+    ranks: int,
+    first: int,
+    holders: NDArray[np.uint64],
+) -> None:
+    """Set which ranks hold each block from `first` on, as a bitmap, and the exponents of the sums."""
+    agreed, count = np.uint64(ranks * area + first), len(holders)
+    for i in range(count):
+        holders[i] = 0
+        exponents[agreed + np.uint64(i)] = 0
+    for rank in range(ranks):
+        at = np.uint64(rank * area + first)
+        for i in range(count):
+            held = nonzero[at + np.uint64(i)]
+            exponent = np.uint8(exponents[at + np.uint64(i)] * held)
+            exponents[agreed + np.uint64(i)] = max(exponents[agreed + np.uint64(i)], exponent)
+            holders[i] |= np.uint64(held) << np.uint64(rank)
+    for i in range(count):
+        if holders[i] == 0:
+            exponents[agreed + np.uint64(i)] = UNTOUCHED
+
+
 @kernel(
-    "void(PartLayout[::1], Array(uint32, 1, 'C', True), uint64[::1], float64[:, ::1], float64[:, ::1], uint8[::1], "
-    "uint64, uint32[:, ::1], float32[::1], uint32[::1], int64)"
+    "void(PartLayout, PartLayout[::1], Array(uint32, 1, 'C', True), Array(uint32, 1, 'C', True), int64, int64, "
+    "int64, uint64[::1], uint8[::1], float64[::1], float64[::1], uint64, uint32[::1], uint32[::1], int64, uint32[::1])",
+    separate=True,
 )
-def sum_held_blocks(
-    parts: Table[PartLayout],
+def _sum_float32(  # noqa: PLR0917
+    part: PartLayout,
+    own_parts: Table[PartLayout],
     elements: NDArray[np.uint32],
+    own: NDArray[np.uint32],
+    place: int,
+    ranks: int,
+    first: int,
+    holders: NDArray[np.uint64],
+    exponents: NDArray[np.uint8],
+    scales: NDArray[np.float64],
+    units: NDArray[np.float64],
+    size: np.uint64,
+    words: NDArray[np.uint32],
+    sums: NDArray[np.uint32],
+    copies: int,
+    found: NDArray[np.uint32],
+) -> None:
+    """Do what `sum_held_blocks` does for blocks of one part of float32 in 32 bits, without frames."""
+    numbers, mine = elements.view(np.float32), own.view(np.float32)
+    stride, length = np.uint64(part.input_words), np.uint64(len(own))
+    kept_begin = kept_end = own_begin = 0
+    if length:
+        kept_begin, kept_end, own_begin = own_parts[0].kept_begin, own_parts[0].kept_end, own_parts[0].sums_begin
+    else:
+        place = ranks
+    for i in range(len(holders)):
+        held = holders[i]
+        row = first + i - part.first_block
+        begin = np.uint64(row) * size
+        at = np.uint64(part.begin) + begin
+        count = min(size, np.uint64(part.end) - at)
+        own_count = min(count, length - begin)  # memory has zeros there, up to the end of the block
+        scale, unit = scales[exponents[i]], units[exponents[i]]
+        for j in range(size):
+            words[j] = 0
+        for rank in range(ranks):
+            if held >> np.uint64(rank) & np.uint64(1):
+                is_own = rank == place
+                add_float32(
+                    mine if is_own else numbers, begin if is_own else at, own_count if is_own else count, scale, words
+                )
+            at += stride
+        to = np.uint64(part.sums_begin) + begin
+        for _ in range(copies if held else 0):
+            store_float32(words, count, unit, sums.view(np.float32), to)
+            to += stride
+        if kept_begin <= row < kept_end:
+            store_float32(words, own_count, unit, found.view(np.float32), np.uint64(own_begin) + begin)
+
+
+@kernel(
+    "void(PartLayout[::1], PartLayout[::1], Array(uint32, 1, 'C', True), Array(uint32, 1, 'C', True), int64, "
+    "uint8[::1], uint8[::1], int64, int64, uint64[::1], float64[:, ::1], float64[:, ::1], uint64, uint32[:, ::1], "
+    "float32[::1], uint32[::1], int64, uint32[::1])"
+)
+def sum_held_blocks(  # noqa: PLR0917
+    parts: Table[PartLayout],
+    own_parts: Table[PartLayout],
+    elements: NDArray[np.uint32],
+    own: NDArray[np.uint32],
+    place: int,
+    exponents: NDArray[np.uint8],
+    nonzero: NDArray[np.uint8],
+    ranks: int,
+    first: int,
     holders: NDArray[np.uint64],
     scales: NDArray[np.float64],
     units: NDArray[np.float64],
-    exponents: NDArray[np.uint8],
     size: np.uint64,
     words: NDArray[np.uint32],
     spare: NDArray[np.float32],
     sums: NDArray[np.uint32],
     copies: int,
+    found: NDArray[np.uint32],
 ) -> None:
-    """Write the sums of the blocks of one host's ranks, which are all ranks. `words` [2, block_words] is memory.
+    """Write the sums of `len(holders)` blocks of one host's ranks, which are all ranks, and their exponents.
 
-    `copies`: how often, as far apart as the ranks' data.
+    `exponents`, `nonzero`: those of the ranks' blocks, as far apart as their data; exponents of the sums come after the
+    last rank's. `holders` and `words` [2, block_words] are memory. `copies`: how often sums are written, as far apart
+    as the data.
+
+    With `own_parts`, of one part of float32 in 32 bits, the data of the rank at `place` is in `own`, and its results
+    are written to `found` too.
     """
     weights, frame, start = words[0], words[1], np.uint64(0)
-    for block in range(len(holders)):
-        if holders[block]:
-            number, exponent, held = part_of(parts, block), exponents[block], holders[block]
-            part = parts[number]
-            encode_held(part, elements, held, block, scales[number, exponent], size, weights, spare, frame, start)
-            for copy in range(copies):
-                to = sums[copy * part.input_words :]
-                decode(part, frame, start, size, units[number, exponent], block, spare, to)
+    area, last = 4 * parts[0].input_words, first + len(holders)
+    _agree(exponents, nonzero, area, ranks, first, holders)
+    agreed = exponents[ranks * area :]
+    block = first
+    while block < last:
+        number = part_of(parts, block)
+        part, end = parts[number], last
+        if number + 1 < len(parts):
+            end = min(last, parts[number + 1].first_block)
+        if part.lanes == 1 and part.form == FLOAT32 and part.decodes:
+            held, fields = holders[block - first : end - first], agreed[block:end]
+            _sum_float32(
+                part,
+                own_parts,
+                elements,
+                own,
+                place,
+                ranks,
+                block,
+                held,
+                fields,
+                scales[number],
+                units[number],
+                size,
+                frame,
+                sums,
+                copies,
+                found,
+            )
+            block = end
+            continue
+        while block < end:
+            bits, scale, unit = holders[block - first], scales[number, agreed[block]], units[number, agreed[block]]
+            if bits:
+                encode_held(part, elements, bits, block, scale, size, weights, spare, frame, start)
+                for copy in range(copies):
+                    decode(part, frame, start, size, unit, block, spare, sums[copy * part.input_words :])
+            block += 1

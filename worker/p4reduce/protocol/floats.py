@@ -22,6 +22,9 @@ from p4reduce_runtime.kernels import Function, kernel
 
 _HALF_TOP: Final = 0x7C00
 _LARGEST: Final = tuple(one.largest for one in FORMATS)
+_LARGEST_NARROW: Final = 2.0**127
+_LEAST_NARROW: Final = 2.0**-126
+"""The largest and the least power of two that are normal numbers of float32."""
 _PIECE: Final = np.uint64(32)
 """Words that the first loop over a block handles at most: else the compiler takes 64 at a time, of blocks of 32."""
 
@@ -389,6 +392,34 @@ def encode(
     return quantize_spare(spare, size, lanes, scale, levels, weights, frame, start)
 
 
+@kernel("void(Array(float32, 1, 'C', True), uint64, uint64, float64, uint32[::1])", inline=True)
+def add_float32(
+    numbers: NDArray[np.float32], at: np.uint64, count: np.uint64, scale: float, words: NDArray[np.uint32]
+) -> None:
+    """Add to `words` what `quantize` makes of `count` numbers from `at` on, in 32 bits."""
+    narrow = np.float32(scale)
+    if scale <= _LARGEST_NARROW:  # the product has a float32's bits, or is next to zero
+        for j in range(count):
+            words[j] = np.uint32(words[j] + np.uint32(np.int32(np.rint(np.float32(numbers[at + j] * narrow)))))
+    else:
+        for j in range(count):
+            words[j] = np.uint32(words[j] + np.uint32(np.int32(np.rint(numbers[at + j] * scale))))
+
+
+@kernel("void(uint32[::1], uint64, float64, float32[::1], uint64)", inline=True)
+def store_float32(
+    words: NDArray[np.uint32], count: np.uint64, unit: float, numbers: NDArray[np.float32], to: np.uint64
+) -> None:
+    """Write the numbers of the first `count` summed words in this machine's order from `to` on, as `dequantize`."""
+    narrow = np.float32(unit)
+    if unit >= _LEAST_NARROW and np.float64(unit).view(np.uint64) << np.uint64(12) == 0:
+        for j in range(count):  # only the first conversion rounds: the unit is a power of two
+            numbers[to + j] = np.float32(np.float32(np.int32(words[j])) * narrow)
+    else:
+        for j in range(count):
+            numbers[to + j] = np.float32(np.int32(words[j]) * unit)
+
+
 @kernel(
     "uint32(PartLayout, Array(uint32, 1, 'C', True), uint64, int64, float64, uint64, uint32[::1], float32[::1], "
     "uint32[::1], uint64)",
@@ -420,8 +451,7 @@ def encode_held(
             words[j] = 0
         while held:
             if held & np.uint64(1):
-                for j in range(size):
-                    words[j] = np.uint32(words[j] + np.uint32(np.int32(np.rint(numbers[at + j] * scale))))
+                add_float32(numbers, at, size, scale, words)
             held >>= np.uint64(1)
             at += stride
         for j in range(size):

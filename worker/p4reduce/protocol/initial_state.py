@@ -9,9 +9,20 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from p4reduce.protocol.blocks import UNTOUCHED, Array, Blocks, Layout
+from p4reduce.protocol.blocks import Array, Blocks, Layout
 from p4reduce.protocol.opening import places_of, shared_words
-from p4reduce.protocol.state import COLUMN_DONE, MOST_LANES, Config, Engine, Loss, NextFrame, Slot, State, Stats
+from p4reduce.protocol.state import (
+    COLUMN_DONE,
+    MOST_LANES,
+    UNTOUCHED,
+    Config,
+    Engine,
+    Loss,
+    NextFrame,
+    Slot,
+    State,
+    Stats,
+)
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.wire import MAX_GROWTH_BYTES
 from p4reduce_contracts.wire.check import COLUMN_FACTOR, weight, weights

@@ -39,6 +39,8 @@ ROUNDS_A_SLOT: Final = 4
 """Rounds that a slot should carry: its opening frame then is a small part, and a few round trips suffice."""
 MOST_LANES: Final = 4
 """Most numbers in a word."""
+UNTOUCHED: Final = 255
+"""The agreed exponent of a block that no rank held: its sum is zero."""
 
 Columns = Annotated[NDArray[np.int64], 8]
 """One number for each column of a frame."""

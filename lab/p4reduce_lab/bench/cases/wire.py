@@ -10,7 +10,7 @@ from itertools import cycle
 import numpy as np
 
 from p4reduce.codecs import Floats
-from p4reduce.protocol.blocks import UNTOUCHED
+from p4reduce.protocol.state import UNTOUCHED
 from p4reduce_contracts.wire.geometry import DEFAULT
 from p4reduce_contracts.wire.lanes import lanes_per_word
 from p4reduce_lab.bench.case import NETWORKS, TRAINING_PACKAGES, Case, Run, Series, Threshold

@@ -137,6 +137,8 @@ class HostMemory:
         self._called = control[_CALLED_AT : _CALLED_AT + count]
         self._calls = control[_CALLS_AT : _CALLS_AT + 2 * count * _CALL_WORDS].reshape(2, count, _CALL_WORDS)
         begins = [_CONTROL_BYTES + place * _AREA_BYTES for place in range(count + 1)]
+        self.all_exponents, self.all_nonzero = tables[begins[0] :], tables[begins[0] + _TABLE_BYTES :]
+        """What `exponents` and `nonzero` return for all places, one after the other: 4 · `input_words` bytes apart."""
         self._exponents = [tables[begin : begin + MAX_BLOCKS] for begin in begins]
         self._nonzero = [
             tables[begin + _TABLE_BYTES : begin + _TABLE_BYTES + MAX_BLOCKS].view(np.bool_) for begin in begins
@@ -144,6 +146,7 @@ class HostMemory:
         data = [(begin + 2 * _TABLE_BYTES) // 4 for begin in begins]
         self.data: Words = words[data[0] :]
         """The data of all ranks: that of place k begins `k · input_words` words after that of place 0."""
+        self._data_at = address(self.data)
         self.elements: Words = self.data[:]
         """The same, read-only."""
         self.elements.flags.writeable = False
@@ -172,7 +175,7 @@ class HostMemory:
 
     def offset_of(self, place: int, words: NDArray[Any]) -> int:
         """Return where in this rank's area allocated words begin; 0 of other memory."""
-        begin = (address(words) - address(self.data)) // 4 - place * self.input_words
+        begin = (address(words) - self._data_at) // 4 - place * self.input_words
         return begin if self.most_words <= begin < _DATA_BYTES // 4 else 0
 
     def detach(self) -> None:

@@ -28,21 +28,25 @@ from p4reduce.paths.hosts.memory import ALL_BLOCKS, HostMemory, Words
 from p4reduce.paths.hosts.plan import HostPlan, span_of
 from p4reduce.paths.path import Finished, FinishedCollective, Lost
 from p4reduce.paths.switch import SwitchPath
-from p4reduce.protocol.blocks import UNTOUCHED, Blocks, Layout, Part, load_kernels, sum_blocks
+from p4reduce.protocol.blocks import Blocks, Layout, Part, load_kernels, sum_blocks
 from p4reduce.protocol.call import Call, Kind
 from p4reduce.protocol.collective import Collective
 from p4reduce.protocol.deadline import Deadline, Obstacle, too_late
 from p4reduce.protocol.refusal import reason_of
-from p4reduce.protocol.state import FORMATS, MOST_LANES
+from p4reduce.protocol.state import FLOAT32, FORMATS, MOST_LANES, UNTOUCHED, PartLayout
 from p4reduce.stats import CollectiveStats
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.ranks import name_ranks
 from p4reduce_runtime import kernels
+from p4reduce_runtime.records import zeros
 
 PIECE_WORDS: Final = 1 << 18
 """Words of frames that a rank copies at a time: an equal share of each shard."""
 _BRIEF_S, _PAUSE_S = 300e-6, 10e-3
 """Seconds that a rank takes part in a collective before it copies the next piece in, and looks for sums to copy out."""
+
+_NO_PARTS: Final = zeros(PartLayout, 0)
+_NO_WORDS: Final[Words] = np.zeros(0, np.uint32)
 
 T = TypeVar("T")
 
@@ -135,7 +139,7 @@ class HostSums:
 
         blocks = contribution.blocks
         slots = self.share(work, timeout_s, lost, call, copies)
-        copies.copy_out(self._number)
+        copies.copy_rest_out()
         layout, exponents = copies.layout, self.memory.exponents(self._places)[: blocks.n_blocks].copy()
         if not self._keep_words:
             results = layout.results(copies.found, exponents)
@@ -167,7 +171,7 @@ class HostSums:
         while copies is not None and copies.copy_in():
             pass
         self.memory.set_done(self.place, self._number)
-        copy = None if copies is None else copies.copy_out
+        copy = None if copies is None or copies.pause_s == math.inf else copies.copy_out
         self.memory.wait(self.plan.shards, self._number, deadline, lost, what, copy)
         return found
 
@@ -255,8 +259,11 @@ class HostSums:
         """Sum a shard into the memory; return how many slots that took."""
         memory, layout, deadline = self.memory, copies.layout, time.monotonic() + timeout_s
         first, last = span_of(shard, self.plan.shards, layout.n_blocks)
+        if self._connection is None:
+            copies.sum_in_memory(first, last)
+            return 0
         data = _ShardBlocks(layout, memory, self._places, first, last)
-        slots = summed = 0
+        summed = 0
 
         def meanwhile(collective: Collective) -> float:
             """Copy in, then out; return for how long not to call this again."""
@@ -274,15 +281,10 @@ class HostSums:
             copies.copy_out(self._number)
             return copies.pause_s
 
-        if self._connection is None:
-            agreed = np.where(data.nonzero, data.exponents, np.uint8(UNTOUCHED))
-            data.sum_in_memory()
-        else:
-            data.copy = meanwhile
-            finished = self._run(replace(contribution, blocks=data), timeout_s, lost, stats, call.limit_s or 0.0)
-            agreed, slots = finished.collective.agreed_exponents, finished.slots
-        memory.exponents(self._places)[first:last] = agreed
-        return slots
+        data.copy = meanwhile
+        finished = self._run(replace(contribution, blocks=data), timeout_s, lost, stats, call.limit_s or 0.0)
+        memory.exponents(self._places)[first:last] = finished.collective.agreed_exponents
+        return finished.slots
 
 
 class HostLayout:
@@ -302,6 +304,8 @@ class HostLayout:
         """Number of ranks whose data the sums replace; 1: they are written to `memory.sums`, from which ranks copy."""
         if self.at and one is not None and one.in_place and own.table["decodes"][0] and not plan.uses_switch:
             self.copies, self.sums = len(memory.ranks), memory.data
+        self.sums_own = not plan.uses_switch and not self.at and _is_float32(one) and bool(own.table["decodes"][0])
+        """Whether this rank sums its shard from its own tensor, and into its own result, without copies."""
         self.words_per_block = own.words_per_block
         self._begins: list[tuple[int, int, int, int]] = []
         """The words where each part's data and its sums begin, and the span of blocks that its result has, by part."""
@@ -367,15 +371,20 @@ class Copies:
         """`keep_words`: nothing is copied out."""
         self.layout, self._memory, self._place = layout, memory, place
         self._spans = [span_of(shard, plan.shards, layout.n_blocks) for shard in range(plan.shards)]
-        self._end = max(last - first for first, last in self._spans)
-        words = layout.parts[0].block_words * plan.shards if layout.parts else 1
-        self._piece = max(1, PIECE_WORDS // words)
+        self._spans_in = self._spans if plan.uses_switch else _joined(self._spans)
+        """The blocks of each shard; where nothing is sent, all that are copied in."""
+        words = layout.parts[0].block_words if layout.parts else 1
+        self._piece = max(1, PIECE_WORDS // (words * plan.shards))
         """Blocks of each shard that are copied at a time."""
-        self._piece_in = self._piece if plan.uses_switch and not layout.at else self._end
-        """Blocks of each shard that are copied in at a time; all where nothing is sent, or copied."""
         self._copied_in, self._copied_out = 0, [0] * plan.shards
         self._copies_out = layout.copies == 1 and not keep_words
-        self.pause_s = _PAUSE_S if self._copies_out and self._end * words >= 4 * PIECE_WORDS else math.inf
+        if layout.sums_own:
+            first, last = self._spans[place]
+            self._copied_out[place], self._spans_in = last - first, [(0, first), (last, layout.n_blocks)]
+        self._end = max(last - first for first, last in self._spans_in)
+        self._piece_in = self._piece if plan.uses_switch and not layout.at else max(1, self._end)
+        """Blocks of each span that are copied in at a time; all where nothing is sent, or copied."""
+        self.pause_s = _PAUSE_S if self._copies_out and layout.n_blocks * words >= 4 * PIECE_WORDS else math.inf
         """Seconds between two looks for sums to copy out; copying the few at the end takes less time than looking."""
         self.found: Words | None = None
         """The results, as far as they are copied out."""
@@ -387,7 +396,7 @@ class Copies:
             return False
         self._copied_in = end = begin + self._piece_in
         data = self._memory.data[self._place * self._memory.input_words :]
-        for first, last in () if self.layout.at else self._spans:
+        for first, last in () if self.layout.at else self._spans_in:
             self.layout.copy_in(data, min(first + begin, last), min(first + end, last))
         self._memory.set_published(self._place, end if end < self._end else ALL_BLOCKS)
         return True
@@ -397,11 +406,53 @@ class Copies:
         for shard, (first, last) in enumerate(self._spans if self._copies_out else ()):
             begin, end = self._copied_out[shard], min(self._memory.finished(shard, number), last - first)
             if begin < end and (end == last - first or end - begin >= self._piece):
-                if self.found is None:
-                    self.found = self.layout.own.make_room(dense=True)
-                exponents = self._memory.exponents(len(self._memory.ranks))[first + begin : first + end]
-                self.layout.copy_out(self.found, exponents, first + begin, first + end)
+                self._copy_out(first + begin, first + end)
                 self._copied_out[shard] = end
+
+    def copy_rest_out(self) -> None:
+        """Copy out what is left of a sum that is done."""
+        if self._copies_out:
+            left = [(first + done, last) for (first, last), done in zip(self._spans, self._copied_out, strict=True)]
+            for first, last in _joined(left):
+                self._copy_out(first, last)
+
+    def _copy_out(self, first: int, last: int) -> None:
+        exponents = self._memory.exponents(len(self._memory.ranks))[first:last]
+        self.layout.copy_out(self._room(), exponents, first, last)
+
+    def _room(self) -> Words:
+        """Return the memory of the results."""
+        if self.found is None:
+            self.found = self.layout.own.make_room(dense=True)
+        return self.found
+
+    def sum_in_memory(self, first: int, last: int) -> None:
+        """Write the sums of a span of blocks, and their exponents, where they are of all ranks."""
+        layout, memory, size = self.layout, self._memory, self.layout.parts[0].block_words
+        words, spare = np.zeros((2, size), np.uint32), np.empty((MOST_LANES + 1) * size, np.float32)
+        table, own, found = _NO_PARTS, _NO_WORDS, _NO_WORDS
+        if layout.sums_own:
+            table, own, found = layout.own.table, layout.own.elements, self._room()
+        load_kernels().sum_held_blocks(
+            kernels.argument(layout.table),
+            kernels.argument(table),
+            layout.elements,
+            own,
+            self._place,
+            memory.all_exponents,
+            memory.all_nonzero,
+            len(memory.ranks),
+            first,
+            np.empty(last - first, np.uint64),
+            layout.scales,
+            layout.units,
+            np.uint64(size),
+            words,
+            spare,
+            layout.sums,
+            layout.copies,
+            found,
+        )
 
     def in_meanwhile(self, _: Collective) -> float:
         """Copy a piece in; return for how long not to call this again."""
@@ -424,29 +475,10 @@ class _ShardBlocks(Blocks):
             self.holders |= held.astype(np.uint64) << np.uint64(place)
             np.maximum(self.exponents, memory.exponents(place)[first:last], out=self.exponents, where=held)
         self.nonzero = self.holders != 0
-        self._block_words = layout.parts[0].block_words if layout.parts else 0
 
     def layout(self, *, keep_words: bool = False) -> Layout:
         """Return where the data lies, and where its sums belong."""
         return _ShardLayout(self._host, self._first, self.n_blocks)
-
-    def sum_in_memory(self) -> None:
-        """Write the sums of the blocks, where these are of all ranks."""
-        layout, size = self.layout(), self._block_words
-        words, spare = np.zeros((2, size), np.uint32), np.empty((MOST_LANES + 1) * size, np.float32)
-        load_kernels().sum_held_blocks(
-            kernels.argument(layout.table),
-            layout.elements,
-            self.holders,
-            layout.scales,
-            layout.units,
-            self.exponents,
-            np.uint64(size),
-            words,
-            spare,
-            self._host.sums,
-            self._host.copies,
-        )
 
 
 class _ShardLayout(Layout):
@@ -470,6 +502,22 @@ class _ShardLayout(Layout):
     def finish(self, sums: Words, exponents: NDArray[np.uint8]) -> list[Any]:
         """Return nothing: each rank makes its results of the host's memory."""
         return []
+
+
+def _joined(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return spans in ascending order with neighbours as one, without empty ones; at least one."""
+    found = [spans[0]]
+    for first, last in spans[1:]:
+        if first == found[-1][1]:
+            found[-1] = found[-1][0], last
+        elif first < last:
+            found.append((first, last))
+    return found
+
+
+def _is_float32(part: Part | None) -> bool:
+    """Return whether this is a part of float32 in 32 bits."""
+    return part is not None and part.lanes == 1 and part.form == FLOAT32
 
 
 def _words_per_block(part: Part) -> int:
