@@ -17,13 +17,16 @@ Length = int | Literal["dense"]
 """Elements in a bin (of AdaComp), a chunk (of ScaleCom) or a block (of the block sparsifiers); or not compressed."""
 
 _KINDS: Final[tuple[tuple[str, tuple[type[nn.Module], ...]], ...]] = (
-    ("conv", (nn.modules.conv._ConvNd,)),
+    ("conv", (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)),
     ("linear", (nn.Linear, nn.Bilinear)),
     ("recurrent", (nn.RNNBase, nn.RNNCellBase)),
     ("embedding", (nn.Embedding, nn.EmbeddingBag)),
 )
 KINDS: Final = tuple(kind for kind, _ in _KINDS)
-_NORMS: Final = (nn.LayerNorm, nn.RMSNorm, nn.GroupNorm, nn.modules.batchnorm._NormBase)
+_NORMS: Final = (
+    *(nn.LayerNorm, nn.RMSNorm, nn.GroupNorm, nn.SyncBatchNorm),
+    *(nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d),
+)
 
 
 @dataclass

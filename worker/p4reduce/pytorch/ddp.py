@@ -45,8 +45,8 @@ from typing import Any, Literal, Self
 import numpy as np
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import GradBucket
 from torch._C._profiler import _RecordFunctionFast
+from torch.distributed import GradBucket  # type: ignore[attr-defined]  # stubs leave it out
 
 from p4reduce.codecs import Floats
 from p4reduce.collective_queue import CollectiveFuture, CollectiveQueue

@@ -16,7 +16,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 import torch.distributed as dist
-from torch._C._distributed_c10d import DebugLevel, Work, get_debug_level
+from torch.distributed import DebugLevel, Work, get_debug_level  # type: ignore[attr-defined]  # stubs leave out two
 
 from p4reduce.paths.waits import LOG_AFTER_S
 from p4reduce_contracts.ranks import name_ranks

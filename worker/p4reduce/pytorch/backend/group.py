@@ -17,19 +17,19 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import (
-    AllgatherOptions,
+from torch._C._profiler import _RecordFunctionFast
+from torch.distributed import (
     AllreduceCoalescedOptions,
     AllreduceOptions,
     BarrierOptions,
     BroadcastOptions,
     ReduceScatterOptions,
 )
-from torch._C._profiler import _RecordFunctionFast
 
 from p4reduce.collective_queue import CollectiveFuture, CollectiveQueue
 from p4reduce.communicator import Communicator
@@ -60,6 +60,7 @@ CLOSE_S = 5.0
 
 _log = logging.getLogger(__name__)
 _c10d: Any = dist  # whose stubs know one signature of the several that torch calls
+_AllgatherOptions: Any = _c10d.distributed_c10d.AllgatherOptions
 _NOTHING = OnHost([], [])
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 _Result = TypeVar("_Result")
@@ -177,10 +178,13 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
         store.
         `timeout` is of each collective, torch's default if None. Raises JoinError.
         """
-        group = _c10d.distributed_c10d._DistributedBackendOptions()
-        group.store, group.group_rank, group.group_size = store, rank, size
-        group.timeout = timeout or _c10d.distributed_c10d.default_pg_timeout
-        return cls(group, options)
+        limit = timeout or dist.constants.default_pg_timeout
+        group = SimpleNamespace(
+            store=store, group_rank=rank, group_size=size, timeout=limit, group_id="", global_ranks_in_group=[]
+        )
+        made = cls(group, options)
+        made._gloo_devices = frozenset()  # no text names it
+        return made
 
     def getBackendName(self) -> str:
         """Return the backend's name, for C++."""
@@ -328,7 +332,7 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
     @_recorded
     def _allgather_base(self, output: torch.Tensor, given: torch.Tensor, opts: Any = None) -> Any:
         """Copy every rank's `given` into `output`, by rank."""
-        opts = _options(AllgatherOptions, opts, None)
+        opts = _options(_AllgatherOptions, opts, None)
         if not self._copies([given], output):
 
             def gather(output: torch.Tensor, given: torch.Tensor, opts: Any) -> Any:
@@ -350,7 +354,7 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
         """Do `all_gather_single` with several tensors."""
         if len(inputs) == 1:
             return self._allgather_base(outputs[0], inputs[0], opts)
-        opts = _options(AllgatherOptions, opts, None)
+        opts = _options(_AllgatherOptions, opts, None)
         return self._call_gloo(self._companion.allgather_into_tensor_coalesced, outputs, inputs, opts)
 
     allgather_into_tensor_coalesced = all_gather_single_coalesced
@@ -358,7 +362,7 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
     @_recorded
     def allgather(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
         """Copy every rank's tensor into `outputs`, by rank."""
-        opts = _options(AllgatherOptions, opts, None)
+        opts = _options(_AllgatherOptions, opts, None)
         (rows,), (given,) = outputs, _list(inputs)
         if not self._copies([given], *rows) or any(
             row.shape != given.shape or row.dtype != given.dtype for row in rows

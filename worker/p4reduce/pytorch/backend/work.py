@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._C._distributed_c10d import Work
+from torch.distributed import Work
 
 from p4reduce.collective_queue import CollectiveFuture
 from p4reduce.pytorch.staging import OnHost
