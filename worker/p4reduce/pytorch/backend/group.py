@@ -472,14 +472,34 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
             if tensor.dtype not in self._summed_types:
                 return False
             elements += tensor.numel()
-        return elements > 0 and _are_plain(*tensors, *outputs)
+        return elements > 0 and self._are_its_own(*tensors, *outputs)
 
     def _copies(self, tensors: Sequence[torch.Tensor], *outputs: torch.Tensor) -> bool:
         """Return whether the switch may copy this one; small ones are faster over gloo."""
         if len(tensors) != 1 or self.size() == 1:
             return False
         size = tensors[0].numel() * tensors[0].element_size()  # sparse tensors have no nbytes
-        return size >= self._gather_bytes and _are_plain(*tensors, *outputs)
+        return size >= self._gather_bytes and self._are_its_own(*tensors, *outputs)
+
+    def _are_its_own(self, *tensors: torch.Tensor) -> bool:
+        """Return whether they are dense and on one device, the CPU or one that is staged, without gloo by name."""
+        first = tensors[0].device
+        plain = is_staged(first) and all(each.layout is torch.strided and each.device == first for each in tensors)
+        return plain and first.type not in self._gloo_devices
+
+    @functools.cached_property
+    def _gloo_devices(self) -> frozenset[str]:
+        """The types of devices for which the text that names the backend names gloo, as "cpu:gloo,cuda:p4reduce" does.
+
+        Raises DistBackendError where it names others: torch keeps this group alone, and says the text after it is made.
+        """
+        text = dist.get_backend_config(self)
+        named = dict(pair.split(":") for pair in text.split(","))
+        for device, name in named.items():
+            if name not in {BACKEND, "gloo"}:
+                how = f'name p4reduce alone, and make another group by new_group(backend="{name}")'
+                raise _c10d.DistBackendError(f"{text}: beside p4reduce torch makes no {name} for {device}; {how}")
+        return frozenset(device for device, name in named.items() if name == "gloo")
 
     def _over_gloo(self, collective: Callable[..., Any], *arguments: Any) -> Any:
         """Call the companion's collective; AVG, which gloo has not, is its sum divided by the number of ranks."""
@@ -706,12 +726,6 @@ def _mean(total: torch.Tensor, ranks: int) -> torch.Tensor:
 
 def _list(tensors: Any) -> list[torch.Tensor]:
     return [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
-
-
-def _are_plain(*tensors: torch.Tensor) -> bool:
-    """Return whether they are dense, and all on the CPU or on one device that is staged."""
-    first = tensors[0].device
-    return is_staged(first) and all(tensor.layout is torch.strided and tensor.device == first for tensor in tensors)
 
 
 def _flat(output: torch.Tensor, given: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
