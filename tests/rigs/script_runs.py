@@ -22,7 +22,9 @@ TORCHRUN = (*PYTHON, "-m", "torch.distributed.run", "--standalone", "--local-add
 Weights = list[dict[str, list[float]]]
 
 
-def run(command: tuple[str, ...], script: str, backend: str, folder: Path, system: System, **variables: str) -> Weights:
+def run(
+    command: tuple[str, ...], script: str, backend: str, folder: Path, system: System | None, **variables: str
+) -> Weights:
     """Run the script with this backend in place of p4reduce; return the weights of each rank after it."""
     path = copy_script(script, backend, folder)
     run_command(
@@ -58,11 +60,12 @@ def copy_script(script: str, backend: str, folder: Path) -> Path:
     return path
 
 
-def environment(system: System) -> dict[str, str]:
-    """Return the variables of a launch on this machine."""
+def environment(system: System | None) -> dict[str, str]:
+    """Return the variables of a launch on this machine; None: it names no controller, and shares memory."""
+    way = {"P4REDUCE_HOSTS": "on"} if system is None else {"P4REDUCE_CONTROLLER": system.controller.address("jobs on")}
     return {
         **os.environ,
-        "P4REDUCE_CONTROLLER": system.controller.address("jobs on"),
+        **way,
         "MASTER_ADDR": "127.0.0.1",  # where the launcher does not set it
         "MASTER_PORT": str(own_port()),
         "GLOO_SOCKET_IFNAME": "lo",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,8 @@ from rigs.script_runs import PYTHON, TORCHRUN, compare, copy_script, environment
 from rigs.system import System
 
 TWO = (*TORCHRUN, "--nproc-per-node=2")
+AS_MPI_SAYS = 'RANK=$OMPI_COMM_WORLD_RANK WORLD_SIZE=$OMPI_COMM_WORLD_SIZE exec "$@"'
+TWO_BY_MPI = "mpirun", "-np", "2", "--allow-run-as-root", "--oversubscribe", "bash", "-c", AS_MPI_SAYS, "-", *PYTHON
 
 
 @pytest.fixture
@@ -27,11 +30,12 @@ def short_folder() -> Iterator[Path]:
 @pytest.fixture(scope="module")
 def installed(request: pytest.FixtureRequest) -> None:
     """Before the system is started."""
-    if importlib.util.find_spec(request.param) is None:
-        pytest.skip(f"{request.param} is not installed: make frameworks")
+    if importlib.util.find_spec(request.param) is None and shutil.which(request.param) is None:
+        pytest.skip(f"{request.param} is not installed: make frameworks; of mpirun: apt install openmpi-bin")
 
 
 @pytest.mark.slow
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("installed", "script", "command"),
     [
@@ -41,12 +45,13 @@ def installed(request: pytest.FixtureRequest) -> None:
         ("transformers", "hf_trainer.py", TWO),
         ("ray", "ray_train.py", PYTHON),
         ("torchft", "torchft_group.py", TWO),
+        ("mpirun", "plain_ddp.py", TWO_BY_MPI),
     ],
     ids=lambda value: value if str(value).endswith(".py") else "",
     indirect=["installed"],
 )
 def test_weights_are_those_over_gloo(
-    installed: None, script: str, command: tuple[str, ...], wide_system: System, tmp_path: Path, short_folder: Path
+    installed: None, script: str, command: tuple[str, ...], named: System | None, tmp_path: Path, short_folder: Path
 ) -> None:
     runs = [
         run(
@@ -54,7 +59,7 @@ def test_weights_are_those_over_gloo(
             script,
             backend,
             tmp_path / backend,
-            wide_system,
+            named,
             HF_HUB_OFFLINE="1",
             RAY_TMPDIR=str(short_folder),
             RAY_USAGE_STATS_ENABLED="0",
@@ -69,22 +74,24 @@ def test_weights_are_those_over_gloo(
     "forms; the weights are those of a run without interruption over gloo"
 )
 @pytest.mark.slow
+@pytest.mark.processes
 def test_a_restarted_run_has_the_weights_of_one_without_interruption(
-    wide_system: System, torch_server: ForkServer, tmp_path: Path
+    named: System | None, torch_server: ForkServer, tmp_path: Path
 ) -> None:
     torchrun = *TWO[1:], "--max-restarts=1", "--run-path", "--start-method=fork"  # ranks that need not import torch
     for backend, ranks, launcher, variables in (("gloo", 2, (), {}), ("p4reduce", 1, torchrun, {"ENDS_ONCE": "yes"})):
         folder = tmp_path / backend
         command = *launcher, str(copy_script("plain_ddp.py", backend, folder)), str(folder / "weights")
-        of_ranks = environment(wide_system) | variables | {"PYTHONPATH": str(folder)}
+        of_ranks = environment(named) | variables | {"PYTHONPATH": str(folder)}
         torch_server.launch(folder, ranks, *command, environment=of_ranks, timeout_s=LIMIT_S)
     compare(*(read_weights(tmp_path / backend) for backend in ("gloo", "p4reduce")))
 
 
 @pytest.mark.slow
+@pytest.mark.processes
 @pytest.mark.skipif(importlib.util.find_spec("lightning") is None, reason="lightning is not installed: make frameworks")
-def test_lightning_s_checkpoint_has_the_hook_s_state(wide_system: System, tmp_path: Path) -> None:
-    whole = run(PYTHON, "lightning_hook.py", "p4reduce", tmp_path / "whole", wide_system)
+def test_lightning_s_checkpoint_has_the_hook_s_state(named: System | None, tmp_path: Path) -> None:
+    whole = run(PYTHON, "lightning_hook.py", "p4reduce", tmp_path / "whole", named)
     after_one = str(tmp_path / "whole/epoch=0.ckpt")
-    resumed = run(PYTHON, "lightning_hook.py", "p4reduce", tmp_path / "resumed", wide_system, RESUMED=after_one)
+    resumed = run(PYTHON, "lightning_hook.py", "p4reduce", tmp_path / "resumed", named, RESUMED=after_one)
     assert resumed == whole

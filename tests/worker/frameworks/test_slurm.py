@@ -76,11 +76,12 @@ def slurm(folder: Path) -> Iterator[Mapping[str, str]]:
 
 
 @pytest.mark.slow
+@pytest.mark.processes
 @pytest.mark.skipif(shutil.which("slurmctld") is None, reason="slurmctld is not installed: apt install slurm-wlm")
 @pytest.mark.root
 @pytest.mark.skipif(os.geteuid() != 0, reason="slurmd needs root")
-def test_four_tasks_have_the_weights_of_four_ranks_over_gloo(wide_system: System, tmp_path: Path) -> None:
-    wanted = run((*TORCHRUN, f"--nproc-per-node={RANKS}"), "plain_ddp.py", "gloo", tmp_path / "gloo", wide_system)
+def test_four_tasks_have_the_weights_of_four_ranks_over_gloo(named: System | None, tmp_path: Path) -> None:
+    wanted = run((*TORCHRUN, f"--nproc-per-node={RANKS}"), "plain_ddp.py", "gloo", tmp_path / "gloo", named)
     folder = tmp_path / "p4reduce"
     script = copy_script("plain_ddp.py", "p4reduce", folder)
     with slurm(tmp_path / "slurm") as variables:
@@ -94,11 +95,7 @@ def test_four_tasks_have_the_weights_of_four_ranks_over_gloo(wide_system: System
                 str(script),
                 str(folder / "weights"),
             ],
-            env={
-                **environment(wide_system),
-                **variables,
-                "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-            },
+            env={**environment(named), **variables, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
             cwd=folder,
             timeout=LIMIT_S,
             check=False,

@@ -22,10 +22,13 @@ TEXTS = {"test_monitored_barrier_gloo", "test_monitored_barrier_gloo_subgroup"} 
 
 
 @pytest.mark.slow
+@pytest.mark.processes
 @pytest.mark.skipif(
     importlib.util.find_spec("expecttest") is None, reason="expecttest is not installed: make frameworks"
 )
-def test_tests_of_torch_that_pass_over_gloo_pass(wide_system: System, torch_server: ForkServer, tmp_path: Path) -> None:
+def test_tests_of_torch_that_pass_over_gloo_pass(
+    named: System | None, torch_server: ForkServer, tmp_path: Path
+) -> None:
     errors: dict[str, dict[str, str]] = {}
     for backend in ("gloo", "p4reduce"):
         folder = tmp_path / backend
@@ -35,7 +38,7 @@ def test_tests_of_torch_that_pass_over_gloo_pass(wide_system: System, torch_serv
             str(SCRIPTS / "torch_suite.py"),
             backend,
             str(folder),
-            environment=environment(wide_system),
+            environment=environment(named),
             timeout_s=LIMIT_S,
         )
         errors[backend] = {}
