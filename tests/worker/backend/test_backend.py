@@ -123,14 +123,29 @@ def test_in_detail_debugging_with_different_collectives_and_a_late_rank(launch: 
 def test_scripts_train_as_over_gloo(wide_system: System, launch: Launch, tmp_path: Path) -> None:
     before = jobs(wide_system)
     launch(4, "training_shapes.py", str(tmp_path / "losses"))
-    losses = json.loads((tmp_path / "losses").read_text())
+    compare_losses(tmp_path / "losses")
+    assert jobs(wide_system) <= before
+
+
+@pytest.mark.slow
+def test_shards_train_in_a_host_s_memory_alone_as_over_gloo(torch_server: ForkServer, tmp_path: Path) -> None:
+    shapes = "ddp", "fsdp1", "fsdp2", "fsdp2_state", "fsdp2_bfloat16", "hsdp", "tensor_parallel"
+    command = str(HERE / "training_shapes.py"), str(tmp_path / "losses"), *shapes
+    outputs = torch_server.launch(tmp_path, 4, *command, environment=environment(None), timeout_s=LIMIT_S)
+    assert all("controller: none" in output for output in outputs)
+    assert compare_losses(tmp_path / "losses") == len(shapes)
+
+
+def compare_losses(file: Path) -> int:
+    """Compare the losses of training_shapes.py over gloo and over p4reduce; return of how many shapes."""
+    losses = json.loads(file.read_text())
     for shape, wanted in losses["gloo"].items():
         got = losses["p4reduce"][shape]
         assert isinstance(wanted, list), f"over gloo {shape} ended with {wanted}"
         assert isinstance(got, list) and len(got) == len(wanted), f"{shape}: {got}"
         for step, (one, other) in enumerate(zip(got, wanted, strict=True)):
             assert math.isclose(one, other, rel_tol=TOLERANCE.get(shape, 1e-6)), f"{shape}, step {step}"
-    assert jobs(wide_system) <= before
+    return len(losses["gloo"])
 
 
 @pytest.mark.slow

@@ -250,6 +250,8 @@ def losses_over(backend: str, names: list[str]) -> dict[str, list[float] | str]:
             except Exception as error:
                 losses[name] = f"{type(error).__name__}: {error}"
             print(backend, name, losses[name], flush=True)
+    if backend == "p4reduce":
+        print("controller:", dist.group.WORLD._job._controller or "none", flush=True)
     dist.destroy_process_group()
     return losses
 
