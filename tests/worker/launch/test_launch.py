@@ -179,15 +179,18 @@ def test_on_one_host_everything_is_on_loopback_and_over_tls_where_credentials_ar
     assert "worker.key" in launch._plan(told)["files"]
 
 
-def test_hosts_without_a_known_address_and_too_many_hosts_are_errors() -> None:
+def test_hosts_without_a_known_address_and_too_many_ranks_are_errors(monkeypatch: pytest.MonkeyPatch) -> None:
     def told(hosts: int, address: str) -> list[dict[str, str]]:
         return [{"key": f"host {number}", "address": address} for number in range(hosts)]
 
     with pytest.raises(JoinError, match="not of all an address is known: set GLOO_SOCKET_IFNAME"):
         launch._plan(told(2, ""))
     assert launch._plan(told(2, "127.0.0.1"))["addresses"] == ["127.0.0.1"] * 2  # one machine, hosts by P4REDUCE_HOSTID
-    with pytest.raises(JoinError, match="33 hosts starts no switches, 32 are the most: start a controller"):
-        launch._plan(told(33, "10.0.0.1"))
+    for rows in (told(33, "10.0.0.1"), told(1, "") * 33):
+        with pytest.raises(JoinError, match="at most 32 ranks, and this one has 33: start a controller with a tree"):
+            launch._plan(rows)
+    monkeypatch.setattr(launch, "is_controller", lambda address: True)
+    assert launch._plan(told(1, "") * 33)["controller"] == launch.DEFAULT_CONTROLLER  # which may have a tree
 
 
 def test_a_host_whose_own_name_is_on_loopback_takes_its_route_to_another_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,7 +29,7 @@ from p4reduce.membership.join import load_all_kernels
 from p4reduce.paths.hosts.find import host_key
 from p4reduce.timeouts import tries
 from p4reduce_contracts.jobs import DEFAULT_CONTROLLER
-from p4reduce_contracts.jobs.lease import MOST_SWITCHES
+from p4reduce_contracts.wire import MAX_CHILDREN
 from p4reduce_runtime.addresses import answers
 from p4reduce_runtime.security import CA_VARIABLE, is_loopback
 from p4reduce_runtime.settings import toml_table
@@ -151,16 +151,16 @@ def _plan(said: Sequence[Mapping[str, str]]) -> dict[str, Any]:
     firsts = sorted({keys.index(key) for key in keys})
     several = len(firsts) > 1
     addresses = [said[first]["address"] for first in firsts] if several else ["127.0.0.1"]
-    if len(firsts) > MOST_SWITCHES:
-        raise JoinError(
-            f"a launch on {len(firsts)} hosts starts no switches, {MOST_SWITCHES} are the most: start a controller and "
-            "name it (P4REDUCE_CONTROLLER)"
-        )
     if several and "" in addresses:
         raise JoinError(
             f"the ranks are on {len(firsts)} hosts, and not of all an address is known: set {INTERFACE_VARIABLE}"
         )
     there = DEFAULT_CONTROLLER if not several and is_controller(DEFAULT_CONTROLLER) else ""
+    if len(said) > MAX_CHILDREN and not there:
+        raise JoinError(
+            f"a launch that names no controller has at most {MAX_CHILDREN} ranks, and this one has {len(said)}: start "
+            "a controller with a tree of switches (docs/racks.md) and name it (P4REDUCE_CONTROLLER)"
+        )
     files = _certificates() if several or os.environ.get(CA_VARIABLE) and not there else {}
     return {"firsts": firsts, "addresses": addresses, "controller": there, "files": files}
 
