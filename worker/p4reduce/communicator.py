@@ -334,7 +334,7 @@ class Communicator:
         if Reason.UNDERFLOW in found:
             self.underflows += 1
             if self.underflows == 1 and self.rank == 0:
-                cause = 'over the switch its small numbers would become 0; Options(float_sums="switch") accepts that'
+                cause = 'in fixed point its small numbers would become 0; Options(float_sums="switch") accepts that'
                 event(_log, logging.INFO, "sum underflows", job=self.lease.name, rank=self.rank, cause=cause)
         return True
 
@@ -631,7 +631,7 @@ class Communicator:
             logging.INFO,
             "job summary",
             job=self.lease.name,
-            over_switch=counted.collectives,
+            over_p4reduce=counted.collectives,
             over_gloo=self.count_over_gloo(),
             underflows=self.underflows,
             sent_bytes=counted.bytes_up,

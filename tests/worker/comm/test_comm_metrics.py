@@ -47,7 +47,7 @@ def test_rank_0_says_at_the_end_what_was_sent_and_saved(caplog: pytest.LogCaptur
     (said,) = (record for record in caplog.records if record.getMessage() != "job summary")
     assert said.getMessage() == "sum underflows", "once, and no line of each collective that was refused for it"
     fields = line.__dict__["p4reduce_fields"]
-    counts = [fields[name] for name in ("over_switch", "over_gloo", "underflows")]
+    counts = [fields[name] for name in ("over_p4reduce", "over_gloo", "underflows")]
     assert counts == [6, 7, 2], "with the last one, of close()"
     assert (fields["sent_bytes"], fields["saved_bytes"]) == (first.stats.bytes_up, 182_000 - first.stats.bytes_up)
     assert 0 < first.stats.bytes_up < 50_000 and fields["collective_s"] > 0

@@ -575,7 +575,7 @@ def ddp_hook(state: DDPState, bucket: GradBucket, *further: object) -> torch.fut
     if isinstance(bucket, torch.Tensor):
         raise TypeError(
             "ddp_hook is a hook of DistributedDataParallel, not of FullyShardedDataParallel: register none there, its "
-            'reduce_scatter goes over the switch where its process group has the backend "p4reduce"'
+            "reduce_scatter goes over p4reduce where its process group has that backend"
         )
     return state.reduce(bucket)
 

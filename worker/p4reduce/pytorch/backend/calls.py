@@ -1,6 +1,6 @@
 """Which collective each rank of a process group is in, for the errors of ranks that call different ones.
 
-Where one of those goes over gloo and another over the switch, or both over gloo, the ranks wait for each other. So a
+Where one of those goes over gloo and another over p4reduce, or both over gloo, the ranks wait for each other. So a
 rank that has waited for long, or until its time limit, writes to the group's store what it is in. In the detailed
 debugging of torch.distributed it does so before each collective, and compares what all have called.
 """

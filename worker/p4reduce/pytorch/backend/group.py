@@ -159,7 +159,8 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
         self._connect(group.timeout)
         self._companion = _c10d.ProcessGroup(group.group_rank, group.group_size)
         """Calls `_gloo`, without the interpreter's lock, by methods that `_gloo` has not."""
-        self._no_room = False
+        self._no_room = ""
+        """The reason why gloo takes all collectives; "" where it does not."""
         self._submitted = 0
         for process_group in (self, self._companion):
             for device in ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",):
@@ -206,11 +207,11 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
         """Return what sums over the switch, once the collectives that were called before have ended.
 
         All ranks call it; the first time they join the group's job. Its collectives and the group's come in one order,
-        that of the calls. Raises DistBackendError where the switch has no room.
+        that of the calls. Raises DistBackendError for a group that takes gloo for all collectives.
         """
         self._submit("join", [], BarrierOptions(), lambda _timeout_s: self._communicator()).wait()
         if self._job is None:
-            raise _c10d.DistBackendError("the switch has no room for this process group: remove other jobs")
+            raise _c10d.DistBackendError(f"this process group takes gloo for all collectives: {self._no_room}")
         return self._job.comm
 
     # Sums
@@ -637,7 +638,7 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
             except NoRoomError as error:
                 if self._is_world:
                     raise
-                self._no_room = True
+                self._no_room = str(error)
                 if self.rank() == 0:
                     _log.warning("a process group of %d ranks takes gloo for all collectives: %s", self.size(), error)
                 return None
@@ -672,7 +673,7 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
             raise _c10d.DistBackendError(f"{BACKEND}:{name}: this process group was shut down")
         timeout_s = self._limit_s(opts)
         full_name = f"{BACKEND}:{name}"
-        calls, call = self._calls, self._calls.begin(name, staged.reads, "the switch", timeout_s)
+        calls, call = self._calls, self._calls.begin(name, staged.reads, BACKEND, timeout_s)
 
         def run() -> None:
             calls.running = call
