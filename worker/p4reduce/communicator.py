@@ -411,6 +411,7 @@ class Communicator:
         finally:
             self._over_hosts = False
             self.collective_s += self._clock() - begun
+            self._path.ended()
         self._count(contribution, finished, begun)
         self._path.settle()
         return finished.collective

@@ -12,7 +12,7 @@ import functools
 import json
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -44,7 +44,9 @@ class TraceFile:
             with contextlib.suppress(FileExistsError):  # another process of the launch made it
                 os.link(start.name, path)
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND)
-        self._named: set[tuple[int, int]] = set()
+        self._jobs: dict[str, int] = {}
+        """Numbers of jobs by their names: those of jobs on one host have no ids."""
+        self._named: set[int] = set()
 
     def span(self, name: str, begun: float, ended: float, lease: Lease, arguments: Mapping[str, object]) -> None:
         """Write what one collective was and cost; times in seconds, of a monotonic clock."""
@@ -66,12 +68,27 @@ class TraceFile:
         arguments: Mapping[str, object],
     ) -> None:
         process = os.getpid()
-        place = {"pid": process, "tid": lease.job_id * _TRACKS + track}
+        place = {"pid": process, "tid": self._jobs.setdefault(lease.name, len(self._jobs)) * _TRACKS + track}
         events: list[Mapping[str, object]] = []
-        if (lease.job_id, track) not in self._named:
-            self._named.add((lease.job_id, track))
+        if place["tid"] not in self._named:
+            self._named.add(place["tid"])
             events.append({"ph": "M", "name": "process_name", **place, "args": {"name": f"process {process}"}})
             events.append({"ph": "M", "name": "thread_name", **place, "args": {"name": track_name}})
         microseconds = {"ts": round(begun * 1e6, 3), "dur": round((ended - begun) * 1e6, 3)}
         events.append({"ph": "X", "name": name, **place, **microseconds, "args": {"rank": lease.rank, **arguments}})
         os.write(self._file, "".join(json.dumps(event) + ",\n" for event in events).encode())
+
+
+class TracedWaits:
+    """Writes for which ranks a collective waits, each from the first look that finds it missing to the next without."""
+
+    def __init__(self, file: TraceFile, lease: Lease) -> None:
+        self._file, self._lease = file, lease
+        self._since: dict[int, float] = {}
+
+    def look(self, missing_ranks: Sequence[int], now: float) -> None:
+        """Write the waits that have ended."""
+        for rank in [rank for rank in self._since if rank not in missing_ranks]:
+            self._file.wait(rank, self._since.pop(rank), now, self._lease)
+        for rank in missing_ranks:
+            self._since.setdefault(rank, now)

@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from p4reduce.communicator import Communicator
 from p4reduce.errors import CollectiveTimeoutError
+from rigs.launched import OneHost
 from rigs.virtual_path import rank_0
 
 
@@ -48,6 +50,31 @@ def test_waits_are_by_rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         assert wait["dur"] == pytest.approx(5e6, rel=0.2)
     assert len({event["tid"] for event in (whole, *waits.values())}) == 3
     assert whole["args"]["retransmissions"] > 0
+
+
+def test_without_a_switch_spans_cover_calls_and_sums_and_waits_are_by_rank(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "trace.json"
+    monkeypatch.setenv("P4REDUCE_TRACE", str(file))
+
+    def run(comm: Communicator) -> None:
+        comm.all_reduce(np.ones(400, np.float32))
+        if comm.rank == 0:
+            with pytest.raises(CollectiveTimeoutError):
+                comm.barrier(timeout_s=0.5)
+
+    for _ in range(2):
+        with OneHost(2) as group:
+            group.run(run)
+    spans = [event for event in events(file) if event["ph"] == "X"]
+    first = [span for span in spans if span["args"]["rank"] == 0]
+    names = [span["name"].partition(" (operation")[0] for span in first]
+    assert [name for name in names if name != "rank 1"][:2] == ["all_reduce of 400 float32", "barrier"]
+    wait, whole = first[names.index("barrier") - 1 :][:2]
+    assert wait["name"] == "rank 1"
+    assert whole["ts"] <= wait["ts"] and wait["ts"] + wait["dur"] <= whole["ts"] + whole["dur"]
+    assert len({span["tid"] for span in spans if span["name"].startswith("all_reduce")}) == 2, "one for each group"
 
 
 def test_processes_append_to_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

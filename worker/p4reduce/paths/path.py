@@ -98,6 +98,10 @@ class JobPath(Path, Protocol):
         """Return what is measured of the network, by the names in `p4reduce_runtime.metrics`."""
         ...
 
+    def ended(self) -> None:
+        """Note that a collective has ended, or failed, and so has its sum over hosts."""
+        ...
+
     def settle(self) -> None:
         """Measure, between collectives, what is not known of the path."""
         ...

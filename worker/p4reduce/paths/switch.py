@@ -184,6 +184,9 @@ class SwitchPath:
                 self._send(collective.on_timer(now), collective.stats)
             waits.look(now)
 
+    def ended(self) -> None:
+        """Do nothing: each collective is in the trace when it ends (`run`)."""
+
     def settle(self) -> None:
         """Between collectives, measure whether GSO datagrams arrive, and how long ones, unless that is known."""
         channel, collective = self.channel, self._answered

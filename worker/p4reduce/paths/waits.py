@@ -12,7 +12,7 @@ from typing import Final
 from p4reduce.errors import CollectiveTimeoutError
 from p4reduce.protocol.collective import Collective
 from p4reduce.protocol.deadline import IP_UDP_BYTES, links_above, name_switches
-from p4reduce.trace import TraceFile
+from p4reduce.trace import TracedWaits, TraceFile
 from p4reduce.transport import Transport, sockets_of
 from p4reduce_contracts.jobs.lease import Lease
 
@@ -36,9 +36,8 @@ class Waits:
         at_wait: Callable[[], None] | None = None,
     ) -> None:
         """`at_wait`: called with each line."""
-        self._trace, self._at_wait = trace, at_wait
-        self._since: dict[int, float] = {}
-        """Rank -> the time since which the collective waits for it, for the trace."""
+        self._trace = None if trace is None else TracedWaits(trace, lease)
+        self._at_wait = at_wait
         self._lease, self._transport, self._collective = lease, transport, collective
         self._rounds = collective.stats.rounds
         self._answers = self._count_answers()
@@ -51,7 +50,7 @@ class Waits:
             return
         self._note(now)
         if self._trace is not None:
-            self._trace_waits(() if self._went_on_at == now else self._collective.obstacle().missing_ranks, now)
+            self._trace.look(() if self._went_on_at == now else self._collective.obstacle().missing_ranks, now)
         waited_s = now - self._went_on_at
         if waited_s < self._log_after_s:
             return
@@ -71,20 +70,13 @@ class Waits:
 
     def end(self, now: float) -> None:
         """Write the waits of a collective that has ended to the trace."""
-        self._trace_waits((), now)
+        if self._trace is not None:
+            self._trace.look((), now)
 
     def too_late(self, error: CollectiveTimeoutError, now: float) -> CollectiveTimeoutError:
         """Return the error of a collective that missed its deadline, with what is known of the path."""
         self._note(now)
         return CollectiveTimeoutError(f"{error}{self._remarks(error.missing_ranks, now)}", error.missing_ranks)
-
-    def _trace_waits(self, missing_ranks: Sequence[int], now: float) -> None:
-        """Write the waits that have ended to the trace."""
-        for rank in [rank for rank in self._since if rank not in missing_ranks]:
-            if self._trace is not None:
-                self._trace.wait(rank, self._since.pop(rank), now, self._lease)
-        for rank in missing_ranks:
-            self._since.setdefault(rank, now)
 
     def _note(self, now: float) -> None:
         """Record the progress since the last call."""

@@ -15,6 +15,7 @@ from p4reduce.paths.waits import LOG_AFTER_S
 from p4reduce.protocol.call import Call, compare_calls
 from p4reduce.protocol.deadline import Deadline
 from p4reduce.stats import CollectiveStats
+from p4reduce.trace import TracedWaits, opened
 from p4reduce_contracts.jobs.answers import WaitingSlot
 from p4reduce_contracts.jobs.lease import Lease
 
@@ -38,6 +39,9 @@ class HostCalls:
         """A function that is called with each log line of a call that waits."""
         self.running: Call | None = None
         """The call for which the others are waited for."""
+        self._trace = opened()
+        self._traced: tuple[Call, float] | None = None
+        """The collective that the trace has not yet, and when it began."""
 
     def run(self, contribution: Contribution, deadline: Deadline, lost: Lost) -> Finished:
         """Return once all ranks have called the same. Raises CollectiveError, and what `lost` returns."""
@@ -47,13 +51,18 @@ class HostCalls:
                 f"{call}: a host's memory has no room for it beside the arrays of Communicator.empty: split the tensor"
             )
         stats, log_after_s, self.running = CollectiveStats(collectives=1), LOG_AFTER_S, call
+        waits = None if self._trace is None else TracedWaits(self._trace, self.lease)
         self._number += 1
+        self._traced = call, begun
 
         def look() -> P4ReduceError | None:
             nonlocal log_after_s
-            if self.clock() - begun >= log_after_s:
+            now = self.clock()
+            if waits is not None:
+                waits.look(self._memory.missing(self._number), now)
+            if now - begun >= log_after_s:
                 log_after_s *= 2
-                self._say(call, self.clock() - begun)
+                self._say(call, now - begun)
             return lost()
 
         try:
@@ -67,6 +76,8 @@ class HostCalls:
         finally:
             self.running = None
             self.total.add(stats)
+            if waits is not None:
+                waits.look((), self.clock())
         if refusals:
             self.total.refused += 1
             stats.refused = 1
@@ -82,6 +93,13 @@ class HostCalls:
 
     def settle(self) -> None:
         """Do nothing: there is no network to be measured."""
+
+    def ended(self) -> None:
+        """Write the collective to the trace, with the time of the sum in the memory that followed the calls."""
+        if self._trace is not None and self._traced is not None:
+            call, begun = self._traced
+            self._trace.span(str(call), begun, self.clock(), self.lease, {})
+        self._traced = None
 
     def close(self, *, idle: bool = True, finished: bool = True) -> None:
         """Tell the other ranks, unless all have `finished`, that this one calls nothing more."""
