@@ -41,7 +41,7 @@ class LocalShards:
 
     def join(self, job: ShardJob, rank: int, world_size: int, timeout_s: float) -> EpochMembership:
         comm = self.groups[job.name].comms[rank]
-        return EpochMembership(comm.lease, comm.transport, None)
+        return EpochMembership(comm.lease, comm.over_switch.transport, None)
 
     def remove(self) -> None:
         self.removed += 1
@@ -58,7 +58,7 @@ class HostGroup(LocalGroup):
         of_thread = threading.local()
         monkeypatch.setattr(find, "host_key", lambda environment: of_thread.key)
 
-        keep_words = self.comms[0].recovery is not None
+        keep_words = self.comms[0].failure.recovery is not None
 
         class Found(Hosts):
             def __init__(self, jobs: find.ShardJobs, host: int) -> None:

@@ -19,7 +19,7 @@ from p4reduce.codecs.floats import Floats
 from p4reduce.codecs.formats import FORMS
 from p4reduce.codecs.raw import bytes_of, first_bytes, raw_blocks
 from p4reduce.errors import InvalidTensorError
-from p4reduce.protocol.blocks import Blocks
+from p4reduce.protocol.blocks import Array, Blocks
 from p4reduce.protocol.call import HIGH_ROOT, Call, CodecId, Kind
 from p4reduce_contracts.jobs.lease import Lease
 
@@ -71,6 +71,14 @@ class Contribution:
 def no_blocks(kind: Kind, detail: int = 0) -> Contribution:
     """Contribute no block: to a barrier, a close or, with the reason in `detail`, a refusal."""
     return Contribution(kind, Blocks(), detail=detail, single=False)
+
+
+def plain_array(shape: int | Sequence[int], dtype: Any) -> Array:
+    """Return an array, not initialized. Raises InvalidTensorError for a type without numbers, and numpy's errors."""
+    plain = np.empty(shape, dtype)
+    if plain.dtype.kind not in "biufc":
+        raise InvalidTensorError(f"dtype is {plain.dtype}; give float32, float16, int32 or other numbers")
+    return plain
 
 
 def all_reduce(

@@ -1,21 +1,18 @@
 """The communicator: one rank of a job, and the collectives it takes part in.
 
-It owns the lease, the connection to the switch (paths/switch.py), the deadlines and the counts; the order of the
-calls is in collective_queue.py, and what a rank contributes to each collective in collectives.py.
+It chooses the path of each (paths/), keeps their order (collective_queue.py) and counts them; what a rank contributes
+to each is in collectives.py, and what ends a communicator in failure.py.
 """
 
 from __future__ import annotations
 
 import contextlib
-import functools
-import logging
-import operator
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
@@ -25,20 +22,14 @@ from p4reduce.codecs.arrays import Tensor
 from p4reduce.codecs.formats import Bits
 from p4reduce.collective_queue import CollectiveFuture, CollectiveQueue
 from p4reduce.collectives import Contribution
-from p4reduce.epoch import EpochMembership, Membership
-from p4reduce.errors import (
-    CollectiveError,
-    CommunicatorClosedError,
-    InvalidTensorError,
-    P4ReduceError,
-    PeerRefusedError,
-    Reason,
-)
+from p4reduce.epoch import Membership
+from p4reduce.errors import CollectiveError, CommunicatorClosedError, P4ReduceError, PeerRefusedError, Reason
+from p4reduce.failure import Failure
 from p4reduce.paths.hosts.calls import HostCalls
 from p4reduce.paths.hosts.find import Hosts
 from p4reduce.paths.hosts.path import HostsPath
 from p4reduce.paths.hosts.sums import HostSums
-from p4reduce.paths.path import Finished, FinishedCollective, JobPath, Path
+from p4reduce.paths.path import Finished, FinishedCollective, JobPath, log_refused
 from p4reduce.paths.switch import SwitchPath
 from p4reduce.protocol.blocks import Array, Blocks
 from p4reduce.protocol.call import Call, CodecId, Kind
@@ -50,12 +41,6 @@ from p4reduce.transport import Transport
 from p4reduce_contracts.jobs.answers import WaitingSlot
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_runtime import kernels, metrics
-from p4reduce_runtime.logs import event
-
-if TYPE_CHECKING:
-    from p4reduce.membership.rejoin import Rejoin
-
-_log = logging.getLogger(__name__)
 
 SomeTensor = TypeVar("SomeTensor", bound=Tensor)
 T = TypeVar("T")
@@ -96,31 +81,26 @@ class Communicator:
         """
         self.timeout_s = timeout_seconds(timeout_s)
         kernels.preload("p4reduce.protocol.kernels")  # now, not while other ranks wait for this one's first frames
-        self.membership = membership
-        self.recovery: Rejoin | None = None
-        """The way to join the job again after a reset; None: the first JobResetError ends the communicator."""
         self.hosts = hosts
         """The ranks of this host, which add in its memory; None: each rank sends for itself."""
-        self._over_hosts = False
-        """Whether a collective over hosts runs, or the search for hosts: the connection takes only part of its time."""
-        self.at_wait: Callable[[], None] | None = None
-        """A function that is called when a collective makes no progress for 10 s, 20 s, 40 s, ...; does not raise."""
-        self.at_close: Callable[[], None] = _nothing
-        """A function that is called once at the end of `close`; does not raise."""
+        self.failure = Failure(lease.name, lease.rank, membership)
+        """The error that ends this communicator, and the membership that may end."""
+        self._running = False
+        self.at_close: list[Callable[[Communicator], None]] = []
+        """The functions that are called once at the end of `close`; they do not raise."""
         self.operations = 0
         """Number of collectives begun; those that a reset has interrupted count again when they are repeated."""
         self.stats = CollectiveStats()
         """Counts of what all collectives so far have sent, received and repeated."""
-        self._path: JobPath
+        self.path: JobPath
+        """The path of all ranks in the present epoch."""
         if transport is None:
             assert hosts is not None and hosts.sums is not None
-            self._path = HostCalls(lease, hosts.sums, self.stats, clock)
+            self.path = HostCalls(lease, hosts.sums, self.stats, clock)
         else:
-            self._path = SwitchPath(lease, transport, window=window, total=self.stats, clock=clock)
+            self.path = SwitchPath(lease, transport, window=window, total=self.stats, clock=clock)
         self.collective_s = 0.0
         """Seconds spent in these collectives."""
-        self.summary = False
-        """Whether `close` logs on rank 0 what was done."""
         self.count_over_gloo: Callable[[], int] = int
         """A function that returns how many collectives went over gloo; a process group sets it."""
         self.underflows = 0
@@ -128,32 +108,23 @@ class Communicator:
         self._last: tuple[Call, float, CollectiveStats, tuple[int, ...], int] | None = None
         """The call, duration, counts, blocks and slots of the last finished collective; `last` makes a report of it."""
         self._clock = clock
-        self._fixed_window = window
         self._refusal: tuple[Exception, Mapping[int, Reason]] | None = None
         """The error with which this rank refused last, and why each rank refused then."""
         self.queue = CollectiveQueue()
         """The order of its collectives. A process group gives it its own, before the first one."""
-        self._failure: P4ReduceError | None = None
-        self._failing = threading.Lock()
-        self._closing = threading.Lock()
 
     # ---- what is known of the job
 
     @property
     def lease(self) -> Lease:
         """The lease that the controller granted for the present epoch."""
-        return self._path.lease
+        return self.path.lease
 
     @property
-    def transport(self) -> Transport:
-        """The transport of the frames of the present epoch."""
-        return self._over_switch.transport
-
-    @property
-    def _over_switch(self) -> SwitchPath:
-        """The path over the switch, for what there is only there."""
-        assert isinstance(self._path, SwitchPath), "the ranks are on one host, without a switch"
-        return self._path
+    def over_switch(self) -> SwitchPath:
+        """The path over the switch in the present epoch, for what there is only there."""
+        assert isinstance(self.path, SwitchPath), "the ranks are on one host, without a switch"
+        return self.path
 
     @property
     def rank(self) -> int:
@@ -169,28 +140,17 @@ class Communicator:
         last = self._last  # once: another thread's collective may end meanwhile
         return None if last is None else CollectiveReport(str(last[0]), *last[1:])
 
-    @property
-    def retransmission_timeout_s(self) -> float:
-        """Maximum seconds of a round, by all measurements; twice that without a frame brings a probe."""
-        return self._over_switch.round_trip.timeout_s
-
-    @property
-    def segmentation(self) -> bool:
-        """Whether frames leave in runs (GSO), as far as the path has shown that it carries them (paths/gso.py)."""
-        channel = self._over_switch.channel
-        return channel is not None and channel.sends_runs
-
     def metrics(self) -> dict[str, float]:
         """Return what this rank counts and measures, by the names in `p4reduce_runtime.metrics`.
 
         They have no labels: add the job and the rank where you pass them on.
         """
         shared = {metrics.WORKER_SHARED_MEMORY.name: 0 if self.hosts is None else self.hosts.shared_bytes}
-        return self.stats.as_metrics() | self._path.metrics() | shared
+        return self.stats.as_metrics() | self.path.metrics() | shared
 
     def waiting(self) -> WaitingSlot | None:
         """Return what the running collective waits for; None if there is none. May be called from any thread."""
-        return self._path.waiting()
+        return self.path.waiting()
 
     # ---- collectives
 
@@ -201,21 +161,14 @@ class Communicator:
         then give arrays of calls of `empty` alike. All ranks call it, with equal arguments. The memory is kept until
         communicators are closed and arrays gone. What a forked child writes is its own. A job with `rejoin` has none.
         """
-
-        def prepare() -> Array:
-            plain = np.empty(shape, dtype)  # which checks the arguments
-            if plain.dtype.kind not in "biufc":
-                raise InvalidTensorError(f"dtype is {plain.dtype}; give float32, float16, int32 or other numbers")
-            return plain
-
-        wait_s, plain = self._prepared(prepare, timeout_s)
+        wait_s, plain = self._prepared(lambda: collectives.plain_array(shape, dtype), timeout_s)
         return self.queue.run("empty", wait_s, self._allocate, plain, self._deadline(wait_s))
 
     def _allocate(self, plain: Array, deadline: Deadline) -> Array:
         """Return an array as `empty` does, in one turn: the ranks have to allocate in the same order."""
         detail = f"{plain.dtype.str}{plain.shape}"
-        self.compare("empty", 1, plain.size, detail, timeout_s=self._left_s(deadline))
-        hosts = self.find_hosts(self._left_s(deadline))
+        self.compare("empty", 1, plain.size, detail, timeout_s=deadline.left_s(self._clock()))
+        hosts = self.find_hosts(deadline.left_s(self._clock()))
         found = None if hosts is None else hosts.empty(plain.nbytes)
         return plain if found is None else found.view(plain.dtype).reshape(plain.shape)
 
@@ -321,23 +274,6 @@ class Communicator:
             self._refusal = error, finished.refusals
         return self._refusal[1]
 
-    def settle(self, error: InvalidTensorError | PeerRefusedError) -> bool:
-        """Return whether NaN, infinity and underflow are all that kept ranks from a sum; the same on every rank.
-
-        `error`: what the sum raised here, or what was wrong with this rank's data before it; the other ranks then
-        get it, as by `refuse`. Raises CollectiveError as `refuse` does.
-        """
-        reasons = error.reasons if isinstance(error, PeerRefusedError) else self.refuse(error)
-        found = functools.reduce(operator.or_, reasons.values())
-        if found & ~(Reason.NOT_FINITE | Reason.UNDERFLOW):
-            return False
-        if Reason.UNDERFLOW in found:
-            self.underflows += 1
-            if self.underflows == 1 and self.rank == 0:
-                cause = 'in fixed point its small numbers would become 0; Options(float_sums="switch") accepts that'
-                event(_log, logging.INFO, "sum underflows", job=self.lease.name, rank=self.rank, cause=cause)
-        return True
-
     def submit(self, call: Callable[[], T]) -> CollectiveFuture[T]:
         """Have `call`, which may call collectives, made on another thread when all collectives before it have ended.
 
@@ -374,97 +310,55 @@ class Communicator:
         self, contribution: Contribution, wait_s: float
     ) -> tuple[str, float, Callable[[Contribution, Deadline], FinishedCollective], Contribution, Deadline]:
         """Return what the queue runs for a contribution."""
-        take: Callable[[Contribution, Deadline], FinishedCollective]
-        take = self._take_part if self.recovery is None else self._take_part_or_recover
+        recovery = self.failure.recovery
+        take = self.take_part if recovery is None else partial(recovery.finish, self)
         return contribution.kind.name.lower(), wait_s, take, contribution, self._deadline(wait_s)
 
-    def _take_part_or_recover(self, contribution: Contribution, deadline: Deadline) -> FinishedCollective:
-        """Take part in the next collective, or in what the recovery policy puts in its place, in this call's turn."""
-        assert self.recovery is not None
-        self.check()
-        left_s = self._left_s(deadline)
-        return self.recovery.finish(
-            self,
-            replace(contribution, number=self.operations).call(),
-            contribution.blocks,
-            lambda: self._take_part(contribution, self._deadline(left_s, deadline.limit_s)),
-            left_s,
-        )
-
-    def _take_part(self, contribution: Contribution, deadline: Deadline) -> FinishedCollective:
+    def take_part(self, contribution: Contribution, deadline: Deadline) -> FinishedCollective:
         """Take part in one collective, in this call's turn, and count it."""
-        self._check_epoch()
+        self.failure.check()
         self.check_alone()
         contribution = replace(contribution, number=self.operations)
-        path = self._path_of(contribution)
-        self._over_hosts = path is not self._path
+        path, size = self.path, 4 * contribution.blocks.n_blocks * self.lease.block_words
+        hosts = None if self.hosts is None or size < path.least_host_bytes else self.hosts
+        self._running = True
         self.operations += 1
         begun = self._clock()
         try:
-            finished = path.run(contribution, deadline, self._lost)
+            chosen = path if hosts is None else HostsPath(hosts, path)
+            finished = chosen.run(contribution, deadline, self.failure.lost)
         except BaseException as error:
             call = contribution.call(limit_s=deadline.limit_s)
-            self.fail_of(error, str(call), self.hosts.sums if self._over_hosts and self.hosts is not None else None)
+            self.failure.fail_of(error, str(call), None if hosts is None else hosts.sums)
             if isinstance(error, P4ReduceError):
                 self.operations -= 1
             raise
         finally:
-            self._over_hosts = False
+            self._running = False
             self.collective_s += self._clock() - begun
-            self._path.ended()
+            path.ended()
         self._count(contribution, finished, begun)
-        self._path.settle()
+        path.settle()
         return finished.collective
-
-    def _path_of(self, contribution: Contribution) -> Path:
-        """Return the path that sums a contribution; the same on all ranks."""
-        path, size = self._job_path(), 4 * contribution.blocks.n_blocks * self.lease.block_words
-        return path if self.hosts is None or size < path.least_host_bytes else HostsPath(self.hosts, path)
-
-    def _job_path(self) -> JobPath:
-        """Return the path of all ranks, with what was set of this communicator since it was made."""
-        self._path.keep_words, self._path.at_wait = self.recovery is not None, self.at_wait
-        return self._path
 
     def _count(self, contribution: Contribution, finished: Finished, begun: float) -> None:
         collective, stats = finished.collective, finished.stats
         stats.dense_bytes = contribution.dense_bytes
         self.stats.dense_bytes += stats.dense_bytes
-        if not collective.refusals:
+        if collective.refusals:
+            log_refused(self.lease, collective)
+        else:
             seconds = self._clock() - begun
             self._last = collective.call, seconds, stats, finished.union_blocks, finished.slots
-            return
-        event(
-            _log,  # `settle` says once that sums underflow, which may be each one of a script
-            logging.DEBUG if set(collective.refusals.values()) == {Reason.UNDERFLOW} else logging.INFO,
-            "collective refused",
-            job=self.lease.name,
-            rank=self.lease.rank,
-            call=str(collective.call),
-            by_ranks=",".join(str(rank) for rank in sorted(collective.refusals)),
-        )
 
-    def fail_of(self, error: BaseException, what: str, hosts: HostSums | None = None) -> None:
-        """End this communicator after an error: the ranks may be at different collectives now.
+    def _deadline(self, wait_s: float) -> Deadline:
+        return Deadline(self._clock() + wait_s, wait_s)
 
-        `hosts`: over which a sum was running; the other ranks of this host learn of it, unless all ranks can recover.
-        """
-        interrupted = f"{what} was interrupted by {type(error).__name__}; join again"
-        self.fail(error if isinstance(error, P4ReduceError) else CollectiveError(interrupted))
-        if hosts is not None and not (isinstance(error, P4ReduceError) and self._can_recover_from(error)):
-            hosts.set_failed()
-
-    def _deadline(self, wait_s: float, limit_s: float | None = None) -> Deadline:
-        return Deadline(self._clock() + wait_s, limit_s or wait_s)
-
-    def _left_s(self, deadline: Deadline) -> float:
-        return deadline.left_s(self._clock())
-
-    # ---- for a compressor, where ranks share hosts (compressors/over_hosts.py)
+    # ---- for what takes part by itself: compressors over hosts, the joining of a new epoch
 
     def check_alone(self) -> None:
         """Raise CollectiveError in a call within a collective of the same thread."""
-        if self._path.running or self._over_hosts:
+        if self._running:
             raise CollectiveError(
                 "a collective was called within another one, as by a signal's handler; it was not sent"
             )
@@ -475,118 +369,39 @@ class Communicator:
         `size`: bytes that are to be added, equal on all ranks; None for few bytes too. The first call finds the hosts.
         Raises CollectiveError, and PeerRefusedError where a rank refused meanwhile.
         """
-        if self.hosts is None or self.recovery is not None or size is not None and size < self._path.least_host_bytes:
+        hosts, small = self.hosts, size is not None and size < self.path.least_host_bytes
+        if hosts is None or small or self.failure.recovery is not None:
             return None
-        wait_s = self.timeout_s if timeout_s is None else timeout_s
-        return self.queue.run("find_hosts", wait_s, self._found_hosts, self._deadline(wait_s))
+        if not hosts.searched:
+            wait_s = self.timeout_s if timeout_s is None else timeout_s
+            self.queue.run("find_hosts", wait_s, self._search, HostsPath(hosts, self.path), self._deadline(wait_s))
+        return hosts.sums
 
-    def _found_hosts(self, deadline: Deadline) -> HostSums | None:
-        assert self.hosts is not None
-        self._check_epoch()
+    def _search(self, path: HostsPath, deadline: Deadline) -> None:
+        self.failure.check()
         barrier = replace(collectives.no_blocks(Kind.BARRIER), number=self.operations)
-        self._over_hosts = True
-        try:
-            refused = HostsPath(self.hosts, self._job_path()).find(barrier, deadline, self._lost)
-        except BaseException as error:
-            self.fail_of(error, "the search for hosts")
-            raise
-        finally:
-            self._over_hosts = False
+        refused = self.guard("the search for hosts", path.find, barrier, deadline, self.failure.lost)
         if refused is not None:
             self.operations += 1
             raise PeerRefusedError(str(refused.collective.call), refused.collective.refusals)
-        return self.hosts.sums
 
-    def over_hosts(self, what: str, work: Callable[[Callable[[], P4ReduceError | None], CollectiveStats], T]) -> T:
-        """Return what `work` returns, which gets what says why it cannot be finished, and the counts to add to.
-
-        Only ranks of its host, or its shard, take part in it. An error ends the communicator.
-        """
-        stats = CollectiveStats()
-        self._over_hosts = True
+    def guard(self, what: str, work: Callable[..., T], *arguments: Any) -> T:
+        """Return what `work` returns, in this call's turn. An error ends the communicator."""
+        self._running = True
         try:
-            hosts = self.hosts
-            assert hosts is not None
-            return work(lambda: self._lost() or hosts.failure(), stats)
+            return work(*arguments)
         except BaseException as error:
-            assert self.hosts is not None
-            self.fail_of(error, what, self.hosts.sums)
+            self.failure.fail_of(error, what, None if self.hosts is None else self.hosts.sums)
             raise
         finally:
-            self._over_hosts = False
-            self.stats.add(stats)
-
-    # ---- for a recovery policy, during its `finish`
-
-    def run_internal(self, contribution: Contribution, number: int, timeout_s: float) -> Any:
-        """Take part in a collective that no caller asked for, as number `number` of the epoch; return its result."""
-        contribution = replace(contribution, number=number)
-        self._check_epoch()
-        try:
-            finished = self._job_path().run(contribution, self._deadline(timeout_s), self._lost)
-        except BaseException as error:
-            self.fail_of(error, str(contribution.call()))
-            raise
-        return contribution.finish(finished.collective.result())
-
-    def enter_epoch(self, epoch: EpochMembership) -> None:
-        """Go on in another epoch of the job, as if no collective had been begun in it.
-
-        Raises CommunicatorClosedError when the communicator was closed meanwhile. With that or any other error the
-        membership of the new epoch is released.
-        """
-        try:
-            fresh = SwitchPath(
-                epoch.lease,
-                epoch.transport,
-                window=self._fixed_window,
-                total=self.stats,
-                clock=self._clock,
-                before=self._over_switch,
-            )
-        except BaseException:
-            epoch.release()
-            raise
-        before = self._path
-        with self._failing:
-            closed = self._failure if isinstance(self._failure, CommunicatorClosedError) else None
-            if closed is None:
-                self._path, self.membership = fresh, epoch.membership
-                self._failure = None  # last: a reader that sees no failure asks the new membership for one
-        if closed is not None:
-            fresh.close_channel()
-            epoch.release()
-            raise closed.with_traceback(None)
-        before.close()
-        if self.hosts is not None:
-            self.hosts.reset()
-
-    def fail(self, error: P4ReduceError) -> None:
-        """Make this communicator unusable. The first error without recovery stays; that of `close` is not logged."""
-        with self._failing:
-            before = self._failure
-            new = before is None or before is not error and self._can_recover_from(before)
-            if new or isinstance(error, CommunicatorClosedError):
-                self._failure = error
-        if new and not self._closing.locked() and not self._can_recover_from(error):
-            event(
-                _log,
-                logging.WARNING,
-                "communicator failed",
-                job=self.lease.name,
-                rank=self.lease.rank,
-                error=type(error).__name__,
-                cause=str(error),
-            )
+            self._running = False
 
     # ---- the end
 
     def check(self) -> None:
         """Raise what makes this communicator unusable, if anything does."""
         self.check_process()
-        failure = self._lost()
-        if failure is not None and not self._can_recover_from(failure):
-            raise failure.with_traceback(None)
+        self.failure.check_final()
 
     def check_process(self) -> None:
         """Raise ForkedProcessError in a forked child: its frames would count as the parent's."""
@@ -601,44 +416,24 @@ class Communicator:
         `wait` it gets that at once.
         """
         self.check_process()
-        with self._closing:
-            if isinstance(self._failure, CommunicatorClosedError):
+        failure = self.failure
+        with failure.closing:
+            before = failure.error
+            if isinstance(before, CommunicatorClosedError):
                 return
             finished = False
             try:
-                if wait and self._can_recover_from(self._failure):
+                if wait and (before is None or failure.recovers(before)):
                     with contextlib.suppress(P4ReduceError):
                         self._run(lambda: collectives.no_blocks(Kind.CLOSE), CLOSE_TIMEOUT_S)
                         finished = True
             finally:
-                self.fail(CommunicatorClosedError("this communicator was closed; join the job again"))
-                if self.recovery is not None:
-                    self.recovery.cancel()
-                if self.membership is not None:
-                    self.membership.leave(finished=finished)
-                self._path.close(idle=self.queue.drain(_INTERRUPT_S), finished=finished)
+                failure.leave(finished=finished)
+                self.path.close(idle=self.queue.drain(_INTERRUPT_S), finished=finished)
                 if self.hosts is not None:
                     self.hosts.close(finished=finished)
-                self.at_close()
-                self._say_summary()
-
-    def _say_summary(self) -> None:
-        """Log on rank 0 what this communicator has done."""
-        counted = self.stats
-        if self.rank or not self.summary or not counted.collectives:
-            return
-        event(
-            _log,
-            logging.INFO,
-            "job summary",
-            job=self.lease.name,
-            over_p4reduce=counted.collectives,
-            over_gloo=self.count_over_gloo(),
-            underflows=self.underflows,
-            sent_bytes=counted.bytes_up,
-            saved_bytes=counted.dense_bytes - counted.bytes_up,
-            collective_s=round(self.collective_s, 3),
-        )
+                for call in self.at_close:
+                    call(self)
 
     def __enter__(self) -> Communicator:
         return self
@@ -647,24 +442,3 @@ class Communicator:
         self, error_type: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close(wait=error_type is None)
-
-    def _lost(self) -> P4ReduceError | None:
-        """Return the first error that made this communicator unusable, or that it was closed."""
-        if self._failure is None and self.membership is not None:
-            lost = self.membership.failure()
-            if lost is not None:
-                self.fail(lost)
-        return self._failure
-
-    def _check_epoch(self) -> None:
-        """Raise what makes this epoch unusable, also what the recovery policy can recover from."""
-        failure = self._lost()
-        if failure is not None:
-            raise failure.with_traceback(None)
-
-    def _can_recover_from(self, failure: P4ReduceError | None) -> bool:
-        return failure is None or self.recovery is not None and self.recovery.can_recover_from(failure)
-
-
-def _nothing() -> None:
-    pass

@@ -168,7 +168,7 @@ def test_an_interrupted_collective_breaks_the_communicator() -> None:
         def interrupt(frames: object) -> None:
             raise KeyboardInterrupt
 
-        comm.transport.send = interrupt  # type: ignore[method-assign]
+        comm.over_switch.transport.send = interrupt  # type: ignore[method-assign]
         with pytest.raises(KeyboardInterrupt):
             comm.barrier()
         with pytest.raises(CollectiveError, match="interrupted by KeyboardInterrupt"):

@@ -14,6 +14,7 @@ import pytest
 from p4reduce import Communicator, communicator
 from p4reduce.epoch import EpochMembership
 from p4reduce.errors import CollectiveError, CollectiveTimeoutError, CommunicatorClosedError, JobResetError
+from p4reduce.membership.rejoin import enter_epoch
 from p4reduce.testing.local_group import LocalGroup
 from rigs.limits import LIMIT_S, wait_until
 
@@ -78,7 +79,7 @@ def test_an_interrupted_waiting_call_does_not_block_the_next(busy: Busy, monkeyp
     def interrupt() -> None:
         raise KeyboardInterrupt  # after the turn was taken, before anything was sent
 
-    monkeypatch.setattr(busy.comm, "_check_epoch", interrupt)
+    monkeypatch.setattr(busy.comm.failure, "check", interrupt)
     busy.group.comms[1].barrier()
     busy.barrier.result(LIMIT_S)
     with pytest.raises(KeyboardInterrupt):
@@ -113,7 +114,7 @@ def test_close_during_a_check_stays_the_communicators_error(answer: JobResetErro
             comm.close(wait=False)  # as another thread may, at this moment
             return answer
 
-        comm.membership = Membership([close])
+        comm.failure.membership = Membership([close])
         for _ in range(2):
             with pytest.raises(CommunicatorClosedError):
                 comm.check()
@@ -128,7 +129,7 @@ def test_a_sum_that_has_arrived_is_handed_out_despite_a_reset() -> None:
             inbox.put(inbox.get(timeout=LIMIT_S))  # the last RESULT is here
             return JobResetError("rank 1 left")
 
-        comm.membership = Membership([None, reset])
+        comm.failure.membership = Membership([None, reset])
         group.run(Communicator.barrier)
         with pytest.raises(JobResetError):
             comm.barrier()
@@ -141,7 +142,7 @@ def test_the_slot_waited_for_can_be_read_from_another_thread(busy: Busy) -> None
     wait = running.waiting()
     assert wait is not None
     assert (wait.slot, wait.missing_children, wait.in_flight) == (0, (1,), 1)
-    assert wait.round == busy.comm._path.slot_rounds[0]
+    assert wait.round == busy.comm.path.slot_rounds[0]
     assert wait.waited_s > 0
     busy.group.comms[1].barrier()
     busy.barrier.result(LIMIT_S)
@@ -172,14 +173,14 @@ class _Given:
 def test_a_new_membership_that_cannot_be_used_is_released(closed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     with LocalGroup(1) as group:
         renewed, place = group.comms[0], _Given()
-        before, transport = renewed.lease, renewed.transport
+        before, transport = renewed.lease, renewed.over_switch.transport
         if closed:
             group.comms[0].close()
         else:
             monkeypatch.setattr(
-                "p4reduce.communicator.SwitchPath.__init__", mock.Mock(side_effect=OSError("no descriptor is left"))
+                "p4reduce.paths.switch.SwitchPath.__init__", mock.Mock(side_effect=OSError("no descriptor is left"))
             )
         with pytest.raises(CommunicatorClosedError if closed else OSError):
-            renewed.enter_epoch(EpochMembership(replace(before, epoch=before.epoch + 1), place, place))
+            enter_epoch(renewed, EpochMembership(replace(before, epoch=before.epoch + 1), place, place))
         assert (place.closed, place.left) == (True, True)
-        assert (renewed.lease, renewed.transport) == (before, transport)
+        assert (renewed.lease, renewed.over_switch.transport) == (before, transport)

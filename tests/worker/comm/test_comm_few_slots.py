@@ -118,7 +118,7 @@ def test_ranks_with_different_windows_are_told_where_they_open_equally_many_slot
     """Slots split up to the window: else each rank would wait for slots that the other does not open."""
 
     def rank_main(comm: Communicator) -> None:
-        comm._path.window = Window(comm.lease.slot_count, None if comm.rank else 1)
+        comm.path.window = Window(comm.lease.slot_count, None if comm.rank else 1)
         with pytest.raises(CollectiveMismatchError):
             comm.all_reduce_segments([Int32(np.ones(ELEMENTS, np.int32))], name="step", timeout_s=5)
 
@@ -168,7 +168,7 @@ def test_an_interrupt_after_the_collective_keeps_the_ranks_in_step() -> None:
     def rank_main(comm: Communicator) -> list[int]:
         given = tensor("sparse", comm.rank)
         if comm.rank:
-            connection = comm._path
+            connection = comm.path
             connection.settle = interrupt.__get__(connection)  # type: ignore[method-assign]
             with pytest.raises(KeyboardInterrupt):
                 comm.all_reduce(given)

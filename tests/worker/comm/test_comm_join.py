@@ -367,7 +367,7 @@ def test_join_passes_on_whether_plaintext_is_allowed(fake: type[FakeClient], mon
 def test_a_worker_that_joins_again_names_the_nonce_it_had(fake: type[FakeClient]) -> None:
     """A controller that was away for long still has it as a member."""
     comm = p4reduce.join("a", rank=0, world_size=1, rejoin=True)
-    recovery = comm.recovery
+    recovery = comm.failure.recovery
     assert isinstance(recovery, Rejoin)
     recovery._join(LIMIT_S).release()
     assert [former for client in fake.instances for former in client.formers] == [0, NONCE]

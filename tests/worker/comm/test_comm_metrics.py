@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from p4reduce.errors import UnderflowError
+from p4reduce.membership.summary import log_summary
+from p4reduce.pytorch.settle import settle
 from p4reduce.testing.local_group import LocalGroup
 from p4reduce_runtime import metrics
 
@@ -17,7 +19,7 @@ def test_a_rank_shows_every_metric_of_a_worker() -> None:
         before = group.comms[0].metrics()
         group.run(lambda comm: comm.all_reduce(np.ones(1000, np.float32)))
         # it has had none if every frame had to be sent again
-        group.comms[0]._path.round_trip.table[0] = 0.05, 0.01, 0.05, 0.001, 0.0
+        group.comms[0].path.round_trip.table[0] = 0.05, 0.01, 0.05, 0.001, 0.0
         after = group.comms[0].metrics()
     declared = {metric.name for metric in metrics.declared() if metric.name.startswith("p4reduce_worker_")}
     assert set(after) == declared
@@ -34,10 +36,11 @@ def test_rank_0_says_at_the_end_what_was_sent_and_saved(caplog: pytest.LogCaptur
     membership = Mock(failure=lambda: None)
     with LocalGroup(2) as group:
         first, second = group.comms
-        first.summary = second.summary = True
-        first.membership, first.count_over_gloo = membership, lambda: 7
+        for comm in (first, second):
+            comm.at_close.append(log_summary)
+        first.failure.membership, first.count_over_gloo = membership, lambda: 7
         for _ in range(2):
-            group.run(lambda comm: comm.settle(UnderflowError("found by its exponents")))
+            group.run(lambda comm: settle(comm, UnderflowError("found by its exponents")))
         group.run(lambda comm: comm.all_reduce(numbers))
         group.run(lambda comm: comm.all_reduce(numbers.astype(np.float16)))
         group.run(lambda comm: comm.broadcast(told, root=0))

@@ -52,7 +52,7 @@ def test_a_private_job_has_a_number_instead_of_its_name() -> None:
     server = RankMetrics("127.0.0.1:0", insecure=False)
     with LocalGroup(1) as group:
         comm = group.comms[0]
-        comm._path.lease = replace(comm.lease, name="confidential", private=True)
+        comm.path.lease = replace(comm.lease, name="confidential", private=True)
         server.attach(comm)
         text = page(server.address)
         assert f'job_name="private:{comm.lease.job_id}",rank="0"' in text

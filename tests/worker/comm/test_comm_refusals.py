@@ -203,7 +203,7 @@ def test_the_error_for_torch_tensors_without_data_says_what_to_do() -> None:
 def test_a_timeout_may_be_a_timedelta() -> None:
     lost = threading.Event()
     group = LocalGroup(2, lose=lambda rank, frame: lost.is_set())
-    comm = Communicator(group.comms[0].lease, group.comms[0].transport, timeout_s=timedelta(minutes=1))
+    comm = Communicator(group.comms[0].lease, group.comms[0].over_switch.transport, timeout_s=timedelta(minutes=1))
     assert comm.timeout_s == 60
     lost.set()
     with pytest.raises(CollectiveTimeoutError, match="0.25 s"):
@@ -217,5 +217,5 @@ def test_invalid_timeouts_are_refused(timeout_s: Any) -> None:
         with pytest.raises(ValueError, match=re.escape(f"timeout_s is {timeout_s}; give a time to wait in seconds")):
             comm.barrier(timeout_s=timeout_s)
         with pytest.raises(ValueError, match="give a time to wait in seconds"):
-            Communicator(comm.lease, comm.transport, timeout_s=timeout_s)
+            Communicator(comm.lease, comm.over_switch.transport, timeout_s=timeout_s)
         assert comm.all_reduce_segments([Floats(BIG)], timeout_s=1e6)[0].sum() == 5000

@@ -105,7 +105,7 @@ def test_a_slot_of_each_switch_that_was_opened_is_probed() -> None:
     """Slots that open by splitting may leave out the first one of a switch."""
     with LocalGroup(1, switches=4, slots=16) as group:
         comm = group.comms[0]
-        collective = comm._path
+        collective = comm.path
         seen: list[tuple[bool, bytes]] = []
 
         def look() -> None:

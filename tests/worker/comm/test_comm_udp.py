@@ -11,8 +11,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from p4reduce import Communicator
+from p4reduce.compressors import AdaComp
+from p4reduce.compressors.all_reduce import begin
 from p4reduce.errors import CollectiveTimeoutError, P4ReduceError
 from p4reduce.paths.gso import GsoProbe
 from p4reduce.paths.switch import SwitchPath
@@ -58,7 +61,7 @@ def test_frames_are_sent_with_gso_where_the_switch_receives_each(chosen: str, mo
     with UdpSwitch(1, 16) as switch, connect(switch.port, 0, 1, 16, timeout_s=LIMIT_S) as comm:
         for _ in range(3):
             assert (comm.all_reduce(tensor) == tensor).all()
-        channel = comm._path.channel
+        channel = comm.path.channel
         assert channel is not None
         assert channel.sends_runs == (chosen != "off")
         assert switch.switch.counts["duplicates"] >= 2 * (chosen == "auto")
@@ -79,7 +82,7 @@ def test_gso_ends_where_frames_arrive_damaged(
         UdpRelay(("127.0.0.1", switch.port), PathConditions(ways=("down",)), 1) as path,
         connect(path.address[1], 0, 1, 16, timeout_s=LIMIT_S) as comm,
     ):
-        channel = comm._path.channel
+        channel = comm.path.channel
         assert channel is not None
         while not channel.sends_runs:
             assert (comm.all_reduce(tensor) == tensor).all()
@@ -95,7 +98,7 @@ def test_gso_ends_where_frames_arrive_damaged(
         assert any(" up " in line and line.endswith(" passed ") for line in path.log()), (
             "it asks the switch for no runs"
         )
-        fresh = SwitchPath(comm.lease, comm.transport, window=None, before=comm._path)
+        fresh = SwitchPath(comm.lease, comm.over_switch.transport, window=None, before=comm.path)
         assert fresh.channel is not None and not fresh.channel.sends_runs, "in the job's next epoch too"
         fresh.close_channel()
         path.conditions = PathConditions()
@@ -215,7 +218,7 @@ def test_over_sockets_different_calls_are_an_error_and_a_refusal_leaves_ranks_in
             comm.close(wait=False)
 
 
-def test_six_frames_lie_between_a_call_and_the_first_byte_on_the_wire(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_few_frames_lie_between_a_sum_and_the_first_byte_on_the_wire(monkeypatch: pytest.MonkeyPatch) -> None:
     if (pump := load_pump()) is None:
         pytest.skip("the loop over a socket is not compiled")
     depths: list[list[str]] = []
@@ -233,12 +236,10 @@ def test_six_frames_lie_between_a_call_and_the_first_byte_on_the_wire(monkeypatc
     with UdpSwitch(1, 4) as switch, connect(switch.port, 0, 1, 4, timeout_s=LIMIT_S) as comm:
         monkeypatch.setattr(pump, "run", run)
         assert comm.all_reduce(np.ones(1000, np.float32)).tolist() == [1] * 1000
-        assert depths[0] == [
-            "Collective.run",
-            "SwitchPath.run",
-            "Communicator._take_part",
-            "CollectiveQueue.run",
-            "Communicator._run",
-            "Communicator.all_reduce",
-        ]
+        of_both = ["Collective.run", "SwitchPath.run", "Communicator.take_part"]
+        of_both += ["CollectiveQueue.run", "Communicator._run"]
+        assert depths[0] == [*of_both, "Communicator.all_reduce"]
+        depths.clear()
+        begin(comm, AdaComp(), {"weight": torch.ones(200, 100)}).finish()
+        assert depths[0] == [*of_both, "Communicator.all_reduce_segments", "complete", "Begun.finish"]
         monkeypatch.undo()

@@ -27,7 +27,7 @@ from rigs.virtual_path import rank_0
 )
 def test_a_wait_is_logged_after_10_s_and_then_at_doubling_times(caplog: pytest.LogCaptureFixture) -> None:
     comm, path = rank_0(3)
-    comm.at_wait = Mock()
+    comm.path.at_wait = Mock()
     with pytest.raises(CollectiveTimeoutError, match="did not finish in 1800 s: the switch still waits for ranks 1, 2"):
         comm.all_reduce(np.ones(5, np.float32))
     assert path.now == pytest.approx(1800, abs=1)
@@ -35,7 +35,7 @@ def test_a_wait_is_logged_after_10_s_and_then_at_doubling_times(caplog: pytest.L
         comm.barrier()
     start = "rank 0 of job train has waited {} s in all_reduce of 5 float32 (operation 0, layout "
     lines = [line for line in caplog.messages if "has waited" in line]
-    assert len(lines) == comm.at_wait.call_count == 8
+    assert len(lines) == comm.path.at_wait.call_count == 8
     for line, seconds in zip(lines, (10, 20, 40, 80, 160, 320, 640, 1280), strict=True):
         assert line.startswith(start.format(seconds))
         assert line.endswith("): the switch still waits for ranks 1, 2")
@@ -45,10 +45,10 @@ def test_a_wait_is_logged_after_10_s_and_then_at_doubling_times(caplog: pytest.L
 
 def test_a_wait_in_the_search_for_hosts_is_told_too() -> None:
     comm, _ = rank_0(3)
-    comm.at_wait, comm.hosts = Mock(), Mock(searched=False, sums=None)
+    comm.path.at_wait, comm.hosts = Mock(), Mock(searched=False, sums=None)
     with pytest.raises(CollectiveTimeoutError):
         comm.find_hosts()
-    assert comm.at_wait.call_count == 8
+    assert comm.path.at_wait.call_count == 8
 
 
 @pytest.mark.fault("the switch's address answers nothing: the log reports it after 10 s")

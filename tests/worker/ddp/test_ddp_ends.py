@@ -42,7 +42,7 @@ def test_gradients_that_cannot_be_summed_end_the_state_but_not_the_communicator(
     model = DistributedDataParallel(module.double() if bad == "float64" else module)
     with LocalGroup(1) as group:
         comm, membership = group.comms[0], Membership()
-        comm.membership = membership
+        comm.failure.membership = membership
         state = DDPState(comm, module=model)
         model.register_comm_hook(state, ddp_hook)
         x = torch.full((1, 3), float("nan") if bad == "nan" else 1.0, dtype=module.weight.dtype)
@@ -64,7 +64,7 @@ def test_gradients_that_cannot_be_summed_end_the_state_but_not_the_communicator(
 def test_closing_a_state_leaves_the_communicator_open() -> None:
     with LocalGroup(1) as group:
         comm, membership = group.comms[0], Membership()
-        comm.membership = membership
+        comm.failure.membership = membership
         with DDPState(comm):
             pass
         with contextlib.suppress(ValueError), DDPState(comm):
@@ -81,7 +81,7 @@ def test_an_exception_while_a_bucket_is_under_way_leaves_the_job_at_once(kind: t
     lost = threading.Event()
     group = LocalGroup(1, timeout_s=LIMIT_S, lose=lambda rank, frame: lost.is_set())
     comm, membership = group.comms[0], Membership()
-    comm.membership = membership
+    comm.failure.membership = membership
     with contextlib.suppress(kind), DDPState(comm) as state:
         lost.set()
         state.reduce(bucket(last=False))
@@ -94,7 +94,7 @@ def test_a_failed_collective_has_a_note_of_what_to_do() -> None:
     lost = threading.Event()
     group = LocalGroup(1, lose=lambda rank, frame: lost.is_set())
     comm, membership = group.comms[0], Membership()
-    comm.membership = membership
+    comm.failure.membership = membership
     with DDPState(comm) as state:
         lost.set()
         comm.timeout_s = 0.1

@@ -352,15 +352,16 @@ class Batches:
     lease = SimpleNamespace(slot_count=4, columns=2, block_words=8)
 
     def __init__(self, damaged_in_batches: int, damaged_singly: int, repeated: int, off_by: int = 0) -> None:
-        self.segmentation, self.stats, self.sums = True, CollectiveStats(), 0
+        self.over_switch, self.stats, self.sums = SimpleNamespace(segmentation=True), CollectiveStats(), 0
         self._damaged = {True: damaged_in_batches, False: damaged_singly}
         self._repeated, self._off_by = repeated, off_by
 
     def all_reduce(self, array: Any) -> Any:
-        spent = CollectiveStats(frames_up=100, retransmissions=self._repeated, corrupt=self._damaged[self.segmentation])
+        damaged = self._damaged[self.over_switch.segmentation]
+        spent = CollectiveStats(frames_up=100, retransmissions=self._repeated, corrupt=damaged)
         self.stats.add(spent)
         self.sums += 1
-        self.segmentation = self.sums < 3 or not self._damaged[True]
+        self.over_switch.segmentation = self.sums < 3 or not self._damaged[True]
         return array + np.int32(self._off_by)
 
 

@@ -189,7 +189,7 @@ def test_after_an_error_and_the_end_what_a_rank_writes_is_its_own(monkeypatch: p
         seen = sums[1].memory.data[begin : begin + SIZE].view(np.float32)
         seen_by_0 = sums[0].memory.data[sums[0].memory.input_words + begin :][:SIZE].view(np.float32)
         assert (seen == 1).all() and (seen_by_0 == 1).all()
-        group.comms[0].fail_of(KeyboardInterrupt(), "a sum", sums[0])
+        group.comms[0].failure.fail_of(KeyboardInterrupt(), "a sum", sums[0])
         arrays[0][:] = 2
         assert (seen == 1).all() and (arrays[0] == 2).all()
         group.comms[1].close(wait=False)

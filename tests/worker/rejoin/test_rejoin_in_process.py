@@ -79,7 +79,7 @@ def test_another_process_as_this_rank_is_an_error(monkeypatch: pytest.MonkeyPatc
 
 def test_ranks_of_which_only_some_join_again_get_an_error() -> None:
     with ResettableGroup(2) as group:
-        group.comms[1].recovery = None
+        group.comms[1].failure.recovery = None
 
         def told(comm: Communicator) -> None:
             with pytest.raises(CollectiveMismatchError):

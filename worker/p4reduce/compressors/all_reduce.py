@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
 
 from p4reduce.communicator import Communicator
 from p4reduce.compressors import over_hosts
-from p4reduce.compressors.exchange import NO_BEGINS, Gradients, Outcome, Request, complete, exchange
+from p4reduce.compressors.exchange import NO_BEGINS, Gradients, Outcome, complete, exchange
 from p4reduce.compressors.interface import Compressor
 from p4reduce.compressors.messages import Form
 from p4reduce.errors import InvalidTensorError
-from p4reduce.paths.hosts.sums import HostSums
-from p4reduce.stats import CollectiveStats
-from p4reduce_contracts.jobs.lease import Lease
 
 
 @dataclass(frozen=True)
@@ -30,11 +27,22 @@ class BucketReport:
 
 @dataclass(frozen=True)
 class Begun:
-    """A bucket that is compressed and not sent yet. It changed no state, so it may be dropped."""
+    """A bucket that is compressed and not sent yet; where ranks share hosts, it is compressed once all have it.
 
-    steps: Generator[Request, list[Any], Outcome]
-    request: Request
-    """The first collective to take part in."""
+    It changed no state, so it may be dropped.
+    """
+
+    comm: Communicator
+    run: Callable[[], Outcome]
+
+    def finish(self) -> tuple[Outcome, BucketReport]:
+        """Take part in the collectives of the bucket; errors as in `all_reduce_compressed`."""
+        comm = self.comm
+        before = comm.stats.copy()
+        outcome = self.run()
+        spent = comm.stats - before
+        comm.stats.dense_bytes += sum(mean.nbytes for mean in outcome.means.values()) - spent.dense_bytes
+        return outcome, BucketReport(outcome.forms, spent.bytes_down, spent.bytes_up)
 
 
 def all_reduce_compressed(
@@ -47,59 +55,31 @@ def all_reduce_compressed(
     was before; after a CollectiveError other ranks may have finished the step, so all go on from a checkpoint.
     """
     try:
-        if (hosts := comm.find_hosts()) is not None:
-            return finish_over_hosts(comm, hosts, compressor, gradients)
-        return finish(comm, begin(compressor, gradients, comm.lease))
+        return begin(comm, compressor, gradients).finish()
     except InvalidTensorError as error:
         comm.refuse(error)  # in most cases no collective has begun: the others must not wait for this rank
         raise
 
 
 def begin(
+    comm: Communicator,
     compressor: Compressor,
     gradients: Gradients,
-    group: Lease,
     *,
     checked: bool = False,
-    begins: Mapping[str, int] = NO_BEGINS,
+    begins: Mapping[str, int] | None = None,
+    size: int | None = None,
+    timeout_s: float | None = None,
 ) -> Begun:
     """Compress a bucket's gradients, up to its first collective; changes nothing.
 
-    May run while another bucket, of other parameters, is sent. `checked`: the caller has checked what `exchange` would
-    refuse. `begins`: as of `exchange`.
+    May run while another bucket, of other parameters, is sent, once the hosts are found (`Communicator.find_hosts`,
+    which has `size`). `checked`: the caller has checked what `exchange` would refuse. `begins`: as of `exchange`; parts
+    of parameters are not summed over hosts. `timeout_s`: the limit of each collective.
     """
-    steps = exchange(compressor, gradients, group, checked=checked, begins=begins)
-    return Begun(steps, next(steps))
-
-
-def finish(comm: Communicator, begun: Begun, *, timeout_s: float | None = None) -> tuple[Outcome, BucketReport]:
-    """Take part in the collectives of a bucket; errors as in `all_reduce_compressed`. `timeout_s`: each one's limit."""
-    before = comm.stats.copy()
-
-    def answer(request: Request) -> list[Any]:
-        return comm.all_reduce_segments(
-            request.segments, timeout_s=timeout_s, name=request.name, agreement=request.agreement
+    if begins is None and (hosts := comm.find_hosts(timeout_s, size)) is not None:
+        return Begun(
+            comm, partial(over_hosts.exchange, comm, hosts, compressor, gradients, checked=checked, timeout_s=timeout_s)
         )
-
-    return _reported(comm, before, complete(begun.steps, begun.request, answer))
-
-
-def finish_over_hosts(
-    comm: Communicator,
-    hosts: HostSums,
-    compressor: Compressor,
-    gradients: Gradients,
-    *,
-    checked: bool = False,
-    timeout_s: float | None = None,
-) -> tuple[Outcome, BucketReport]:
-    """Exchange a bucket where ranks share hosts; errors and `timeout_s` as of `finish`, `checked` as of `begin`."""
-    before = comm.stats.copy()
-    outcome = over_hosts.exchange(comm, hosts, compressor, gradients, checked=checked, timeout_s=timeout_s)
-    return _reported(comm, before, outcome)
-
-
-def _reported(comm: Communicator, before: CollectiveStats, outcome: Outcome) -> tuple[Outcome, BucketReport]:
-    spent = comm.stats - before
-    comm.stats.dense_bytes += sum(mean.nbytes for mean in outcome.means.values()) - spent.dense_bytes
-    return outcome, BucketReport(outcome.forms, spent.bytes_down, spent.bytes_up)
+    steps = exchange(compressor, gradients, comm.lease, checked=checked, begins=begins or NO_BEGINS)
+    return Begun(comm, partial(complete, steps, next(steps), partial(comm.all_reduce_segments, timeout_s=timeout_s)))

@@ -110,12 +110,13 @@ def exchange(
 
 
 def complete(
-    steps: Generator[Request, list[Any], Outcome], request: Request, answer: Callable[[Request], list[Any]]
+    steps: Generator[Request, list[Any], Outcome], request: Request, sum_segments: Callable[..., list[Any]]
 ) -> Outcome:
-    """Run an exchange from its first `request` to its end; `answer` takes part in a collective, returns its results."""
+    """Run an exchange from its first `request` to its end, each collective by `sum_segments`."""
     try:
         while True:
-            request = steps.send(answer(request))
+            results = sum_segments(request.segments, name=request.name, agreement=request.agreement)
+            request = steps.send(results)
     except StopIteration as finished:
         outcome: Outcome = finished.value
         return outcome

@@ -12,7 +12,7 @@ A learner's gradient is the sum over its ranks times hosts / ranks: where hosts 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate, pairwise
 
@@ -20,9 +20,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from p4reduce.codecs import Segment
 from p4reduce.communicator import Communicator
 from p4reduce.compressors import exchange as learners
-from p4reduce.compressors.exchange import Gradients, Outcome, Request
+from p4reduce.compressors.exchange import Gradients, Outcome
 from p4reduce.compressors.interface import Compressor
 from p4reduce.compressors.messages import Form
 from p4reduce.compressors.step import ParameterState
@@ -78,12 +79,18 @@ def _exchange(
     comm.compare(name, len(gradients), elements, steps, timeout_s=wait_s)
     what = f"a step of {compressor.name} over hosts"
 
-    def work(lost: Lost, stats: CollectiveStats) -> dict[str, Form] | P4ReduceError | None:
-        shard = _Shard(comm, hosts, compressor, spans, wait_s, lost, stats)
-        return hosts.share(lambda number: shard.step(number, gradients), wait_s, lost, what)
+    stats = CollectiveStats()
 
+    def lost() -> P4ReduceError | None:
+        return comm.failure.lost() or (None if comm.hosts is None else comm.hosts.failure())
+
+    shard = _Shard(comm, hosts, compressor, spans, wait_s, lost, stats)
+    found: dict[str, Form] | P4ReduceError | None
     try:
-        found = comm.over_hosts(what, work)
+        try:
+            found = comm.guard(what, hosts.share, lambda number: shard.step(number, gradients), wait_s, lost, what)
+        finally:
+            comm.stats.add(stats)
         if isinstance(found, InvalidTensorError):
             raise found
         comm.barrier(timeout_s=wait_s)  # every rank has its part, or all know which one refused
@@ -92,7 +99,7 @@ def _exchange(
     except BaseException as error:
         compressor.commit_step(before)
         if not isinstance(error, P4ReduceError):  # between two collectives: the others wait in the second
-            comm.fail_of(error, what, hosts)
+            comm.failure.fail_of(error, what, hosts)
         raise
     forms = found or {}
     stepped = {key: state.after_dense() for key, state in before.items() if compressor.state_of(key) is state}
@@ -140,7 +147,7 @@ class _Shard:
             return {}
         try:
             steps = learners.exchange(self._compressor, parts, self._group, begins=begins)
-            outcome = learners.complete(steps, next(steps), self._answer)
+            outcome = learners.complete(steps, next(steps), self._sum)
         except InvalidTensorError as error:
             self._hosts.refuse(error, self._left_s(), self._lost, self._stats)
             return error
@@ -160,10 +167,8 @@ class _Shard:
             total *= np.float32(self._group.world_size / self._ranks)
         return total
 
-    def _answer(self, request: Request) -> list[object]:
-        return self._hosts.sum_segments(
-            request.segments, self._group, request.name, request.agreement, self._left_s(), self._lost, self._stats
-        )
+    def _sum(self, segments: Sequence[Segment], *, name: str, agreement: str) -> list[object]:
+        return self._hosts.sum_segments(segments, self._group, name, agreement, self._left_s(), self._lost, self._stats)
 
     def _left_s(self) -> float:
         return max(1e-3, self._deadline - time.monotonic())

@@ -418,7 +418,7 @@ def _round_trips(comm: Communicator) -> Check:
     spent, median = comm.stats - before, statistics.median(times)
     text = (
         f"{ROUNDS} rounds of {_ms(min(times))} to {_ms(max(times))}, median {_ms(median)}; a frame is repeated after "
-        f"{_ms(comm.retransmission_timeout_s)}, and {spent.retransmissions} of {spent.frames_up} were"
+        f"{_ms(comm.over_switch.round_trip.timeout_s)}, and {spent.retransmissions} of {spent.frames_up} were"
     )
     if median > MAX_PTO_S:
         longest = _ms(MAX_PTO_S)
@@ -460,7 +460,7 @@ def _hosts(found_hosts: list[tuple[int, ...]], comm: Communicator) -> Check:
 
 def _full_frames(comm: Communicator) -> Check:
     """Sum as many blocks as fill frames, as int32 and as float32, in packets that no router may cut up."""
-    transport = comm.transport
+    transport = comm.over_switch.transport
     for udp in sockets_of(transport):
         udp.forbid_fragments()
     wrong, off = _wrong_integers(comm, FULL_BLOCKS), _wrong_floats(comm, FULL_BLOCKS)
@@ -487,11 +487,14 @@ def _batches(comm: Communicator) -> Check:
         damaged += [found] if (found := spent.corrupt + spent.malformed) else []
     singly = sum(damaged[DAMAGED_COLLECTIVES:])  # after so many the switch, too, is asked for no batches
     spent = comm.stats - begun
-    size, how = 4 * BATCH_SUMS * blocks * comm.lease.block_words, "in batches" if comm.segmentation else "singly"
+    size, how = (
+        4 * BATCH_SUMS * blocks * comm.lease.block_words,
+        "in batches" if comm.over_switch.segmentation else "singly",
+    )
     text = f"{size} B right, {how}; {spent.retransmissions} of {spent.frames_up} frames were repeated"
     if wrong:
         return Check(BATCHES, Status.FAILED, f"{wrong} int32 sums are wrong", f"do not train like this: {_GSO_ADVICE}")
-    if damaged and not singly and not comm.segmentation:
+    if damaged and not singly and not comm.over_switch.segmentation:
         text += f"; {sum(damaged)} arrived damaged in batches, none singly"
         return Check(BATCHES, Status.WARNING, text, _GSO_ADVICE)
     if damaged:
@@ -525,7 +528,7 @@ def _bottleneck(hosts: Sequence[tuple[int, ...]], access: _Access, client: JobCl
 
 def _mtu_advice(comm: Communicator) -> str:
     packet = comm.lease.geometry.max_frame_bytes + IP_UDP_BYTES
-    transport = comm.transport
+    transport = comm.over_switch.transport
     mtus = [udp.path_mtu for udp in sockets_of(transport)]
     known = f" (here it is {min(mtus)} B)" if mtus else ""
     return (

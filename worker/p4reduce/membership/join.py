@@ -21,6 +21,7 @@ from p4reduce.membership.heartbeat import LEAVE_TIMEOUT_S, Heartbeat
 from p4reduce.membership.rank_metrics import RankMetrics, address_of
 from p4reduce.membership.rejoin import Rejoin
 from p4reduce.membership.sigterm import LEAVE_S, on_sigterm
+from p4reduce.membership.summary import SUMMARY_VARIABLE, log_summary
 from p4reduce.paths.hosts.find import Hosts, ShardJob, host_name, why_alone
 from p4reduce.protocol.channel import load_pump
 from p4reduce.stats import CollectiveStats
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-SUMMARY_VARIABLE: Final = "P4REDUCE_SUMMARY"
 _RETRY_S: Final = 0.5
 _CHECK_EVERY_S: Final = 1.0
 _SAY_EVERY_S: Final = 5.0
@@ -155,10 +155,11 @@ def join(
         epoch.release()
         raise
     if rejoin:
-        comm.recovery = Rejoin(joiner.join, joiner.cancel, timeout_s)
+        Rejoin(joiner.join, joiner.cancel, timeout_s).attach(comm)
     if world_size > 1:
         comm.hosts = Hosts(_ShardJobs(joiner), window, keep_words=rejoin, alone=alone)
-    comm.summary = summary
+    if summary:
+        comm.at_close.append(log_summary)
     joiner.attach(comm)
     if counted is not None:
         counted.attach(comm)

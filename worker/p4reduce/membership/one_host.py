@@ -6,8 +6,9 @@ import os
 
 from p4reduce.communicator import Communicator
 from p4reduce.errors import JoinError
-from p4reduce.membership.join import SUMMARY_VARIABLE, close_at_exit, load_all_kernels
+from p4reduce.membership.join import close_at_exit, load_all_kernels
 from p4reduce.membership.rank_metrics import RankMetrics, address_of
+from p4reduce.membership.summary import SUMMARY_VARIABLE, log_summary
 from p4reduce.paths.hosts.find import Gather, Hosts, why_alone
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.wire import DEFAULT
@@ -33,7 +34,8 @@ def share_memory(name: str, rank: int, world_size: int, gather: Gather, timeout_
     if hosts.sums is None:
         return hosts.problem
     comm = Communicator(lease, None, hosts=hosts, timeout_s=timeout_s)
-    comm.summary = summary
+    if summary:
+        comm.at_close.append(log_summary)
     close_at_exit(comm)
     if metrics is not None:
         RankMetrics(metrics, insecure=insecure).attach(comm)

@@ -56,7 +56,7 @@ class RankMetrics:
     def attach(self, communicator: Communicator) -> None:
         """Serve this communicator's counts until it is closed. The reference to it is weak."""
         self._communicator = weakref.ref(communicator)
-        communicator.at_close = self.close
+        communicator.at_close.append(lambda _: self.close())
 
     def close(self) -> None:
         """Stop the server."""

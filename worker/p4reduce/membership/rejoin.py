@@ -11,12 +11,14 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
 from p4reduce import collectives
+from p4reduce.collectives import Contribution
 from p4reduce.communicator import Communicator
 from p4reduce.epoch import EpochMembership
 from p4reduce.errors import CollectiveError, JobResetError, JoinError, P4ReduceError
@@ -29,7 +31,8 @@ from p4reduce.membership.resync import (
 )
 from p4reduce.paths.path import FinishedCollective
 from p4reduce.protocol.blocks import Blocks
-from p4reduce.protocol.call import Call, Kind
+from p4reduce.protocol.call import Kind
+from p4reduce.protocol.deadline import Deadline
 from p4reduce_contracts.jobs.reasons import was_asked_for
 from p4reduce_runtime.logs import event
 
@@ -66,19 +69,18 @@ class Rejoin:
         self._given_up = True
         self._cancel()
 
-    def finish(
-        self,
-        communicator: Communicator,
-        call: Call,
-        blocks: Blocks,
-        attempt: Callable[[], FinishedCollective],
-        timeout_s: float,
-    ) -> FinishedCollective:
-        """Return what `attempt` returns, in this epoch or a later one, or another rank's copy of it.
+    def attach(self, communicator: Communicator) -> None:
+        """Have a communicator's collectives finished by `finish`."""
+        communicator.failure.recovery, communicator.path.keep_words = self, True
 
-        `attempt` may be called again and again. `call` is this rank's call, and `blocks` its contribution. Raises
-        CollectiveError when the communicator cannot be used any more.
+    def finish(self, communicator: Communicator, contribution: Contribution, limit: Deadline) -> FinishedCollective:
+        """Take part in a collective, in this epoch or a later one; return it, or another rank's copy of it.
+
+        `limit`: the deadline of one attempt. Raises CollectiveError when the communicator cannot be used any more.
         """
+        communicator.check()
+        timeout_s = limit.left_s(communicator.path.clock())
+        call, blocks = replace(contribution, number=communicator.operations).call(), contribution.blocks
         deadline: float | None = None
         while True:
             try:
@@ -89,7 +91,8 @@ class Rejoin:
                         self.kept = behind
                         communicator.operations += 1
                         return ResyncedCollective(call, blocks, behind)
-                finished = attempt()
+                until = communicator.path.clock() + timeout_s
+                finished = communicator.take_part(contribution, Deadline(until, limit.limit_s))
                 self.kept = outcome_of(communicator.operations - 1, finished)
                 return finished
             except JobResetError as reset:
@@ -108,7 +111,7 @@ class Rejoin:
             fetch = partial(_fetch, communicator, timeout_s)
             return sync_lagging_ranks(progress, lease.rank, self.kept, blocks, lease.block_words, fetch)
         except CollectiveError as error:
-            communicator.fail(error)
+            communicator.failure.fail(error)
             raise
 
     def _join_again(self, communicator: Communicator, reset: JobResetError, deadline: float) -> None:
@@ -127,7 +130,7 @@ class Rejoin:
             communicator.check()
             raise
         self._settled = False  # before an interrupt can come between
-        communicator.enter_epoch(epoch)
+        enter_epoch(communicator, epoch)
         event(
             _log,
             logging.WARNING,
@@ -146,7 +149,7 @@ def _gather(communicator: Communicator, record: bytes, timeout_s: float) -> list
     contribution = collectives.gather_bytes(
         communicator.lease, mine, len(mine), "progress after joining", lambda rows: [row.tobytes() for row in rows]
     )
-    records: list[bytes] = communicator.run_internal(contribution, _PROGRESS, timeout_s)
+    records: list[bytes] = _run(communicator, contribution, _PROGRESS, timeout_s)
     return records
 
 
@@ -155,8 +158,40 @@ def _fetch(communicator: Communicator, timeout_s: float, rank: int, data: bytes 
     held = None if data is None else np.frombuffer(data, np.uint8)
     layout = "sums for lagging ranks"
     contribution = collectives.broadcast_bytes(communicator.lease, held, size, rank, layout, lambda row: row.tobytes())
-    fetched: bytes = communicator.run_internal(contribution, _SYNC, timeout_s)
+    fetched: bytes = _run(communicator, contribution, _SYNC, timeout_s)
     return fetched
+
+
+def _run(communicator: Communicator, contribution: Contribution, number: int, timeout_s: float) -> Any:
+    """Take part in a collective that no caller asked for, as number `number` of the epoch; return its result."""
+    contribution, failure = replace(contribution, number=number), communicator.failure
+    failure.check()
+    path = communicator.path
+    deadline = Deadline(path.clock() + timeout_s, timeout_s)
+    finished = communicator.guard(str(contribution.call()), path.run, contribution, deadline, failure.lost)
+    return contribution.finish(finished.collective.result())
+
+
+def enter_epoch(communicator: Communicator, epoch: EpochMembership) -> None:
+    """Let a communicator go on in another epoch of the job, as if no collective had been begun in it.
+
+    Raises CommunicatorClosedError when the communicator was closed meanwhile. With that or any other error the
+    membership of the new epoch is released.
+    """
+    before = communicator.over_switch
+    try:
+        fresh = before.renewed(epoch.lease, epoch.transport)
+        try:
+            communicator.failure.renew(epoch.membership, partial(setattr, communicator, "path", fresh))
+        except BaseException:
+            fresh.close_channel()
+            raise
+    except BaseException:
+        epoch.release()
+        raise
+    before.close()
+    if communicator.hosts is not None:
+        communicator.hosts.reset()
 
 
 def outcome_of(number: int, finished: FinishedCollective) -> CollectiveOutcome:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -17,6 +18,9 @@ from p4reduce.protocol.deadline import Deadline
 from p4reduce.stats import CollectiveStats
 from p4reduce_contracts.jobs.answers import WaitingSlot
 from p4reduce_contracts.jobs.lease import Lease
+from p4reduce_runtime.logs import event
+
+_log = logging.getLogger(__name__)
 
 Lost = Callable[[], P4ReduceError | None]
 """A function that returns why a running collective cannot be finished, if it cannot."""
@@ -58,6 +62,19 @@ class Finished:
     union_blocks: tuple[int, ...]
     """Number of blocks that at least one rank held, by part; empty for a refused collective."""
     stats: CollectiveStats
+
+
+def log_refused(lease: Lease, collective: FinishedCollective) -> None:
+    """Log which ranks refused a collective."""
+    event(
+        _log,  # that sums underflow is said once (pytorch/settle.py): each one of a script may
+        logging.DEBUG if set(collective.refusals.values()) == {Reason.UNDERFLOW} else logging.INFO,
+        "collective refused",
+        job=lease.name,
+        rank=lease.rank,
+        call=str(collective.call),
+        by_ranks=",".join(str(rank) for rank in sorted(collective.refusals)),
+    )
 
 
 class Path(Protocol):

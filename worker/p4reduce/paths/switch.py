@@ -67,13 +67,14 @@ class SwitchPath:
         self.transport = transport
         self.slot_rounds = [lease.first_round] * lease.slot_count
         self.round_trip = RoundTrip(len(lease.switches))
+        self._fixed_window = window
         self.window = Window(lease.slot_count, window, len(lease.switches))
         self.total = CollectiveStats() if total is None else total
         self.clock = clock
-        self.keep_words = False
+        self.keep_words: bool = before is not None and before.keep_words
         """Whether collectives have `sums`."""
-        self.at_wait: Callable[[], None] | None = None
-        """A function that is called with each log line of a collective that waits."""
+        self.at_wait: Callable[[], None] | None = None if before is None else before.at_wait
+        """A function that is called with each log line of a collective that waits; does not raise."""
         damages = before is not None and before._gso[0].damages
         self._gso: tuple[GsoProbe, ...] = tuple(GsoProbe(damages=damages) for _ in lease.switches)
         """The measurements of the path to each switch."""
@@ -84,6 +85,16 @@ class SwitchPath:
         self._trace = opened()
         self.channel = self._open_channel()
         """The channel by which a collective uses the transport's socket itself; None where it cannot."""
+
+    def renewed(self, lease: Lease, transport: Transport) -> SwitchPath:
+        """Return the path of the job's next epoch."""
+        window = self._fixed_window
+        return SwitchPath(lease, transport, window=window, total=self.total, clock=self.clock, before=self)
+
+    @property
+    def segmentation(self) -> bool:
+        """Whether frames leave in runs (GSO), as far as the path has shown that it carries them (paths/gso.py)."""
+        return self.channel is not None and self.channel.sends_runs
 
     def waiting(self) -> WaitingSlot | None:
         """Return what the running collective waits for; None if there is none. May be called from any thread."""

@@ -101,7 +101,7 @@ def load_gathered(state: DDPState, parts: list[_Part]) -> None:
 def _plan(state: DDPState) -> HostPlan:
     if state.inner is not None:
         raise ValueError("a DDPState with inner is not in these checkpoints: save each rank's state_dict() by itself")
-    return _learners_alone(state.comm.world_size) if state.hosts is None else state.hosts.plan
+    return state.host_plan or _learners_alone(state.comm.world_size)
 
 
 def _learners_alone(ranks: int) -> HostPlan:
@@ -130,8 +130,8 @@ def _part(state: DDPState) -> _Part:
     mine = state.state_dict()
     compressor = mine["compressor"] or {}
     tensors = {kind: compressor.pop(kind, {}) for kind in _KEPT}
-    if state.hosts is not None:
-        mine["hosts"] = state.hosts.plan.hosts
+    if state.host_plan is not None:
+        mine["hosts"] = state.host_plan.hosts
     text = json.dumps(mine, default=float).encode()
     return {**tensors, "rest": torch.frombuffer(bytearray(text), dtype=torch.uint8)}
 

@@ -52,7 +52,7 @@ from p4reduce.codecs import Floats
 from p4reduce.collective_queue import CollectiveFuture, CollectiveQueue
 from p4reduce.communicator import Communicator
 from p4reduce.compressors import Compressor
-from p4reduce.compressors.all_reduce import Begun, BucketReport, begin, finish, finish_over_hosts
+from p4reduce.compressors.all_reduce import Begun, BucketReport, begin
 from p4reduce.compressors.step import is_finite
 from p4reduce.errors import (
     CollectiveError,
@@ -63,6 +63,7 @@ from p4reduce.errors import (
 )
 from p4reduce.pytorch.inner import InnerRanks, Passed, Shards
 from p4reduce.pytorch.recommend import FirstMoment, recommend, warn_of_first_moment
+from p4reduce.pytorch.settle import settle
 from p4reduce.pytorch.staging import OnHost, stage
 from p4reduce.stats import CollectiveStats
 from p4reduce_contracts.ranks import name_ranks
@@ -228,8 +229,10 @@ class DDPState:
         self.inner = None if inner is None else InnerRanks(inner)
         """The ranks of this host that sum first, by a process group of their own."""
         self._ranks = comm.world_size * (1 if inner is None else inner.size())
-        self.hosts = None if compressor is None or self.inner else comm.find_hosts()
-        """The sums over this rank's host, made before gradients are compressed; None: there are none."""
+        # now, as later on gradients are compressed while another collective has its turn
+        hosts = None if compressor is None or self.inner else comm.find_hosts()
+        self.host_plan = None if hosts is None else hosts.plan
+        """The ranks of each host, where they compress together; None: each rank compresses for itself."""
         self._scattered: list[_Bucket] = []
         """The buckets of this backward pass, with `inner`."""
         self._first_moment: FirstMoment | None = None
@@ -468,13 +471,11 @@ class DDPState:
                     return None  # the sum refuses a NaN or an infinity, which it looks for in the pass for exponents
                 if (fault := _not_finite(bucket)) is not None:
                     raise fault
-                if self.hosts is not None:
-                    return None  # it is compressed once all ranks of the host have it
                 if not bucket.parts:
                     return None  # this rank's shard has none of it, and the shards of the same rank of other hosts
-                begins = {} if bucket.shards is None else {name: at[2] for name, at in bucket.shards.parts.items()}
+                begins = None if bucket.shards is None else {name: at[2] for name, at in bucket.shards.parts.items()}
                 with _RecordFunctionFast("p4reduce:compress"):
-                    return begin(self.compressor, bucket.parts, self.comm.lease, checked=True, begins=begins)
+                    return begin(self.comm, self.compressor, bucket.parts, checked=True, begins=begins)
         except BaseException as error:
             return error
 
@@ -488,7 +489,7 @@ class DDPState:
                 if bucket.index == 0:
                     self._begin_step(bucket.last)
                 if not self._skipping:
-                    self._sum_or_refuse(bucket, prepared)
+                    self._sum(bucket, prepared)
                 if self._skipping:
                     if bucket.summed is not None:
                         bucket.summed.wait()  # or it would write its sum later
@@ -510,18 +511,23 @@ class DDPState:
         undo = self.on_nonfinite == "skip" and not (only_bucket and self.inner is None)
         self._before = self.compressor.state_dict() if self.compressor is not None and undo else None
 
-    def _sum_or_refuse(self, bucket: _Bucket, prepared: _Prepared) -> None:
+    def _sum(self, bucket: _Bucket, prepared: _Prepared) -> None:
         """Sum a bucket. If one rank cannot, all ranks raise or skip the step."""
         try:
             if isinstance(prepared, BaseException):
                 raise prepared
             if bucket.summed is not None:
                 self._average_sparse(bucket)
-                return
-            self._sum(bucket.buffer, bucket.parts, prepared)
+            elif prepared is not None:
+                outcome, report = prepared.finish()
+                self.reports.append(report)
+                for name, mean in outcome.means.items():
+                    bucket.parts[name].copy_(mean)
+            else:
+                self.comm.all_reduce_segments([Floats(bucket.buffer, mean=True, out=bucket.buffer)], name="gradients")
             return
         except (InvalidTensorError, PeerRefusedError) as error:
-            if not (bucket.summed is not None or self.comm.settle(error)) or self.on_nonfinite != "skip":
+            if not (bucket.summed is not None or settle(self.comm, error)) or self.on_nonfinite != "skip":
                 named = _not_finite(bucket) if isinstance(error, NotFiniteError) else None
                 raise (named or error) from None
         self._skip()
@@ -547,18 +553,6 @@ class DDPState:
         bucket.buffer.div_(self._ranks)
         if (fault := _not_finite(bucket)) is not None:
             raise fault
-
-    def _sum(self, buffer: torch.Tensor, parts: dict[str, torch.Tensor], begun: Begun | None) -> None:
-        if begun is not None:
-            outcome, report = finish(self.comm, begun)
-        elif self.compressor is not None and self.hosts is not None:
-            outcome, report = finish_over_hosts(self.comm, self.hosts, self.compressor, parts, checked=True)
-        else:
-            self.comm.all_reduce_segments([Floats(buffer, mean=True, out=buffer)], name="gradients")
-            return
-        self.reports.append(report)
-        for name, mean in outcome.means.items():
-            parts[name].copy_(mean)
 
 
 def ddp_hook(state: DDPState, bucket: GradBucket, *further: object) -> torch.futures.Future[torch.Tensor]:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from p4reduce.epoch import EpochMembership
 from p4reduce.errors import CollectiveError, JobResetError, JoinError
-from p4reduce.membership.rejoin import Rejoin
+from p4reduce.membership.rejoin import Rejoin, enter_epoch
 from p4reduce.testing.local_group import EPOCH, LocalGroup, MemoryTransport, leased_switches, new_switches
 from p4reduce_contracts.jobs.lease import LeasedSwitch
 from p4reduce_contracts.wire import DEFAULT, SECRET_BITS, Geometry
@@ -59,8 +59,8 @@ class ResettableGroup(LocalGroup):
         self.gate = threading.Barrier(world_size, self._grant)
         self._restart(EPOCH)
         for comm in self.comms:
-            comm.enter_epoch(self._membership_of(comm.rank, EPOCH))
-            comm.recovery = Rejoin(partial(self.join_epoch, comm.rank), self.gate.abort, rejoin_s)
+            enter_epoch(comm, self._membership_of(comm.rank, EPOCH))
+            Rejoin(partial(self.join_epoch, comm.rank), self.gate.abort, rejoin_s).attach(comm)
 
     def reset(self, reason: str = RESTARTED) -> None:
         """End the epoch: none of its frames is answered any more, and every rank gets JobResetError with `reason`."""

@@ -35,7 +35,7 @@ def measure(run: Run) -> None:
             list(pool.map(work, comms))
 
         def seconds(loss: float) -> float:
-            comms[0].transport.send([drop_rate_message(loss)])
+            comms[0].over_switch.transport.send([drop_rate_message(loss)])
             on_all(lambda comm: sums(comm, 1))
             before, began = [comm.stats.copy() for comm in comms], time.monotonic()
             on_all(lambda comm: sums(comm, COLLECTIVES))
@@ -43,7 +43,7 @@ def measure(run: Run) -> None:
             spent = [comm.stats - stats for comm, stats in zip(comms, before, strict=True)]
             counted[loss][0].append(sum(one.frames_up for one in spent))
             counted[loss][1].append(sum(one.retransmissions for one in spent))
-            comms[0].transport.send([drop_rate_message(0.0)])
+            comms[0].over_switch.transport.send([drop_rate_message(0.0)])
             on_all(Communicator.barrier)
             return spent_s
 

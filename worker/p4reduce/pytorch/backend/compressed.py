@@ -20,7 +20,7 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from p4reduce.compressors import Compressor
-from p4reduce.compressors.all_reduce import begin, finish, finish_over_hosts
+from p4reduce.compressors.all_reduce import begin
 from p4reduce.compressors.exchange import TYPES
 from p4reduce.pytorch.recommend import warn_of_first_moment
 
@@ -86,12 +86,9 @@ class CompressedSums:
         """
         # A tensor of the backend has parameters of several layers in one row: for a policy a linear layer.
         rows = {name: tensor.detach().float().reshape(1, -1) for name, tensor in zip(names, tensors, strict=True)}
-        hosts = comm.find_hosts(timeout_s, 4 * sum(row.numel() for row in rows.values()))
+        size = 4 * sum(row.numel() for row in rows.values())
         with torch.no_grad():
-            if hosts is None:
-                outcome, _ = finish(comm, begin(self.compressor, rows, comm.lease), timeout_s=timeout_s)
-            else:
-                outcome, _ = finish_over_hosts(comm, hosts, self.compressor, rows, timeout_s=timeout_s)
+            outcome, _ = begin(comm, self.compressor, rows, size=size, timeout_s=timeout_s).finish()
         return [outcome.means[name].reshape(tensor.shape) for name, tensor in zip(names, tensors, strict=True)]
 
     def end_step(self) -> None:

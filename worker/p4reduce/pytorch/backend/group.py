@@ -50,6 +50,7 @@ from p4reduce.pytorch.backend.options import BACKEND, GATHER_BYTES, Options
 from p4reduce.pytorch.backend.rendezvous import meet, part
 from p4reduce.pytorch.backend.routes import Routes
 from p4reduce.pytorch.backend.work import CollectiveWork
+from p4reduce.pytorch.settle import settle
 from p4reduce.pytorch.staging import OnHost, is_staged, stage
 
 if TYPE_CHECKING:
@@ -597,7 +598,7 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
         try:
             return over_switch(comm)
         except (InvalidTensorError, PeerRefusedError) as error:
-            if not comm.settle(error):
+            if not settle(comm, error):
                 raise
         return None
 
@@ -643,7 +644,7 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
                     _log.warning("a process group of %d ranks takes gloo for all collectives: %s", self.size(), error)
                 return None
             self._job.comm.queue = self._queue
-            self._job.comm.at_wait = self._calls.running_waits
+            self._job.comm.path.at_wait = self._calls.running_waits
             if self._compressed is not None:
                 self._compressed.compressor.check(self._job.comm.lease)
         return self._job.comm
