@@ -82,7 +82,8 @@ class Forked:
     def send_signal(self, number: int) -> None:
         """Send a signal if it runs."""
         if self.poll() is None:
-            os.kill(self.pid, number)
+            with suppress(ProcessLookupError):  # it ends at this moment, and its server has not said so yet
+                os.kill(self.pid, number)
 
     def close(self) -> None:
         """Kill it if it runs."""

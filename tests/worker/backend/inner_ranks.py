@@ -68,7 +68,7 @@ def check_compressor(outer: ProcessGroupP4Reduce, inner: dist.ProcessGroup, devi
     found, size = [], dist.get_world_size()
     for group, inside in ((outer, inner), (dist.group.WORLD, None)):
         with DDPState(group, AdaComp(), inner=inside) as state:
-            assert size == 2 or (inside is None) == (state.hosts is not None)
+            assert size == 2 or (inside is None) == (state.host_plan is not None)
             model = hooked(state, device)
             found.append([(backward(model, step, device), gradients(model)[2])[1] for step in range(STEPS)])
             assert state.reports
