@@ -16,7 +16,7 @@ LIMITS = {
     "tests of p4reduce": 40_050,
     "source of the switch": 17_500,
     "tests of the switch": 13_000,
-    "Markdown": 32_500,
+    "Markdown": 32_800,
 }
 """Lines of Python without generated files, by house, and words. CONTRIBUTING says how a change may grow them."""
 
