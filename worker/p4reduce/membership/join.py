@@ -414,12 +414,23 @@ class Patience:
 
     def is_over(self) -> bool:
         """Return whether to wait does not help any more, as `check` has raised."""
-        try:
-            if self._check is not None:
+        if self._check is not None and self._ended_by is None:
+            try:
                 self._check()
-        except Exception as error:  # a store's may be any
-            self._ended_by = error
+            except Exception as error:  # a store's may be any
+                self._ended_by = error
         return self._ended_by is not None
+
+    def watched(self, end: Callable[[], None]) -> contextlib.AbstractContextManager[None]:
+        """Call `end`, while the body runs, once `check` raises."""
+        if self._check is None:
+            return contextlib.nullcontext()
+
+        def look() -> None:
+            if self.is_over():
+                end()
+
+        return _meanwhile("p4reduce-check", look, first_s=_CHECK_EVERY_S, every_s=_CHECK_EVERY_S)
 
     def give_up(self, error: Exception) -> JoinError:
         """Return the error for a failure that waiting does not help."""
@@ -470,15 +481,11 @@ def _admit_once(
             for socket in sockets.values():
                 socket.send([hello])
 
-        def end_early() -> None:
-            if patience.is_over():
-                client.close()
-
         say_missing = partial(_say_who_is_missing, client, ticket.job, patience)
         with (
             _meanwhile("p4reduce-hello", say_hello, first_s=0.0, every_s=ticket.hello_interval_s or 0.1),
             _meanwhile("p4reduce-missing", say_missing, first_s=_SAY_EVERY_S, every_s=_SAY_EVERY_S),
-            _meanwhile("p4reduce-check", end_early, first_s=_CHECK_EVERY_S, every_s=_CHECK_EVERY_S),
+            patience.watched(client.close),
         ):
             granted = _wait_lease(client, ticket.nonce, patience)
         places = [(each.host, each.port) for each in granted.switches]
