@@ -34,15 +34,13 @@ _LEARNING_RATE, _MOMENTUM = 0.02, 0.9
 _HIDDEN = 1024
 _ONE_BUCKET_MB = 100
 _POWERSGD_RANK = 2
+_ADACOMP_BINS = "p4reduce AdaComp "
+"""The beginning of the variants that name the elements of a linear layer's bin."""
 _COMPRESSORS: Mapping[str, Callable[[], Any]] = {
     "p4reduce dense": lambda: None,
     "p4reduce 16": lambda: p4reduce.Quantize(16),
     "p4reduce 8": lambda: p4reduce.Quantize(8),
     "p4reduce AdaComp": p4reduce.AdaComp,
-    **{
-        f"p4reduce AdaComp {bins}": partial(p4reduce.AdaComp, p4reduce.compressors.Policy(linear=bins))
-        for bins in (50, 100, 200)
-    },
     "p4reduce auto": lambda: "auto",
 }
 
@@ -120,10 +118,14 @@ class Trainer:
             rank = int(peer.removeprefix("gloo PowerSGD") or _POWERSGD_RANK)
             state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=rank, start_powerSGD_iter=2)
             self._model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
-        elif peer in _COMPRESSORS:
-            compressor = _COMPRESSORS[peer]()
+        elif peer in _COMPRESSORS or peer.startswith(_ADACOMP_BINS):
+            compressor = _COMPRESSORS[peer]() if peer in _COMPRESSORS else _adacomp(peer)
             self._state = p4reduce.DDPState(comm, compressor, module=self._model, optimizer=self._optimizer)
             self._model.register_comm_hook(self._state, p4reduce.ddp_hook)
+
+
+def _adacomp(peer: str) -> p4reduce.AdaComp:
+    return p4reduce.AdaComp(p4reduce.compressors.Policy(linear=int(peer.removeprefix(_ADACOMP_BINS))))
 
 
 def of_study(name: str, rank: int, world_size: int, *, seed: int, data: str, settings: Mapping[str, Any]) -> Recipe:
