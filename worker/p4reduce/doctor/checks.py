@@ -487,14 +487,12 @@ def _batches(comm: Communicator) -> Check:
         damaged += [found] if (found := spent.corrupt + spent.malformed) else []
     singly = sum(damaged[DAMAGED_COLLECTIVES:])  # after so many the switch, too, is asked for no batches
     spent = comm.stats - begun
-    size, how = (
-        4 * BATCH_SUMS * blocks * comm.lease.block_words,
-        "in batches" if comm.over_switch.segmentation else "singly",
-    )
+    size, in_batches = 4 * BATCH_SUMS * blocks * comm.lease.block_words, comm.over_switch.segmentation
+    how = "in batches" if in_batches else "singly"
     text = f"{size} B right, {how}; {spent.retransmissions} of {spent.frames_up} frames were repeated"
     if wrong:
         return Check(BATCHES, Status.FAILED, f"{wrong} int32 sums are wrong", f"do not train like this: {_GSO_ADVICE}")
-    if damaged and not singly and not comm.over_switch.segmentation:
+    if damaged and not singly and not in_batches:
         text += f"; {sum(damaged)} arrived damaged in batches, none singly"
         return Check(BATCHES, Status.WARNING, text, _GSO_ADVICE)
     if damaged:
