@@ -36,9 +36,9 @@ class Searched:
     large: tuple[Faults, ...] = ()
     make_switch: Callable[[Sequence[Generation]], CompiledSwitch] = CompiledSwitch
 
-    def job(self, faults: Faults, *, symmetry: bool = True) -> Job:
+    def job(self, faults: Faults) -> Job:
         """Return the job with these faults."""
-        return Job(self.generations, faults, self.make_switch, symmetry=symmetry)
+        return Job(self.generations, faults, self.make_switch)
 
 
 def _dense(ranks: int, blocks: int, slots: int = 1, digit: int = 1) -> Sum:

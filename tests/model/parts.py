@@ -1,26 +1,22 @@
 """The ranks, the switch and the frames of a job that is searched: their states by number, and the steps between these.
 
 Ranks and switch are functions of their own state and of what reaches them, so the code itself computes each of their
-steps once, together with its images (`symmetry.py`), and the search looks it up from then on.
+steps once, and the search looks it up from then on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import permutations
 from typing import Any, Generic, TypeVar
 
-from model.calls import Generation, Refusal
+from model.calls import Generation
 from model.ranks import BrokenPropertyError, Rank, is_before
 from model.switch import CompiledSwitch
-from model.symmetry import Group, Images, NotSymmetricError
 from p4reduce.protocol.datagram import switch_of
 from p4reduce_contracts.errors import FrameError
 from p4reduce_contracts.wire import CONTRIBUTE, RESULT, SMALL, unpack
 
-Key = TypeVar("Key")
-Taken = TypeVar("Taken")
 Value = TypeVar("Value")
 Numbers = tuple[int, ...]
 Reached = tuple[int, Numbers]
@@ -41,12 +37,6 @@ class InFlight:
     def of(cls, rank: int, up: bool, payload: bytes) -> InFlight:
         """Return a frame whose payload says its switch."""
         return cls(rank, up, payload, switch_of(payload))
-
-
-def refusing(generations: Sequence[Generation]) -> set[int]:
-    """Return the ranks that refuse a collective. Others call the same, and are in every round, whatever they hold."""
-    calls = (call for generation in generations for call in generation.calls)
-    return {call.rank for call in calls if isinstance(call, Refusal)}
 
 
 class Numbered(Generic[Value]):
@@ -73,9 +63,8 @@ class Parts:
         make_switch: Callable[[Sequence[Generation]], CompiledSwitch],
         *,
         flips: bool,
-        symmetry: bool,
     ) -> None:
-        """`flips`: bits of frames may be flipped, so that collectives may fail. `symmetry`: permute the ranks."""
+        """`flips`: bits of frames may be flipped, so that collectives may fail."""
         self._generations = generations
         self.ranks = [Rank(rank, generations, may_fail=flips) for rank in range(len(generations[0].leases))]
         self._switch = make_switch(generations)
@@ -89,25 +78,10 @@ class Parts:
         self._renewals: dict[int, int] = {}
         self._over: dict[tuple[int, int], bool] = {}
         self._flips: dict[int, Numbers] = {}
-        ranks = range(len(self.ranks))
-        places = {tuple(ranks): self._switch.image(ranks)}
-        if symmetry and not flips:
-            fixed = refusing(generations)
-            kept = [order for order in permutations(ranks) if all(order[rank] == rank for rank in fixed)]
-            places |= {order: self._switch.image(order) for order in kept}
-        self.group = Group([order for order, image in places.items() if image is not None])
-        """The permutations of the ranks that leave the job as it is."""
-        self._places = [places[permutation] or {} for permutation in self.group.permutations]
-        """Permutation -> the rank or link that comes in the place of each."""
-        self.rank_images = Images(self.group, self._moved, self._read_of_rank)
-        self.switch_images = Images(self.group, lambda _: (0,) * len(self.group), self._read_of_switch)
-        self.frame_images = Images(self.group, lambda _: (0,) * len(self.group), self._read_of_frame)
 
     def first_switch(self) -> int:
         """Return the state of the switch before the first frame."""
-        switch = self._numbered_states.number(self._switch.begin(0))
-        self.switch_images.put(0, (switch,) * len(self.group))
-        return switch
+        return self._numbered_states.number(self._switch.begin(0))
 
     def newest(self, switch: int) -> int:
         """Return the generation of leases that the switch admits, in one of its states."""
@@ -118,88 +92,50 @@ class Parts:
         """Return what a rank is and sends when it begins in new leases."""
         reached = self._entries.get((rank, generation))
         if reached is None:
-            found = [self._sent(image, self.ranks[image].enter(generation)) for image in self._moved(rank)]
-            self._put_rank_images(rank, found)
-            reached = self._entries[rank, generation] = found[0]
+            reached = self._entries[rank, generation] = self._sent(rank, self.ranks[rank].enter(generation))
         return reached
 
     def rank_step(self, rank: int, state: int, number: int) -> Reached:
         """Let a rank take in a frame; below 0: let its timer fire. Raises BrokenPropertyError."""
-        reached = self._rank_steps.get((rank, state, number))
+        key = rank, state, number
+        reached = self._rank_steps.get(key)
         if reached is None:
-            frames = self.frame_images.of(0, number) if number >= 0 else (-1,) * len(self.group)
-            keys = list(zip(self._moved(rank), self.rank_images.of(rank, state), frames, strict=True))
-            found = _taken(self._take_rank_step, keys)
-            self._put_rank_images(rank, found)
-            self._rank_steps.update(zip(keys, found, strict=True))
-            reached = found[0]
+            reached = self._sent(rank, self.ranks[rank].step(state, self._payload(number)))
+            self._rank_steps[key] = reached
         return reached
-
-    def _take_rank_step(self, key: tuple[int, int, int]) -> Reached:
-        rank, state, number = key
-        return self._sent(rank, self.ranks[rank].step(state, self._payload(number)))
 
     def renewed(self, state: int) -> int:
         """Return the switch's state with the entries of new leases."""
         renewed = self._renewals.get(state)
         if renewed is None:
-            states = self.switch_images.of(0, state)
-            found = tuple(
-                self._numbered_states.number(self._switch.renew(self._switch_states[image])) for image in states
-            )
-            self.switch_images.put(0, found)
-            renewed = self._renewals[state] = found[0]
+            renewed = self._numbered_states.number(self._switch.renew(self._switch_states[state]))
+            self._renewals[state] = renewed
         return renewed
 
     def switch_step(self, state: int, number: int) -> Reached:
         """Let the switch process a frame."""
         reached = self._switch_steps.get((state, number))
         if reached is None:
-            keys = list(zip(self.switch_images.of(0, state), self.frame_images.of(0, number), strict=True))
-            found = _taken(self._take_switch_step, keys)
-            self.switch_images.put(0, tuple(after for after, _, _ in found))
-            sent = [
-                self._in_order(found[0][1], images, places)
-                for (_, images, _), places in zip(found, self._places, strict=True)
+            frame, before = self.frames[number], self._switch_states[state]
+            after, out = self._switch.process(before, frame.rank, frame.payload)
+            sent = tuple(self._numbered_frames.number(InFlight.of(to, to < 0, payload)) for to, payload in out)
+            old, new = self._switch.rounds(before), self._switch.rounds(after)
+            self.overwritten[state, number] = [
+                (version >> 1, round_)
+                for (switch, version), round_ in old.items()
+                if round_ is not None and new[switch, version] != round_
             ]
-            for images in zip(*sent, strict=True):
-                self.frame_images.put(0, images)
-            if any(overwritten != found[0][2] for _, _, overwritten in found):
-                raise NotSymmetricError("the switch overwrites other rounds")
-            for key, (after, out, overwritten) in zip(keys, found, strict=True):
-                self._switch_steps[key], self.overwritten[key] = (after, out), overwritten
-            reached = self._switch_steps[state, number]
+            reached = self._switch_steps[state, number] = self._numbered_states.number(after), sent
         return reached
-
-    def _take_switch_step(self, key: tuple[int, int]) -> tuple[int, Numbers, list[tuple[int, int]]]:
-        """Return the switch's state, the frames that it sent, and the slots, and their rounds, that it overwrote."""
-        state, number = key
-        frame, before = self.frames[number], self._switch_states[state]
-        after, out = self._switch.process(before, frame.rank, frame.payload)
-        sent = tuple(self._numbered_frames.number(InFlight.of(to, to < 0, payload)) for to, payload in out)
-        old, new = self._switch.rounds(before), self._switch.rounds(after)
-        overwritten = [
-            (version >> 1, round_)
-            for (switch, version), round_ in old.items()
-            if round_ is not None and new[switch, version] != round_
-        ]
-        return self._numbered_states.number(after), sent, overwritten
 
     def is_over(self, number: int, state: int) -> bool:
         """Return whether a frame changes nothing, and never will, since its round is over.
 
         `state`: that of the part that it is on its way to.
         """
-        frame = self.frames[number]
         over = self._over.get((number, state))
         if over is None:
-            states = self.switch_images.of(0, state) if frame.up else self.rank_images.of(frame.rank, state)
-            keys = list(zip(self.frame_images.of(0, number), states, strict=True))
-            found = {self._find_over(*key) for key in keys}
-            if len(found) != 1:
-                raise NotSymmetricError("a frame is of a round that is over, and its image is not")
-            (over,) = found
-            self._over.update(dict.fromkeys(keys, over))
+            over = self._over[number, state] = self._find_over(number, state)
         return over
 
     def _find_over(self, number: int, state: int) -> bool:
@@ -287,55 +223,8 @@ class Parts:
         state, payloads = reached
         return state, tuple(self._numbered_frames.number(InFlight.of(rank, True, payload)) for payload in payloads)
 
-    def _moved(self, rank: int) -> Numbers:
-        """Return, by permutation, the rank in whose place one comes."""
-        return tuple(permutation[rank] for permutation in self.group.permutations)
-
-    def _put_rank_images(self, rank: int, found: Sequence[Reached]) -> None:
-        self.rank_images.put(rank, tuple(state for state, _ in found))
-        if any(len(sent) != len(found[0][1]) for _, sent in found):
-            raise NotSymmetricError(f"another rank than {rank} sends more or fewer frames")
-        for images in zip(*(sent for _, sent in found), strict=True):
-            self.frame_images.put(0, images)
-
-    def _in_order(self, sent: Numbers, images: Numbers, places: Mapping[int, int]) -> list[int]:
-        """Return the images of frames that a switch sent, each beside its own: what goes to the place of its rank."""
-        left, found = list(images), []
-        for number in sent:
-            to = places[self.frames[number].rank]
-            image = next((image for image in left if self.frames[image].rank == to), None)
-            if image is None:
-                raise NotSymmetricError(f"the switch sends nothing to {to}")
-            left.remove(image)
-            found.append(image)
-        if left:
-            raise NotSymmetricError("the switch sends more frames")
-        return found
-
-    def _read_of_rank(self, rank: int, state: int) -> object:
-        found = self.ranks[rank]
-        return found.done(state), found.generation(state), found.rounds(state)
-
-    def _read_of_switch(self, _: int, state: int) -> object:
-        return self._switch_states[state][0]
-
-    def _read_of_frame(self, _: int, number: int) -> object:
-        frame = self.frames[number]
-        header = unpack(SMALL, frame.payload)
-        return frame.up, header.type, header.slot, header.round
-
 
 def _with_flipped_bit(payload: bytes, bit: int) -> bytes:
     changed = bytearray(payload)
     changed[bit >> 3] ^= 0x80 >> (bit & 7)
     return bytes(changed)
-
-
-def _taken(take: Callable[[Key], Taken], keys: Sequence[Key]) -> list[Taken]:
-    """Take a step and its images. Raises NotSymmetricError if only an image breaks a property."""
-    found = [take(keys[0])]
-    try:
-        found += [take(key) for key in keys[1:]]
-    except BrokenPropertyError as error:
-        raise NotSymmetricError(f"an image breaks a property: {error}") from error
-    return found

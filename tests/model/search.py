@@ -8,9 +8,6 @@ Any frame on its way may be delivered next. As often as `Faults` allows, the net
 keeps a copy, or flips a bit; a rank's timer fires while frames are on their way; the switch gets new leases. When
 nothing is on its way, the timers of all ranks fire. A frame of a round that is over, which changes nothing, is removed.
 
-Of nodes that differ by a permutation of ranks one is visited (`symmetry.py`), if ranks that refuse and the tree of
-switches stay as they are, and no bit is flipped: the flipped bits of a sum's words are not those of its image.
-
 Three properties are checked: what ranks hand out (`ranks.py`); that a switch overwrites no version that a rank still
 needs; and that the job ends from every node if nothing goes wrong any more.
 """
@@ -71,8 +68,6 @@ class Report:
     """The counts of a search, and the broken property that it found."""
 
     nodes: int = 0
-    permuted: int = 0
-    """Number of nodes with all permutations of the ranks that leave the job as it is."""
     complete: bool = False
     """Whether these are all nodes."""
     rank_states: int = 0
@@ -94,73 +89,16 @@ class Job:
         generations: Sequence[Generation],
         faults: Faults,
         make_switch: Callable[[Sequence[Generation]], CompiledSwitch] = CompiledSwitch,
-        *,
-        symmetry: bool = True,
     ) -> None:
-        """`symmetry`: visit one of the nodes that differ by a permutation of ranks."""
         self._faults = faults
-        self._parts = Parts(generations, make_switch, flips=faults.flips > 0, symmetry=symmetry)
-        self._group = self._parts.group
+        self._parts = Parts(generations, make_switch, flips=faults.flips > 0)
         self._ending: set[Node] = set()
         """Nodes without faults left from which the job ends."""
-        self._least: dict[Numbers, tuple[Numbers, Numbers]] = {}
-        """The ranks' states -> the least of their images, and the permutations that lead to it."""
 
     def first(self) -> Node:
         """Return the node in which all opening frames are on their way."""
         entered = [self._parts.entered(rank, 0) for rank in range(len(self._parts.ranks))]
         return self._node(entered, self._parts.first_switch(), self._faults)
-
-    @property
-    def permutations(self) -> list[Numbers]:
-        """Return the permutations of the ranks that leave the job as it is."""
-        return self._group.permutations
-
-    def canonical(self, node: Node) -> tuple[Node, int]:
-        """Return the least of a node's images, the same for all of them, and how many there are."""
-        if len(self._group) == 1:
-            return node, 1
-        least = self._least.get(node.ranks)
-        if least is None:
-            least = self._least[node.ranks] = self._find_least(node.ranks)
-        ranks, ways = least
-        switches = self._parts.switch_images.of(0, node.switch)
-        images = [self._parts.frame_images.of(0, number) for number in node.frames]
-        found = [(switches[way], tuple(sorted([image[way] for image in images]))) for way in ways]
-        switch, frames = min(found)
-        return Node(ranks, switch, node.left, frames), len(self._group) // found.count((switch, frames))
-
-    def for_node(self, steps: Sequence[Step], node: Node) -> list[Step]:
-        """Return steps from canonical(node) as steps from the node."""
-        canonical, _ = self.canonical(node)
-        for way, back in enumerate(self._group.inverses):
-            if self._image(node, way) == canonical:
-                return [self._step_image(step, back) for step in steps]
-        raise AssertionError("the canonical node is an image")
-
-    def _image(self, node: Node, way: int) -> Node:
-        """Return a node's image under one of the group's permutations."""
-        frames = sorted(self._parts.frame_images.of(0, number)[way] for number in node.frames)
-        switch = self._parts.switch_images.of(0, node.switch)[way]
-        return Node(self._image_of_ranks(node.ranks, way), switch, node.left, tuple(frames))
-
-    def _image_of_ranks(self, ranks: Numbers, way: int) -> Numbers:
-        image = list(ranks)
-        for rank, state in enumerate(ranks):
-            image[self._group.permutations[way][rank]] = self._parts.rank_images.of(rank, state)[way]
-        return tuple(image)
-
-    def _step_image(self, step: Step, way: int) -> Step:
-        if step.number < 0 or len(self._group) == 1:
-            return step
-        if step.kind in ("timer", "enter"):
-            return step._replace(number=self._group.permutations[way][step.number])
-        return step._replace(number=self._parts.frame_images.of(0, step.number)[way])
-
-    def _find_least(self, ranks: Numbers) -> tuple[Numbers, Numbers]:
-        images = [self._image_of_ranks(ranks, way) for way in range(len(self._group))]
-        least = min(images)
-        return least, tuple(way for way, image in enumerate(images) if image == least)
 
     def ended(self, node: Node) -> bool:
         """Return whether all ranks are done, in the leases that the switch admits."""
@@ -224,8 +162,8 @@ class Job:
         passed: list[Node] = []
         steps: list[Step] = []
         node = node._replace(left=Faults())
-        while not self.ended(node) and (canonical := self.canonical(node)[0]) not in self._ending:
-            passed.append(canonical)
+        while not self.ended(node) and node not in self._ending:
+            passed.append(node)
             # a rank that has to begin in a new lease does so before anything else
             found = sorted(self.steps(node), key=lambda step: step.kind != "enter")
             if not found or len(passed) == most:
@@ -299,46 +237,26 @@ def explore(job: Job, most_nodes: int | None = None) -> Report:
     report = Report()
     origins: dict[Node, tuple[Node, Step] | None] = {}
     node, step = job.first(), None
-    origins[node], report.permuted = None, 1
+    origins[node] = None
     queue = deque([node])
     try:
         while queue and (most_nodes is None or len(origins) < most_nodes):
             node, step = queue.popleft(), None
             job.check_ends(node)
             for step in job.steps(node):
-                after, images = job.canonical(job.after(node, step))
+                after = job.after(node, step)
                 if after not in origins:
                     origins[after] = node, step
-                    report.permuted += images
                     queue.append(after)
         report.complete = not queue
     except BrokenPropertyError as error:
-        taken = [] if step is None else [step]
-        further = error.steps if isinstance(error, UnendedError) else []
+        taken = error.steps if isinstance(error, UnendedError) else []
+        if step is not None:
+            taken.insert(0, step)
         while (origin := origins[node]) is not None:
             node, before = origin
             taken.insert(0, before)
-        broken, report.trace = _trace(job, taken, further)
-        report.broken = broken or str(error)
+        report.broken, report.trace = str(error), [job.describe(each) for each in taken]
     report.nodes = len(origins)
     job.finish(report)
     return report
-
-
-def _trace(job: Job, steps: Sequence[Step], further: Sequence[Step]) -> tuple[str, list[str]]:
-    """Take steps between canonical nodes, and `further` ones from the last, from the first node on.
-
-    Return the property that they break, "" if none, and the steps in words.
-    """
-    node, words = job.first(), []
-    try:
-        for step in steps:
-            (own,) = job.for_node([step], node)
-            words.append(job.describe(own))
-            node = job.after(node, own)
-        for step in job.for_node(further, node):
-            words.append(job.describe(step))
-            node = job.after(node, step)
-    except BrokenPropertyError as error:
-        return str(error), words
-    return "", words

@@ -123,19 +123,6 @@ class CompiledSwitch:
                 found[number, version] = round_ if of == epoch else None
         return found
 
-    def image(self, permutation: Sequence[int]) -> Mapping[int, int] | None:
-        """Return, by rank and link, which comes in its place, if switches are above the permuted ranks of others."""
-        tree = self._trees[0]
-        by_ranks = {tree.ranks_below(switch): switch for switch in tree.switches}
-        permuted = {switch: frozenset(permutation[rank] for rank in ranks) for ranks, switch in by_ranks.items()}
-        if set(permuted.values()) != set(by_ranks):
-            return None
-        links = {(tree.sender(place), place.switch): number for number, place in self._places.items()}
-        moved = {
-            number: links[by_ranks[permuted[sender]], by_ranks[permuted[to]]] for (sender, to), number in links.items()
-        }
-        return {**dict(enumerate(permutation)), **moved}
-
     def _load(self, state: Any, switch: int) -> None:
         generation, registers = state
         for cells, content in zip(self._cells[generation][switch], registers[switch], strict=True):
@@ -180,9 +167,6 @@ class SideBySide(CompiledSwitch):
                 found[number, slot << 1 | version & 1] = round_
         return found
 
-    def image(self, permutation: Sequence[int]) -> Mapping[int, int] | None:
-        return dict(enumerate(permutation))
-
 
 def _at(number: int, generation: Generation) -> Generation:
     """Return the leases as one of the switches side by side has them: where they do not name it, no frame is for it."""
@@ -201,10 +185,6 @@ class LeafAsRoot(CompiledSwitch):
         for tree, generation in zip(self._trees, generations, strict=True):
             tree.switches[1].parent = None
             tree.switches[1].renew(generation.leases[0].epoch)
-
-    def image(self, permutation: Sequence[int]) -> Mapping[int, int] | None:
-        """Return None where ranks move: the leaves differ."""
-        return super().image(permutation) if list(permutation) == sorted(permutation) else None
 
 
 class LeafWithAnotherPartial(CompiledSwitch):

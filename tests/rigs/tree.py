@@ -118,10 +118,6 @@ class TreeRig:
         """The switch whose frames arrive at that place."""
         return self._leads_to[trunk.switch, trunk.port].switch
 
-    def ranks_below(self, switch: int) -> frozenset[int]:
-        """All ranks whose frames a switch sums, through others or by itself."""
-        return frozenset(rank for ranks in self.children[switch] for rank in ranks)
-
     def framed_on_trunk(self, place: Place, payload: bytes) -> bytes:
         """A payload of the switch whose frames arrive at that place, as its frame."""
         return from_host(switch_host(self.sender(place), 0), payload, place.switch)
