@@ -61,7 +61,9 @@ def commands(heading: str) -> list[Command]:
 
 def walk(heading: str) -> list[Command]:
     """The commands of the whole walk of a section, with what it names in place of those of another."""
-    first, plain, tls, ethernet = map(commands, ("Install", "Train", "Train with TLS", "Switches on Ethernet"))
+    first, plain, ethernet = map(commands, ("Install", "Train", "Switches on Ethernet"))
+    doctor = next(number for number, command in enumerate(plain) if command.text == "p4reduce doctor")
+    tls = commands("Train with TLS") + plain[doctor:]
     if heading == "Two racks":
         at = next(number for number, command in enumerate(tls) if "controller run" in command.text)
         everywhere = [replace(command, machines=tuple(NAMES)) for command in first]
@@ -69,7 +71,7 @@ def walk(heading: str) -> list[Command]:
     embedded, controller, bmv2 = ethernet
     own = {
         "Train": plain,
-        "Hosts only": commands("Hosts only"),
+        "Hosts only": commands("Hosts only") + plain[doctor:],
         "Train with TLS": tls,
         "Embedded": [embedded, controller, *plain[2:]],
     }
