@@ -149,22 +149,6 @@ def test_an_invalid_variable_is_an_error_of_the_commands_that_read_it(monkeypatc
     assert p4reduce("switch", "run", P4REDUCE_CONTROLLER="nonsense").exit_code == 0
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["job", "show", "x"], "there is no job 'x'; known jobs: none: make one with `p4reduce job create`"),
-        (["job", "list", "--controller", "127.0.0.1:1"], "start one with `p4reduce controller run`"),
-    ],
-)
-def test_errors_are_one_line_on_stderr(running: Running, arguments: list[str], message: str) -> None:
-    result = p4reduce(*arguments, controller=running.address)
-    assert result.exit_code == 1
-    assert result.stdout == ""
-    assert result.stderr.startswith("Error: ")
-    assert message in result.stderr
-    assert result.stderr.count("\n") == 1
-
-
 def test_a_controller_without_a_switch_ends_with_one_line(tmp_path: Path) -> None:
     config = make_config(tmp_path)
     (tmp_path / "p4reduce.toml").write_text(
@@ -174,25 +158,6 @@ def test_a_controller_without_a_switch_ends_with_one_line(tmp_path: Path) -> Non
     result = p4reduce("controller", "run", "--config", str(tmp_path / "p4reduce.toml"), "--p4runtime", "127.0.0.1:1")
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr.splitlines()[-1].startswith("Error: no P4Runtime switch at 127.0.0.1:1 for 0.2 s: start one")
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["job", "create", "x"],
-        ["job", "create", "x", "--world-size", "0"],
-        ["job", "create", "x", "--world-size", "2", "--slots", "0"],
-        ["job", "unknown"],
-        ["--controller", "nowhere", "job", "list"],
-        ["controller", "run", "--listen", "9600"],
-        ["switch", "run", "--listen", "x"],
-        ["demo", "--seeds", "0"],
-    ],
-)
-def test_usage_errors_end_with_status_2(arguments: list[str]) -> None:
-    result = p4reduce(*arguments)
-    assert result.exit_code == 2
-    assert result.stdout == ""
 
 
 @pytest.mark.parametrize(

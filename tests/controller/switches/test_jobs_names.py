@@ -11,8 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from p4reduce_contracts import wire
-from p4reduce_contracts.artifacts import geometry
 from p4reduce_controller.config import Config, ForwardingConfig, PortConfig
 from p4reduce_controller.registry.hello import Address
 from p4reduce_controller.registry.job import Grant, Parent, rank_children
@@ -26,7 +24,6 @@ from p4reduce_runtime.p4runtime.entries import DigestConfig, Entry, MeterEntry, 
 from p4reduce_runtime.p4runtime.schema import Schema
 from p4reduce_runtime.pipeline_folders import P4INFO, find
 from rigs.tna_switch import CHIPS
-from rigs.wire_p4 import WIRE_P4
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -143,16 +140,3 @@ def test_no_two_ranks_share_tofinos_rank_cells() -> None:
             assert not cells & used and max(cells) < 32768
             used |= cells
     assert len(used) == 32768
-
-
-def test_drop_reasons_and_hello_are_those_of_wire_p4() -> None:
-    reasons = {number: name for name, number in WIRE_P4.enums["Drop"].items()}
-    assert reasons.pop(0) == "NONE"
-    assert reasons == wire.DROP_REASONS
-    assert WIRE_P4.constants["WIRE_VERSION"] == wire.WIRE_VERSION
-    assert WIRE_P4.enums["FrameType"]["HELLO"] == wire.HELLO
-
-
-@pytest.mark.parametrize(("name", "limit"), [("default", 1024), ("small", 8)])
-def test_the_compiled_pipelines_have_sizes(name: str, limit: int) -> None:
-    assert geometry(find(name)).max_world_size == limit
