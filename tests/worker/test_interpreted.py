@@ -14,7 +14,6 @@ def test_definitions_and_rules_hold_and_sums_over_a_terrible_network_are_right_i
     """A choice of the tests, in seconds."""
     passes_interpreted(
         "worker/codecs/test_codecs_coordinates.py",
-        "lab/papers/test_inceptionn_codec.py",
         "worker/compressors/test_selection.py",
         "worker/protocol/test_engine_rules.py",
         "worker/protocol/test_engine_growth.py",

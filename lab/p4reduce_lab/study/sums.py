@@ -21,8 +21,7 @@ from p4reduce.compressors import Compressor
 from p4reduce.compressors.all_reduce import all_reduce_compressed
 from p4reduce.testing.in_process import exchange_all, groups
 from p4reduce_contracts.jobs.client import JobClient
-from p4reduce_lab.papers.inceptionn.codec import Inceptionn
-from p4reduce_lab.papers.inceptionn.ring import mean_over_ring
+from p4reduce_lab.papers.inceptionn import Inceptionn, mean_over_ring
 from p4reduce_lab.study.compressors import make_compressor
 from p4reduce_lab.study.grid import Task, Variant
 
