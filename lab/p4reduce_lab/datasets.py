@@ -27,6 +27,8 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
+from p4reduce_lab.processes import ProcessError
+
 DOWNLOAD_SECONDS = 300
 FORMAT = 1  # of the cached .npz files; raise it when their content changes
 RARE = 100  # a character seen less often than this in the plays becomes a space
@@ -34,7 +36,7 @@ RARE = 100  # a character seen less often than this in the plays becomes a space
 Arrays = dict[str, npt.NDArray[Any]]
 
 
-class DataError(Exception):
+class DataError(ProcessError):
     """The data cannot be had or is not what it should be; the text says what to do."""
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import click
 
-from p4reduce_lab.datasets import DataError
 from p4reduce_lab.study.grid import runs
 from p4reduce_lab.study.report import write_report
 from p4reduce_lab.study.results import read
@@ -32,10 +31,7 @@ def main(out: Path, jobs: int, device: str, only: str, report_only: bool) -> Non
     results.mkdir(parents=True, exist_ok=True)
     finished = {record["id"] for record in read(results)}
     missing = [run for run in wanted if run.id not in finished]
-    try:
-        failed = train_all(missing, out, jobs, device) if missing and not report_only else 0
-    except DataError as error:
-        raise click.ClickException(str(error)) from error
+    failed = train_all(missing, out, jobs, device) if missing and not report_only else 0
     write_report(results, ROOT / "docs")
     if failed:
         sys.exit(f"{failed} runs failed; start the study again to try them once more")

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 
 SEEDS: Final = (0, 1, 2)
 WARMUP_STEPS: Final = 50
-"""Steps with which ScaleCom, the baselines and PowerSGD begin; bytes are those of the steps after them."""
+"""Steps with which ScaleCom and PowerSGD begin; bytes are those of the steps after them."""
 TRANSFORMER: Final = "shakespeare-transformer"
 
 
@@ -56,9 +56,7 @@ class Variant:
     """The arguments of a Policy."""
     ring: Mapping[str, Any] | None = None
     """The options of Inceptionn; empty: plain numbers."""
-    cut: Literal["", "gradients", "weights"] = ""
     hook: str = ""
-    second_moment: Literal["element", "frozen", "tensor"] = "element"
     clip: Literal["mean", "ranks"] = "mean"
     """The gradient whose norm is limited: the mean, as users do, or each rank's before it is compressed."""
     beta1: float | None = None

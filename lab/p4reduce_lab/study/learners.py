@@ -6,8 +6,9 @@ coordinates of all learners arrive at each. Both are counted here for several nu
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -31,17 +32,9 @@ ROWS: Final = (
 """Kinds of layer, by the paper's name, and the task and the policy's kind that are measured."""
 
 
-@dataclass
-class Sent:
-    """Totals of one kind of layer over all learners and steps."""
-
-    elements: int = 0
-    bins: int = 0
-    selected: int = 0
-    paper_bits: int = 0
-    """Bits in AdaComp's encoding, as its effective compression rate counts them."""
-    wire_bits: int = 0
-    """Bits in p4reduce's encoding (codecs/coordinates.py)."""
+Sent = Counter[str]
+"""Totals of one kind of layer over all learners and steps: elements, bins, selected elements, and bits in AdaComp's
+encoding ("paper_bits", as its effective compression rate counts) and in ours ("wire_bits", codecs/coordinates.py)."""
 
 
 class CountedAdaComp(AdaComp):
@@ -55,12 +48,13 @@ class CountedAdaComp(AdaComp):
         found = super().compress(steps)
         for step, own in zip(steps, found, strict=True):
             assert isinstance(own.message, Stream) and own.sent is not None
-            count = self.sent.setdefault(self.policy.kind(step.key, step.gradient.shape), Sent())
-            count.elements += step.flat.numel()
-            count.bins += -(-step.flat.numel() // step.length)
-            count.selected += len(own.sent)
-            count.paper_bits += own.sent_bits
-            count.wire_bits += 8 * len(own.message.data)
+            self.sent.setdefault(self.policy.kind(step.key, step.gradient.shape), Sent()).update(
+                elements=step.flat.numel(),
+                bins=-(-step.flat.numel() // step.length),
+                selected=len(own.sent),
+                paper_bits=own.sent_bits,
+                wire_bits=8 * len(own.message.data),
+            )
         return found
 
 
@@ -84,24 +78,19 @@ def measure(task_name: str, learners: int, steps: int, cache: Path) -> Mapping[s
         for name, parameter in parameters.items():
             parameter.grad = means[name]
         optimizer.step()
-    return {kind: _total(compressor.sent[kind] for compressor in made) for kind in made[0].sent}
-
-
-def _total(parts: Iterable[Sent]) -> Sent:
-    return Sent(*(sum(column) for column in zip(*(vars(part).values() for part in parts), strict=True)))
+    return {kind: sum((compressor.sent[kind] for compressor in made), Sent()) for kind in made[0].sent}
 
 
 def row(title: str, sent: Sent, learners: int) -> list[str]:
     """Show what one learner sends and what arrives of all of them, each against float32."""
-    dense = FLOAT_BITS * sent.elements
-    return [
-        title,
-        f"{learners}",
-        f"{sent.selected / sent.bins:.1f}",
-        f"{sent.paper_bits / sent.elements:.3f}, {dense / sent.paper_bits:.0f}x",
-        f"{sent.wire_bits / sent.elements:.3f}, {dense / sent.wire_bits:.0f}x",
-        f"{learners * sent.wire_bits / sent.elements:.2f}, {dense / (learners * sent.wire_bits):.0f}x",
-    ]
+    elements, paper_bits, wire_bits = sent["elements"], sent["paper_bits"], sent["wire_bits"]
+
+    def against_float32(bits: int, digits: int = 3) -> str:
+        return f"{bits / elements:.{digits}f}, {FLOAT_BITS * elements / bits:.0f}x"
+
+    per_bin = f"{sent['selected'] / sent['bins']:.1f}"
+    every = against_float32(paper_bits), against_float32(wire_bits), against_float32(learners * wire_bits, 2)
+    return [title, f"{learners}", per_bin, *every]
 
 
 @click.command()

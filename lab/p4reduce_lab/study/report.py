@@ -96,7 +96,6 @@ _COLUMNS: Final[dict[str, Callable[[Group, Group], str]]] = {
     "ratio-all": lambda group, dense: _ratio(dense.bytes_down_with_warmup(), group.bytes_down_with_warmup()),
     "residues": lambda group, dense: _residues(group, "{:.1f}"),
     "residue-end": lambda group, dense: _show(group.residue(1.0), "{:.1f}"),
-    "beside": lambda group, dense: "" if group.records == dense.records else str(dense.records[0]["variant"]),
     "first-loss": lambda group, dense: _show(group.records[0]["loss"], "{:.3f}"),
     **{f"test-{number}": _test_loss(number) for number in range(4)},
     **{f"rate-{kind}": _rate_of(kind) for kind in ("conv", "linear", "recurrent", "embedding")},

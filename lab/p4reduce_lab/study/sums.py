@@ -31,8 +31,6 @@ Floats = NDArray[np.float32]
 Result = TypeVar("Result")
 FLOAT_BYTES: Final = 4
 _DEADLINE_S: Final = 120.0
-_UPPER_HALF: Final = np.uint32(0xFFFF0000)
-"""The upper half of a float32: sign, exponent and 7 bits of the mantissa."""
 
 
 class OnSwitch:
@@ -110,18 +108,14 @@ class Ring:
 
     def __init__(self, variant: Variant, world_size: int) -> None:
         self._codec = Inceptionn(**variant.ring) if variant.ring else None
-        self._cut, self._world_size = variant.cut, world_size
+        self._world_size = world_size
         self._steps = self._elements = self._zeros = self._bytes = 0
 
     def here(self, gradients: Gradients) -> Means:
         flat = [torch.cat([own.reshape(-1) for own in of_rank.values()]).numpy() for of_rank in gradients]
-        if self._cut == "gradients":
-            flat = [cut(own) for own in flat]
         if self._codec is None:
             found: Floats = np.mean(flat, axis=0, dtype=np.float32)
-            self._bytes += (
-                2 * (self._world_size - 1) * FLOAT_BYTES // (2 if self._cut else 1) * len(found)
-            )  # of all ranks
+            self._bytes += 2 * (self._world_size - 1) * FLOAT_BYTES * len(found)  # of all ranks
         else:
             found, sent = mean_over_ring(flat, self._codec)
             self._bytes += sent
@@ -133,12 +127,6 @@ class Ring:
 
     def residue_norm(self) -> float:
         return 0.0
-
-    def after_step(self, parameters: Mapping[str, torch.Tensor]) -> None:
-        """Cut the weights, where these are what the ranks send each other."""
-        if self._cut == "weights":
-            for parameter in parameters.values():
-                parameter.copy_(torch.from_numpy(cut(parameter.numpy())))
 
     def counted(self) -> dict[str, Any]:
         """Return a rank's mean bytes a step, those of float32, and the share of zeros in the means."""
@@ -156,11 +144,6 @@ def make_sums(variant: Variant, task: Task, model: nn.Module, world_size: int) -
     if variant.ring is not None:
         return Ring(variant, world_size)
     return Compressed(model, lambda: make_compressor(variant, task), world_size)
-
-
-def cut(values: Floats) -> Floats:
-    """Return the numbers with the lower 16 of their 32 bits set to 0, which is towards zero."""
-    return (values.view(np.uint32) & _UPPER_HALF).view(np.float32)
 
 
 def _need_equal(found: Any, expected: Any) -> None:

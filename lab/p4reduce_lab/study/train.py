@@ -50,7 +50,7 @@ def train(run: Run, cache: Path, controller: str | None, device: str = "cpu") ->
     sums = make_sums(variant, task, model, run.workers)
     optimizer = optimizers.make_optimizer(run, task, variant, model)
     schedule = optimizers.make_schedule(optimizer, task)
-    if isinstance(sums, Ring) or run.variant in GROUPS["baselines"]:  # whose bytes on a switch would be plain floats'
+    if isinstance(sums, Ring):
         controller = None
     usual = TRANSFORMER_SWITCH_STEPS if task.context else SWITCH_STEPS.get(run.variant, OTHER_SWITCH_STEPS)
     switch_steps = spread(usual, task.steps) if controller else set()
@@ -81,9 +81,6 @@ def train(run: Run, cache: Path, controller: str | None, device: str = "cpu") ->
                     nn.utils.clip_grad_norm_(model.parameters(), task.clip)
             optimizer.step()
             schedule.step()
-            if isinstance(sums, Ring):
-                with torch.no_grad():
-                    sums.after_step(parameters)
             if step in loss_steps:
                 found["train_loss"].append((step, round(loss, 4)))
             if task.context and step in test_steps:

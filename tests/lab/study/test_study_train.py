@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,9 +15,9 @@ from p4reduce_lab import datasets
 from p4reduce_lab.study import hooks, learners, models
 from p4reduce_lab.study import train as training
 from p4reduce_lab.study.grid import GROUPS, TASKS, TRANSFORMER, VARIANTS, Run
-from p4reduce_lab.study.optimizers import SecondMomentAdamW, rate_at
+from p4reduce_lab.study.optimizers import rate_at
 from p4reduce_lab.study.results import is_current
-from p4reduce_lab.study.sums import Ring, cut
+from p4reduce_lab.study.sums import Ring
 
 pytestmark = pytest.mark.slow
 
@@ -52,12 +51,11 @@ def trained(model: str, variant: str, optimizer: str = "sgd", workers: int = 4) 
     ("model", "variant", "optimizer"),
     [
         *(("mnist-mlp", variant, "sgd") for variant in GROUPS["main"]),
-        ("mnist-mlp", "one-bit", "sgd"),
         ("mnist-cnn", "block-threshold", "adam"),
         ("mnist-cnn", "wire-8-feedback", "sgd"),
         ("shakespeare-lstm", "adacomp-sum", "sgd"),
         ("mnist-hdc-1", "ring-bounded-6", "sgd"),
-        *((TRANSFORMER, variant, "adamw") for variant in ("dense", "adacomp-momentum", "adacomp-tensor", "wire-16")),
+        *((TRANSFORMER, variant, "adamw") for variant in ("dense", "adacomp-momentum", "wire-16")),
     ],
 )
 def test_a_training_can_be_repeated(model: str, variant: str, optimizer: str) -> None:
@@ -83,12 +81,12 @@ def test_what_one_learner_sends_is_counted_by_kind_of_layer() -> None:
     """The CNN's convolutions of 200 and 3200 weights have 68 bins of 50; the last 3 of 5 steps on 4 learners count."""
     found = learners.measure("mnist-cnn", 4, STEPS, Path("nowhere"))
     conv, times = found["conv"], 4 * 3
-    assert set(found) == {"conv", "linear"} and (conv.elements, conv.bins) == (3400 * times, 68 * times)
-    assert conv.bins < conv.selected < conv.elements
-    assert conv.paper_bits == 8 * conv.selected + 32 * 2 * times, "an element of a bin of 50 and a scale"
-    assert conv.wire_bits >= 8 * conv.selected + 64 * 2 * times, "an element, and the header of each parameter"
+    assert set(found) == {"conv", "linear"} and (conv["elements"], conv["bins"]) == (3400 * times, 68 * times)
+    assert conv["bins"] < conv["selected"] < conv["elements"]
+    assert conv["paper_bits"] == 8 * conv["selected"] + 32 * 2 * times, "an element of a bin of 50 and a scale"
+    assert conv["wire_bits"] >= 8 * conv["selected"] + 64 * 2 * times, "an element, and the header of each parameter"
     title, ranks, _, paper, wire, arrive = learners.row("conv", conv, 4)
-    assert (title, ranks) == ("conv", "4") and paper.endswith(f" {32 * conv.elements / conv.paper_bits:.0f}x")
+    assert (title, ranks) == ("conv", "4") and paper.endswith(f" {32 * conv['elements'] / conv['paper_bits']:.0f}x")
     assert float(arrive.split(",")[0]) == pytest.approx(4 * float(wire.split(",")[0]), abs=0.01)
 
 
@@ -146,37 +144,6 @@ def test_torchs_hooks_train_as_dense_does(tmp_path: Path) -> None:
     assert bytes_down["gloo-fp16"] < 0.8 * bytes_down["gloo-dense"]
 
 
-def gradients(count: int) -> list[torch.Tensor]:
-    draw = torch.Generator().manual_seed(0)
-    return [torch.randn(4, 5, generator=draw) for _ in range(count)]
-
-
-def stepped(make: Callable[..., torch.optim.Optimizer], given: list[torch.Tensor], **options: Any) -> torch.Tensor:
-    parameter = torch.ones(4, 5)
-    optimizer = make([{"params": [parameter], "weight_decay": 0.1}], 0.01, **options)
-    for gradient in given:
-        parameter.grad = gradient.clone()
-        optimizer.step()
-    return parameter
-
-
-def test_a_frozen_second_moment_makes_the_steps_linear() -> None:
-    own = stepped(SecondMomentAdamW, gradients(20), betas=(0.9, 0.99))
-    torch.testing.assert_close(own, stepped(torch.optim.AdamW, gradients(20), betas=(0.9, 0.99)))
-    ends = [
-        stepped(SecondMomentAdamW, [*gradients(10), *(part * torch.full((4, 5), 3.0) for part in parts)],
-                betas=(0.0, 0.99), freeze_after=10)
-        for parts in ([1.0, 0.0], [0.5, 0.5])
-    ]  # fmt: skip
-    torch.testing.assert_close(*ends, atol=1e-4, rtol=1e-3)
-
-
-def test_one_second_moment_for_a_tensor_keeps_the_gradients_direction() -> None:
-    (gradient,) = gradients(1)
-    moved = stepped(SecondMomentAdamW, [gradient], betas=(0.0, 0.99), of_tensor=True) - (1 - 0.01 * 0.1)
-    torch.testing.assert_close(moved, -0.01 * gradient / gradient.square().mean().sqrt())
-
-
 def test_the_norm_is_limited_and_the_rate_rises_and_falls() -> None:
     tensors = [torch.full((3,), 2.0), torch.full((1,), 2.0)]
     for limit in (1.0, 2.0):
@@ -203,16 +170,3 @@ def test_a_ring_takes_the_mean_and_counts_its_bytes() -> None:
     absolute, published = (ring_of(variant, small)[1] for variant in ("ring-absolute-10", "ring-published-10"))
     assert absolute["zeros"] == 1.0 and published["zeros"] < 0.2, "a fixed scale far above the numbers leaves zeros"
     assert absolute["bytes_a_step"] < published["bytes_a_step"]
-    means, counted = ring_of("ring-gradients-16", given)
-    assert not torch.equal(means["weight"], ring_of("ring-dense", given)[0]["weight"])
-    assert counted["bytes_a_step"] == 120
-
-
-def test_numbers_are_cut_towards_zero() -> None:
-    given = np.array([1.0, -1.0, 1.00781, -1.00781, 0.0, 1e-30, 3e38, np.pi], np.float32)
-    found = cut(given)
-    assert found.tolist()[:5] == [1.0, -1.0, 1.0, -1.0, 0.0]  # 1 + 2^-7 is the next one up
-    assert not (found.view(np.uint32) & 0xFFFF).any()
-    weights = {"weight": torch.full((2, 2), np.pi)}
-    Ring(VARIANTS["ring-weights-16"], 2).after_step(weights)
-    assert weights["weight"].unique().tolist() == [3.140625]

@@ -17,7 +17,6 @@ from p4reduce_lab.bench.case import NETWORKS, TRAINING_PACKAGES, Case, Findings,
 from p4reduce_lab.bench.cases.placement import ON_EACH_HOST, RANKS
 from p4reduce_lab.bench.cluster import IN_BRIDGE, Cluster, Placement, running_cluster
 from p4reduce_lab.bench.links import GBIT_1, MBIT_100, VETH, Link
-from p4reduce_lab.processes import ProcessError
 from p4reduce_lab.report import Table, picture
 
 NAME = "time-to-accuracy"
@@ -283,10 +282,7 @@ def prepare(cell: Cell, out: Path) -> None:
     """Download the cell's data into the folder `out`, where they are not there yet. Raises ProcessError."""
     from p4reduce_lab import datasets
 
-    try:
-        (datasets.shakespeare if cell.model == "transformer" else datasets.mnist)(_data(out))
-    except datasets.DataError as error:
-        raise ProcessError(str(error)) from error
+    (datasets.shakespeare if cell.model == "transformer" else datasets.mnist)(_data(out))
 
 
 def _data(out: Path) -> Path:
