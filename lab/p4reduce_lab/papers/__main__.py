@@ -34,7 +34,7 @@ def main(cache: Path, only: str | None, report_only: bool) -> None:
     records = read()
     if not report_only:
         torch.set_num_threads(1)
-        images = _mnist(cache)
+        images = datasets.mnist(cache)
         for seed in SEEDS:
             for name in [only] if only else PAPERS:
                 if any((record["trial"], record["seed"]) == (name, seed) for record in records):
@@ -57,7 +57,7 @@ def read() -> list[Record]:
 
 def tables(records: Sequence[Record]) -> dict[str, Table]:
     """Return each trial's table, a row for each variant that was trained."""
-    bits = {lgc.DENSE: "", **{name: variant.bits for name, variant in lgc.VARIANTS.items()}}
+    bits = {lgc.DENSE: "", **{name: bits for name, (_, bits) in lgc.VARIANTS.items()}}
     passes = {name: (own.passes, f"{own.ideal_time:.2f}") for name, own in layer_parallel.VARIANTS.items()}
     lgc_rows, parallel_rows = [], []
     for name, of_variant in bits.items():
@@ -79,13 +79,6 @@ def _of(records: Sequence[Record], trial: str, variant: str) -> list[Record]:
 
 def _accuracy(found: Sequence[Record]) -> str:
     return mean_and_range([record["accuracy"] for record in found], 2)
-
-
-def _mnist(cache: Path) -> datasets.Images:
-    try:
-        return datasets.mnist(cache)
-    except datasets.DataError as error:
-        raise click.ClickException(str(error)) from error
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ import copy
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -42,13 +42,14 @@ class Settings:
     lr: float = 0.03
     momentum: float = 0.9
     autoencoder_lr: float = 0.001
-    innovation: float = 0.1  #: share of a rank's chosen values that it sends unencoded, in the server variant
 
     @property
     def steps(self) -> int:
         return self.dense_steps + self.autoencoder_steps + self.compressed_steps
 
 
+INNOVATION = 0.1
+"""Share of a rank's chosen values that it sends unencoded, in the server variant."""
 SHRINKAGE = 16
 """Values to one place of a code; a code has 4 channels, so a quarter as many floats as there are values."""
 CODE_CHANNELS = 4
@@ -80,49 +81,50 @@ class Autoencoder(nn.Module):
         return values[:, 0]
 
 
-@dataclass(frozen=True)
-class Sent:
+class Sent(NamedTuple):
     """The results of sending all ranks' values [ranks, k] at the leader's choice."""
 
     mean: torch.Tensor  #: [k], the mean that all ranks get
     own: torch.Tensor  #: [ranks, k], the values that each takes from its residue
 
 
-def exact(values: torch.Tensor, leader: int, coder: Autoencoder, settings: Settings) -> Sent:
-    return Sent(values.mean(0), values)
+Send = Callable[[torch.Tensor, int, Autoencoder], Sent]
+"""Takes values [ranks, k], the leader and its autoencoder."""
 
 
-def eight_bits(values: torch.Tensor, leader: int, coder: Autoencoder, settings: Settings) -> Sent:
-    """Round to whole multiples of a unit that all ranks share, at most 127 of them."""
-    rounded = in_eight_bits(values)
-    return Sent(rounded.mean(0), rounded)
+def plain(encode: Callable[[torch.Tensor], torch.Tensor]) -> Send:
+    """Send each rank's values as `encode` changes them."""
+    return lambda values, leader, coder: Sent((sent := encode(values)).mean(0), sent)
 
 
-def signs(values: torch.Tensor, leader: int, coder: Autoencoder, settings: Settings) -> Sent:
-    """Send signs, times a mean magnitude for each rank."""
-    sent = values.sign() * values.abs().mean(1, keepdim=True)
-    return Sent(sent.mean(0), sent)
+def signs(values: torch.Tensor) -> torch.Tensor:
+    """Return signs, times a mean magnitude for each rank."""
+    return values.sign() * values.abs().mean(1, keepdim=True)
 
 
-def ring(
-    values: torch.Tensor, leader: int, coder: Autoencoder, settings: Settings, *, kept: bool, code_bits: int = 32
-) -> Sent:
+def ring(*, kept: bool, eight_bits: bool = False) -> Send:
     """Average the codes. `kept`: the residue keeps what a rank's own decoded values lack; else it is cleared."""
-    scale = unit_rms(values)
-    codes = coder.encode(values / scale)
-    if code_bits == 8:
-        codes = in_eight_bits(codes)
-    nothing = torch.zeros_like(values)
-    mean = coder.decode(codes.mean(0, keepdim=True), nothing[:1])[0] * scale
-    return Sent(mean, coder.decode(codes, nothing) * scale if kept else values)
+
+    def send(values: torch.Tensor, leader: int, coder: Autoencoder) -> Sent:
+        scale, nothing = unit_rms(values), torch.zeros_like(values)
+        codes = coder.encode(values / scale)
+        codes = in_eight_bits(codes) if eight_bits else codes
+        mean = coder.decode(codes.mean(0, keepdim=True), nothing[:1])[0] * scale
+        return Sent(mean, coder.decode(codes, nothing) * scale if kept else values)
+
+    return send
 
 
-def server(values: torch.Tensor, leader: int, coder: Autoencoder, settings: Settings, *, kept: bool) -> Sent:
+def server(*, kept: bool) -> Send:
     """Decode each rank's values from the leader's code and its own largest ones."""
-    scale = unit_rms(values)
-    code = coder.encode(values[leader : leader + 1] / scale).expand(len(values), -1, -1)
-    decoded = coder.decode(code, innovation_of(values, settings) / scale) * scale
-    return Sent(decoded.mean(0), decoded if kept else values)
+
+    def send(values: torch.Tensor, leader: int, coder: Autoencoder) -> Sent:
+        scale = unit_rms(values)
+        code = coder.encode(values[leader : leader + 1] / scale).expand(len(values), -1, -1)
+        decoded = coder.decode(code, innovation_of(values) / scale) * scale
+        return Sent(decoded.mean(0), decoded if kept else values)
+
+    return send
 
 
 def in_eight_bits(values: torch.Tensor) -> torch.Tensor:
@@ -135,36 +137,25 @@ def unit_rms(values: torch.Tensor) -> torch.Tensor:
     return values.square().mean().sqrt().clamp(min=1e-30)
 
 
-def innovation_of(values: torch.Tensor, settings: Settings) -> torch.Tensor:
-    """Return each rank's largest values at their places, zeros elsewhere: [ranks, k]."""
-    count = max(1, round(settings.innovation * values.shape[1]))
-    places = values.abs().topk(count, dim=1).indices
+def innovation_of(values: torch.Tensor) -> torch.Tensor:
+    """Return each rank's largest values, the share INNOVATION of all, at their places, zeros elsewhere: [ranks, k]."""
+    places = values.abs().topk(max(1, round(INNOVATION * values.shape[1])), dim=1).indices
     return torch.zeros_like(values).scatter(1, places, values.gather(1, places))
 
 
-@dataclass(frozen=True)
-class Variant:
-    """The form of the chosen values, and the bits a value and rank, scales and the leader's choice left out."""
-
-    send: Callable[[torch.Tensor, int, Autoencoder, Settings], Sent]
-    bits: str
-
-
-def _variant(send: Callable[..., Sent], bits: str, **options: object) -> Variant:
-    return Variant(lambda *given: send(*given, **options), bits)
-
-
-VARIANTS = {
-    "exact values": Variant(exact, "32"),
-    "8 bits": Variant(eight_bits, "8"),
-    "signs": Variant(signs, "1"),
-    "LGC ring, residue cleared": _variant(ring, "8", kept=False),
-    "LGC ring, residue kept": _variant(ring, "8", kept=True),
-    "LGC ring, kept, codes in 8 bits": _variant(ring, "2", kept=True, code_bits=8),
-    "LGC server, residue cleared": _variant(server, "8 of the leader, 3.2 and places of each rank", kept=False),
-    "LGC server, residue kept": _variant(server, "8 of the leader, 3.2 and places of each rank", kept=True),
+VARIANTS: dict[str, tuple[Send, str]] = {
+    "exact values": (plain(lambda values: values), "32"),
+    "8 bits": (plain(in_eight_bits), "8"),
+    "signs": (plain(signs), "1"),
+    "LGC ring, residue cleared": (ring(kept=False), "8"),
+    "LGC ring, residue kept": (ring(kept=True), "8"),
+    "LGC ring, kept, codes in 8 bits": (ring(kept=True, eight_bits=True), "2"),
+    "LGC server, residue cleared": (server(kept=False), "8 of the leader, 3.2 and places of each rank"),
+    "LGC server, residue kept": (server(kept=True), "8 of the leader, 3.2 and places of each rank"),
 }
-"""A code of k / 4 floats is 8 bits a value, of k / 4 bytes 2."""
+"""Variant -> the form of the chosen values, and the bits a value and rank, without scales and the leader's choice.
+
+A code of k / 4 floats is 8 bits a value, of k / 4 bytes 2."""
 DENSE = "dense"
 
 
@@ -200,7 +191,7 @@ class Training:
         self.steps += 1
 
     def sparse_step(
-        self, x: torch.Tensor, y: torch.Tensor, variant: Variant, coder: Autoencoder
+        self, x: torch.Tensor, y: torch.Tensor, send: Send, coder: Autoencoder
     ) -> tuple[torch.Tensor, float]:
         """Make a compressed step. Return the ranks' values at the leader's choice, and the mean's relative error."""
         totals = self.residues + self.gradients(x, y)
@@ -208,7 +199,7 @@ class Training:
         places = totals[leader].abs().topk(self.chosen).indices
         values = totals[:, places]
         with torch.no_grad():
-            sent = variant.send(values, leader, coder, self.settings)
+            sent = send(values, leader, coder)
         self.residues = totals
         self.residues[:, places] -= sent.own
         mean = torch.zeros(totals.shape[1])
@@ -229,13 +220,14 @@ def batches(images: Images, batch: int, steps: int, seed: int) -> Iterator[tuple
             left -= 1
 
 
-def train_autoencoder(coder: Autoencoder, optimizer: torch.optim.Optimizer, values: torch.Tensor, leader: int,
-                      settings: Settings, variant: str) -> float:  # fmt: skip
+def train_autoencoder(
+    coder: Autoencoder, optimizer: torch.optim.Optimizer, values: torch.Tensor, leader: int, variant: str
+) -> float:
     """Make a step of the autoencoder on the ranks' values; return its loss, of values of mean square 1."""
     values = values / unit_rms(values)
     if variant == "server":
         code = coder.encode(values[leader : leader + 1]).expand(len(values), -1, -1)
-        loss = F.mse_loss(coder.decode(code, innovation_of(values, settings)), values)
+        loss = F.mse_loss(coder.decode(code, innovation_of(values)), values)
     else:
         codes, nothing = coder.encode(values), torch.zeros_like(values)
         decoded = coder.decode(torch.cat([codes, codes.mean(0, keepdim=True)]), torch.cat([nothing, nothing[:1]]))
@@ -262,15 +254,15 @@ def run(seed: int, images: Images, settings: Settings | None = None) -> Iterator
     first = settings.dense_steps + settings.autoencoder_steps
     for x, y in given[settings.dense_steps : first]:
         leader = start.steps % settings.ranks
-        values, _ = start.sparse_step(x, y, VARIANTS["exact values"], coders["ring"])
+        values, _ = start.sparse_step(x, y, VARIANTS["exact values"][0], coders["ring"])
         for name, coder in coders.items():
-            train_autoencoder(coder, optimizers[name], values, leader, settings, name)
-    for name, variant in VARIANTS.items():
+            train_autoencoder(coder, optimizers[name], values, leader, name)
+    for name, (send, _) in VARIANTS.items():
         training = copy.deepcopy(start)
         coder = coders["server" if "server" in name else "ring"]
         errors = []
         for x, y in given[first:]:
-            errors.append(training.sparse_step(x, y, variant, coder)[1])
+            errors.append(training.sparse_step(x, y, send, coder)[1])
             if training.diverged:
                 break
         yield _record(name, seed, training, images, errors)

@@ -14,7 +14,7 @@ Measured (three seeds, 4 ranks of 15,000 images, MLP, 3 epochs, AdaComp): with h
 1.00 of the 100 lowest scores are spoilt images, and 0.04 to 0.26 of the 100 largest losses. With 5 % of rank 2's labels
 drawn anew it is 0.20 to 0.25 of 750 by score, and 0.90 to 0.91 by loss: the loss finds random errors better.
 
-The images are downloaded once (12 MB) into --cache. report.json and, with matplotlib, worst.png are written to --out.
+The images are downloaded once (12 MB) into --cache. The report is printed, as JSON.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ import gc
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -34,26 +33,23 @@ from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
 import p4reduce
-from p4reduce.compressors import by_name
-from p4reduce_lab.datasets import Images, mnist
+from p4reduce_lab.datasets import mnist
 from p4reduce_lab.models import mnist_mlp
+
+BATCH = 32
+"""Images of a rank and step."""
+LR, MOMENTUM = 0.03, 0.9
+WAIT_S = 30.0
+"""Seconds to wait for other ranks, each time."""
 
 settings = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 settings.add_argument("--job", help="the switch's job [default: P4REDUCE_JOB]")
 settings.add_argument("--spoil", choices=["none", "sevens", "labels"], default="sevens")
-settings.add_argument("--share", type=float, default=0.5, help="of the 7s, or of the labels, that are spoilt")
-settings.add_argument("--spoilt-rank", type=int, default=2)
-settings.add_argument("--worst", type=int, default=100, help="images that each rank, and the report, name")
+settings.add_argument("--share", type=float, default=0.5, help="of rank 2's 7s, or of its labels, that are spoilt")
+settings.add_argument("--worst", type=int, default=100, help="images of which the precision is")
 settings.add_argument("--epochs", type=int, default=3)
-settings.add_argument("--batch", type=int, default=32, help="images a worker and step")
-settings.add_argument("--lr", type=float, default=0.03)
-settings.add_argument("--momentum", type=float, default=0.9)
-settings.add_argument("--compressor", type=by_name, default="adacomp")
-settings.add_argument("--images", type=int, default=60_000, help="of MNIST's training part, shared out among the ranks")
 settings.add_argument("--seed", type=int, default=0)
-settings.add_argument("--timeout", type=float, default=30.0, help="seconds to wait for other workers, each time")
 settings.add_argument("--cache", type=Path, default=Path("out/data"))
-settings.add_argument("--out", type=Path, default=Path("out/influence"))
 
 
 def last_layer(model: nn.Sequential, images: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -89,7 +85,7 @@ def influence(
 def spoilt(labels: torch.Tensor, args: argparse.Namespace) -> tuple[torch.Tensor, torch.Tensor]:
     """Return this rank's labels as it trains on them, and which of them are wrong."""
     wrong = torch.zeros(len(labels), dtype=torch.bool)
-    if args.spoil == "none" or dist.get_rank() != args.spoilt_rank:
+    if args.spoil == "none" or dist.get_rank() != 2:
         return labels, wrong
     generator = torch.Generator().manual_seed(args.seed)
     of = torch.nonzero(labels == 7).flatten() if args.spoil == "sevens" else torch.arange(len(labels))
@@ -102,28 +98,25 @@ def train(
     model: DistributedDataParallel, images: torch.Tensor, labels: torch.Tensor, args: argparse.Namespace
 ) -> list[tuple[float, nn.Sequential]]:
     """Train on this rank's images; return a checkpoint, (learning rate, weights), of every half epoch."""
-    optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=args.momentum)
-    steps, checkpoints = len(labels) // args.batch, []
+    optimizer = torch.optim.SGD(model.parameters(), lr=LR, momentum=MOMENTUM)
+    steps, checkpoints = len(labels) // BATCH, []
     for epoch in range(args.epochs):
         order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(1000 * args.seed + epoch))
-        for step, batch in enumerate(order[: steps * args.batch].view(steps, args.batch), 1):
+        for step, batch in enumerate(order[: steps * BATCH].view(steps, BATCH), 1):
             optimizer.zero_grad()
             loss: torch.Tensor = F.cross_entropy(model(images[batch]), labels[batch])
             loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
             if step in (steps // 2, steps):
-                checkpoints.append((args.lr, copy.deepcopy(model.module)))
+                checkpoints.append((LR, copy.deepcopy(model.module)))
     return checkpoints
 
 
-def worst(comm: p4reduce.Communicator, scores: torch.Tensor, wrong: torch.Tensor, count: int) -> torch.Tensor:
-    """Return the lowest scores of all ranks: rank, place in its shard, and whether its label is wrong, [count, 3]."""
+def precision(comm: p4reduce.Communicator, scores: torch.Tensor, wrong: torch.Tensor, count: int) -> float:
+    """Return the share of wrong labels among the `count` images with the lowest scores of all ranks."""
     lowest = torch.topk(scores, min(count, len(scores)), largest=False)
-    mine = torch.stack([lowest.values, lowest.indices.double(), wrong[lowest.indices].double()], 1)
-    table = gather(comm, mine).flatten(0, 1)
-    ranks = torch.arange(dist.get_world_size()).repeat_interleave(len(mine))
-    first = table[:, 0].argsort()[:count]
-    return torch.cat([ranks[first, None], table[first, 1:].long()], 1)
+    table = gather(comm, torch.stack([lowest.values, wrong[lowest.indices].double()], 1)).flatten(0, 1)
+    return table[table[:, 0].argsort()[:count], 1].mean().item()
 
 
 def gather(comm: p4reduce.Communicator, tensor: torch.Tensor) -> torch.Tensor:
@@ -137,13 +130,13 @@ def main(args: argparse.Namespace) -> None:
         mnist(args.cache)  # one downloads
     dist.barrier()
     data = mnist(args.cache)
-    images, true_labels = data.x_train[: args.images][rank::ranks], data.y_train[: args.images][rank::ranks]
+    images, true_labels = data.x_train[rank::ranks], data.y_train[rank::ranks]
     labels, wrong = spoilt(true_labels, args)
     torch.manual_seed(args.seed)  # the same initial weights on all ranks
     model = DistributedDataParallel(mnist_mlp())
     with (
-        p4reduce.join(args.job, timeout_s=args.timeout, collective_timeout_s=args.timeout) as comm,
-        p4reduce.DDPState(comm, args.compressor, module=model) as state,
+        p4reduce.join(args.job, timeout_s=WAIT_S, collective_timeout_s=WAIT_S) as comm,
+        p4reduce.DDPState(comm, p4reduce.AdaComp(), module=model) as state,
     ):
         model.register_comm_hook(state, p4reduce.ddp_hook)
         checkpoints = train(model, images, labels, args)
@@ -152,38 +145,15 @@ def main(args: argparse.Namespace) -> None:
             losses = F.cross_entropy(model.module(images), labels, reduction="none").double()
         asked = misread & (data.y_test == 7) if args.spoil == "sevens" else misread
         scores = influence(checkpoints, images, labels, data.x_test[asked], data.y_test[asked])
-        by_rank = gather(comm, scores.sum().reshape(1)).flatten()
-        opponents = worst(comm, scores, wrong, args.worst)
-        highest_loss = worst(comm, -losses, wrong, args.worst)
-    if rank == 0:
         report = {
             "test_accuracy": 100 * (1 - misread.double().mean().item()),
             "misread": int(asked.sum()),
-            "influence_by_rank": by_rank.tolist(),
-            "precision_of_influence": opponents[:, 2].double().mean().item(),
-            "precision_of_final_loss": highest_loss[:, 2].double().mean().item(),
+            "influence_by_rank": gather(comm, scores.sum().reshape(1)).flatten().tolist(),
+            "precision_of_influence": precision(comm, scores, wrong, args.worst),
+            "precision_of_final_loss": precision(comm, -losses, wrong, args.worst),
         }
-        write(args, data, ranks, opponents, report)
-
-
-def write(args: argparse.Namespace, data: Images, ranks: int, opponents: torch.Tensor, report: dict[str, Any]) -> None:
-    """Write the report, print it, and draw the worst images."""
-    args.out.mkdir(parents=True, exist_ok=True)
-    chosen = {name: str(value) for name, value in vars(args).items()}
-    (args.out / "report.json").write_text(json.dumps({"settings": chosen} | report, indent=1), encoding="utf-8")
-    for name, value in report.items():
-        print(name, value, flush=True)
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        return
-    figure = Figure(figsize=(8, 2.6), layout="constrained")
-    for axes, (rank, place, wrong) in zip(figure.subplots(2, 10).flat, opponents.tolist(), strict=False):
-        index = rank + ranks * place
-        axes.imshow(data.x_train[index, 0], cmap="gray_r")
-        axes.set_title(f"rank {rank}{', spoilt' if wrong else ''}", fontsize=6)
-        axes.axis("off")
-    figure.savefig(args.out / "worst.png", dpi=150)
+    if rank == 0:
+        print(json.dumps(report, indent=1), flush=True)
 
 
 if __name__ == "__main__":

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 import torch
 
@@ -26,9 +24,7 @@ def given(ranks: int = 4, k: int = 64) -> torch.Tensor:
 
 def test_plain_values_are_exact_rounded_or_signs(coder: Autoencoder) -> None:
     values = given()
-    exact, rounded, signs = (
-        VARIANTS[variant].send(values, 0, coder, TINY) for variant in ("exact values", "8 bits", "signs")
-    )
+    exact, rounded, signs = (VARIANTS[variant][0](values, 0, coder) for variant in ("exact values", "8 bits", "signs"))
     assert torch.equal(exact.own, values) and torch.equal(exact.mean, values.mean(0))
     unit = values.abs().max() / 127
     assert (rounded.own - values).abs().max() <= unit / 2 * 1.001
@@ -40,10 +36,10 @@ def test_plain_values_are_exact_rounded_or_signs(coder: Autoencoder) -> None:
 def test_the_ring_decodes_the_mean_of_codes_in_the_values_own_scale(coder: Autoencoder) -> None:
     values = given()
     with torch.no_grad():
-        kept = VARIANTS["LGC ring, residue kept"].send(values, 0, coder, TINY)
-        cleared = VARIANTS["LGC ring, residue cleared"].send(values, 0, coder, TINY)
-        larger = VARIANTS["LGC ring, residue kept"].send(1000 * values, 0, coder, TINY)
-        same = VARIANTS["LGC ring, residue kept"].send(values[:1].expand(4, -1), 0, coder, TINY)
+        kept = VARIANTS["LGC ring, residue kept"][0](values, 0, coder)
+        cleared = VARIANTS["LGC ring, residue cleared"][0](values, 0, coder)
+        larger = VARIANTS["LGC ring, residue kept"][0](1000 * values, 0, coder)
+        same = VARIANTS["LGC ring, residue kept"][0](values[:1].expand(4, -1), 0, coder)
     assert torch.equal(kept.mean, cleared.mean) and torch.equal(cleared.own, values)
     torch.testing.assert_close(larger.mean, 1000 * kept.mean)
     torch.testing.assert_close(same.mean, same.own[0])  # equal ranks: the mean of codes is each one's
@@ -51,11 +47,11 @@ def test_the_ring_decodes_the_mean_of_codes_in_the_values_own_scale(coder: Autoe
 
 def test_the_server_has_one_code_and_each_ranks_largest_values(coder: Autoencoder) -> None:
     values = given()
-    innovation = lgc.innovation_of(values, replace(TINY, innovation=2 / 64))
-    assert (innovation != 0).sum(1).tolist() == [2] * 4
+    innovation = lgc.innovation_of(values)
+    assert (innovation != 0).sum(1).tolist() == [6] * 4
     assert innovation.abs().amax(1).tolist() == values.abs().amax(1).tolist()
     with torch.no_grad():
-        first, second = (VARIANTS["LGC server, residue kept"].send(values, leader, coder, TINY) for leader in (0, 1))
+        first, second = (VARIANTS["LGC server, residue kept"][0](values, leader, coder) for leader in (0, 1))
     assert not torch.equal(first.mean, second.mean)
     torch.testing.assert_close(first.own.mean(0), first.mean)
 
@@ -63,7 +59,7 @@ def test_the_server_has_one_code_and_each_ranks_largest_values(coder: Autoencode
 def test_an_autoencoder_learns_what_the_ranks_have_in_common(coder: Autoencoder) -> None:
     optimizer = torch.optim.Adam(coder.parameters(), 0.003)
     wave = torch.sin(torch.arange(64) / 5).expand(4, -1)
-    losses = [lgc.train_autoencoder(coder, optimizer, wave, 0, TINY, "ring") for _ in range(60)]
+    losses = [lgc.train_autoencoder(coder, optimizer, wave, 0, "ring") for _ in range(60)]
     assert losses[-1] < losses[0] / 4
 
 
@@ -71,7 +67,7 @@ def test_a_sparse_step_moves_chosen_weights_only_and_keeps_the_rest(images: Imag
     training = Training(0, TINY)
     before = [p.detach().clone() for p in training.model.parameters()]
     gradients = training.gradients(images.x_train[:16], images.y_train[:16])
-    values, error = training.sparse_step(images.x_train[:16], images.y_train[:16], VARIANTS["exact values"], coder)
+    values, error = training.sparse_step(images.x_train[:16], images.y_train[:16], VARIANTS["exact values"][0], coder)
     assert error == 0.0 and values.shape == (4, training.chosen) and training.chosen % 16 == 0
     pairs = zip(before, training.model.parameters(), strict=True)
     moved = torch.cat([(b - p.detach()).flatten() for b, p in pairs])
