@@ -1,8 +1,7 @@
 """What the TNA program takes of its chip: one small report from the assembly and the compiler's resources.json.
 
-The compiler accepts what no chip can do: a register that two tables use it places twice, and p4c 1.2.5.16 without a
-later fix drops what a parser selects on. Both show in the assembly, where `register_stages` and `missing_selects`
-look.
+The compiler accepts what no chip can do: a register that two tables use it places twice. It shows in the assembly,
+where `register_stages` looks. What p4c drops of what a parser selects on (docs/tofino.md) shows as fewer `parser_rows`.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ Node = dict[str, Any]
 
 SECTION = re.compile(r"(?:stage (?P<stage>\d+)|(?P<part>phv|parser|deparser)) (?P<gress>ingress|egress)\b")
 P4_NAME = re.compile(r"\s+p4: \{ name: (?P<name>[^ ,}]+)")
-MATCH_KEY = re.compile(r"\s+(?P<key>0[xob][0-9a-f*]+):$")
 CONTAINER = re.compile(r"\b(?P<kind>[TMD]?[BHW])\d+")
 UNITS = {
     "meter_alus": ("meter_alus", "meters"),
@@ -75,73 +73,6 @@ def containers(assembly: str) -> dict[str, int]:
     }
     kinds = list(used.values())
     return {kind: kinds.count(kind) for kind in sorted(set(kinds))}
-
-
-def match_keys(assembly: str, gress: str) -> list[tuple[int, int]]:
-    """Return (value, mask) of every key that the parser matches on, but for those that match all."""
-    (lines,) = (lines for part, of, lines in sections(assembly) if part == "parser" and of == gress)
-    found = []
-    for line in lines:
-        if key := MATCH_KEY.match(line):
-            bits = {"x": 4, "o": 3, "b": 1}[key["key"][1]]
-            value = mask = 0
-            for digit in key["key"][2:]:
-                value = value << bits | (0 if digit == "*" else int(digit, 16))
-                mask = mask << bits | (0 if digit == "*" else (1 << bits) - 1)
-            found.append((value, mask))
-    return found
-
-
-def missing_selects(program: Node, parser: str, assembly: str, gress: str) -> list[str]:
-    """Return what the P4 parser selects on (front_end.json's program) and the assembly does not.
-
-    A case is found in a key that compares as many bits as the case does, and has each field's value somewhere.
-    """
-    keys = match_keys(assembly, gress)
-    missing = []
-    for name, state in program["parsers"][parser]["states"].items():
-        widths = [_bits(program, parser, expression) for expression in state.get("select", [])]
-        for keyset, target in state.get("cases", []):
-            fields = keyset[1:] if keyset[0] == "list" else [keyset]
-            expected = [] if fields == [["any"]] else [_value(*pair) for pair in zip(fields, widths, strict=True)]
-            if not any(mask for _, mask in expected):
-                continue
-            key = next((key for key in keys if _holds(key, expected)), None)
-            if key is None:
-                missing.append(f"{name}: {[value for value, _ in expected]} to {target}")
-            else:
-                keys.remove(key)
-    return missing
-
-
-def _value(field: list[Any], bits: int) -> tuple[int, int]:
-    """Return (value, mask) of one field of a case."""
-    if field[0] == "const":
-        return field[1], (1 << bits) - 1
-    if field[0] == "mask":
-        return field[1][1] & field[2][1], field[2][1]
-    return 0, 0
-
-
-def _holds(key: tuple[int, int], expected: list[tuple[int, int]]) -> bool:
-    value, mask = key
-    return mask.bit_count() == sum(bits.bit_count() for _, bits in expected) and all(
-        any(mask >> at & bits == bits and value >> at & bits == field for at in range(mask.bit_length()))
-        for field, bits in expected
-    )
-
-
-def _bits(program: Node, parser: str, expression: list[Any]) -> int:
-    """Bits of a field or of a slice of one."""
-    if expression[0] == "slice":
-        return int(expression[2][1]) - int(expression[3][1]) + 1
-    return int(_type(program, parser, expression))
-
-
-def _type(program: Node, parser: str, expression: list[Any]) -> Any:
-    if expression[0] == "name":
-        return program["parsers"][parser]["parameters"][expression[1]]
-    return program["types"][_type(program, parser, expression[1])]["fields"][expression[2]]
 
 
 def report(assembly: str, resources: Node) -> Node:
