@@ -6,17 +6,14 @@ import time
 from pathlib import Path
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from p4reduce_lab import demo_report, report
 from p4reduce_lab.processes import Children, ProcessError, terminable
 from p4reduce_lab.system import System, running_system
-from p4reduce_lab.training import INSTALL, VARIANTS, WORLD_SIZE, Result, Training, missing_packages, train
+from p4reduce_lab.training import INSTALL, VARIANTS, WORLD_SIZE, Result, Training, missing_packages, quarters, train
 from p4reduce_runtime import kernels
 
 _WIDTH_OF_A_FILE = 130
-_LINES = 20
-"""Lines of progress that are printed where there is no terminal."""
 
 
 def run_demo(
@@ -50,23 +47,8 @@ def run_demo(
         console.print(f"starting {f'{racks + 1} switches' if racks > 1 else 'a switch'} and a controller")
         with running_system(children, pipeline, racks) as system, system.job("demo", WORLD_SIZE) as job:
             console.print(f"starting {WORLD_SIZE} workers")
-            with _progress(console) as bar:
-                task = bar.add_task("", total=None)
-                printed = 0
-
-                def show(training: Training, step: int, steps: int) -> None:
-                    nonlocal printed
-                    about = training.variant.name + (f", seed {training.seed}" if seeds > 1 else "")
-                    done, total = plan.index(training) * steps + step, len(plan) * steps
-                    bar.update(task, description=about, completed=done, total=total)
-                    if (
-                        not console.is_terminal and done * _LINES // total > printed
-                    ):  # there, the bar is shown at the end
-                        printed = done * _LINES // total
-                        console.print(f"{about}: step {step}/{steps}")
-
-                switches = [system.switch_of(rank, WORLD_SIZE) for rank in range(WORLD_SIZE)] if racks > 1 else []
-                results = train(children, plan, job, system.controller, show, switches)
+            switches = [system.switch_of(rank, WORLD_SIZE) for rank in range(WORLD_SIZE)] if racks > 1 else []
+            results = train(children, plan, job, system.controller, quarters(console.print), switches)
             trunks = trunk_bytes(system, job, results) if racks > 1 else None
     demo_report.write(out, results, time.monotonic() - began, console, {"trunks": trunks} if trunks else None)
     if trunks is not None:
@@ -90,14 +72,3 @@ def trunk_bytes(system: System, job: str, results: list[Result]) -> dict[str, fl
     )
     up, down = system.trunk_bytes(job)
     return {"up": up, "down": down, "ranks_up": ranks_up, "ranks_down": ranks_down}
-
-
-def _progress(console: Console) -> Progress:
-    return Progress(
-        TextColumn("{task.description:<24}"),
-        BarColumn(bar_width=None),
-        MofNCompleteColumn(),
-        TextColumn("steps"),
-        TimeElapsedColumn(),
-        console=console,
-    )

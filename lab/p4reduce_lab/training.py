@@ -142,6 +142,20 @@ def train(
     return [training.result() for training in trainings]
 
 
+def quarters(say: Callable[[str], None]) -> Progress:
+    """Return what says each quarter of a training that is done."""
+    said: tuple[Training, int] | None = None
+
+    def progress(training: Training, step: int, steps: int) -> None:
+        nonlocal said
+        quarter = 4 * step // steps
+        if quarter and (training, quarter) != said:
+            said = training, quarter
+            say(f"{training.variant.name}, seed {training.seed}: step {step}/{steps}")
+
+    return progress
+
+
 def progress_of(trainings: Sequence[Training], progress: Progress) -> Callable[[int, str], None]:
     """Return what takes a rank and a line that it has written, and reports the steps of rank 0."""
     at = 0

@@ -74,13 +74,16 @@ def _building(command: Callable[..., None]) -> Callable[..., None]:
 @click.option("--job", "name", default=JOB, show_default=True, help="The job made for the hosts.")
 @click.option("--timeout", type=click.FloatRange(min=0, min_open=True), help="Seconds for --exec. [default: any]")
 def run(topology: Path, command: str | None, name: str, timeout: float | None, out: Path, **building: str) -> None:
-    """Build TOPOLOGY, then run a command on every host, or give a prompt.
+    """Build TOPOLOGY, then run a command on every host, or give Mininet's prompt.
 
     TOPOLOGY is a JSON file, or one of p4reduce's: four_workers (the default), two_slow_workers, two_racks and
     two_racks_of_four, which have a switch for each rack and one above.
     """
+    from p4reduce_testbed.mininet_network import MininetNetwork
     from p4reduce_testbed.testbed import Settings, running_testbed
 
+    if command is None and building["network"] != "mininet":
+        raise click.UsageError("the prompt is Mininet's: give --exec, or choose --network mininet")
     with _errors_in_one_line(), _owned_by_caller(out):
         wanted = _load(topology)
         world_size = len(wanted.hosts)
@@ -89,6 +92,7 @@ def run(topology: Path, command: str | None, name: str, timeout: float | None, o
             running.system.job(name, world_size),
         ):
             if command is None:
+                assert isinstance(running.network, MininetNetwork)
                 environments = {host.name: running.environment(host, name) for host in wanted.hosts}
                 running.network.prompt(environments, running.system.controller)
                 return

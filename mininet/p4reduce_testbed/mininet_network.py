@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import importlib
 import logging
+import os
+import shlex
+import subprocess
 import sys
 import warnings
 from collections.abc import Mapping
@@ -11,7 +14,8 @@ from typing import Any
 
 from p4reduce_lab.errors import MissingToolError, SetupError
 from p4reduce_lab.network import Namespace, NetworkBuilder, need
-from p4reduce_testbed.errors import TestbedError
+from p4reduce_lab.processes import P4REDUCE
+from p4reduce_runtime.security import INSECURE_VARIABLE
 from p4reduce_testbed.networks import DATA, Trunks, add_data_link
 from p4reduce_testbed.topology import Host, Topology
 
@@ -51,9 +55,9 @@ class MininetNetwork:
                 lower, upper = trunk.interfaces
                 self._net.addLink(
                     self._net[trunk.switch],
-                    self._net[trunk.uplink.parent],
-                    port1=trunk.uplink.port,
-                    port2=trunk.uplink.parent_port,
+                    self._net[trunk.parent],
+                    port1=trunk.port,
+                    port2=trunk.parent_port,
                     intfName1=lower,
                     intfName2=upper,
                 )
@@ -61,7 +65,7 @@ class MininetNetwork:
         except SetupError:
             raise
         except Exception as error:  # Mininet raises bare Exception
-            raise TestbedError(f"Mininet cannot make the network: {error}") from error
+            raise SetupError(f"Mininet cannot make the network: {error}") from error
 
     def close(self) -> None:
         if self._net is not None:
@@ -72,12 +76,29 @@ class MininetNetwork:
         return Namespace(self._net[host.name].pid)
 
     def prompt(self, environments: Mapping[str, Mapping[str, str]], address: str) -> None:
-        from p4reduce_testbed.prompt import serve_mininet
+        """Serve Mininet's prompt until `exit`, with `p4reduce` for the controller at `address`.
+
+        `environments` are the variables of each host, by name.
+        """
+        base: Any = import_mininet("cli").CLI
+
+        class TestbedCLI(base):  # type: ignore[misc]
+            prompt = "p4reduce> "
+
+            def do_p4reduce(self, line: str) -> None:
+                """p4reduce ...: run a command with the testbed's controller, like `p4reduce stats`."""
+                own = {**os.environ, INSECURE_VARIABLE: "1"}
+                subprocess.run([*P4REDUCE, "--controller", address, *shlex.split(line)], env=own, check=False)
 
         for name, environment in environments.items():
             for key, value in environment.items():
                 self._net[name].cmd(f"export {key}='{value}'")
-        serve_mininet(import_mininet("cli").CLI, self._net, address)
+        print(
+            f"controller at {address}. HOST COMMAND runs a command on a host, p4reduce ... runs a command with the "
+            "controller, exit leaves. `help` lists Mininet's commands.",
+            flush=True,
+        )
+        TestbedCLI(self._net)
 
     def _link_class(self) -> Any:
         """Return Mininet's link, made with the testbed's own veth: without offloads on both ends."""

@@ -12,34 +12,17 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
-from p4reduce_lab.errors import CommandError
+from p4reduce_lab.errors import CommandError, SetupError
 from p4reduce_lab.network import Interface, Namespace, NetworkBuilder
 from p4reduce_lab.shaping import shape_link, shape_trunk
-from p4reduce_testbed.errors import TestbedError, TopologyError
-from p4reduce_testbed.topology import Host, Topology, Trunk
+from p4reduce_runtime.settings import ConfigError
+from p4reduce_testbed.topology import Host, Topology, Uplink
 
 DATA, MANAGEMENT = "eth0", "mgmt0"
 CONTROLLER_INTERFACE = "p4r-mgmt"
 DEFAULT_MANAGEMENT = "169.254.210.0/24"
 _BRIDGE = "bridge"
-
-
-class Network(Protocol):
-    """Hosts in network namespaces of their own, and their links to the switches on this machine."""
-
-    def open(self) -> None:
-        """Make the hosts, their data links and the links between switches. Raises SetupError."""
-
-    def close(self) -> None:
-        """Undo `open`, also after it failed."""
-
-    def namespace(self, host: Host) -> Namespace:
-        """Return the host's network namespace."""
-
-    def prompt(self, environments: Mapping[str, Mapping[str, str]], address: str) -> None:
-        """Serve an interactive prompt until `exit`. `environments` are the variables of each host, by name."""
 
 
 class NetnsNetwork:
@@ -50,6 +33,7 @@ class NetnsNetwork:
         self._namespaces: dict[str, Namespace] = {}
 
     def open(self) -> None:
+        """Make the hosts, their data links and the links between switches. Raises SetupError."""
         for host in self._topology.hosts:
             namespace = self._builder.add_namespace(f"host {host.name}")
             self._namespaces[host.name] = namespace
@@ -63,11 +47,6 @@ class NetnsNetwork:
     def namespace(self, host: Host) -> Namespace:
         return self._namespaces[host.name]
 
-    def prompt(self, environments: Mapping[str, Mapping[str, str]], address: str) -> None:
-        from p4reduce_testbed.prompt import NetnsPrompt
-
-        NetnsPrompt(self._topology, self._namespaces, environments, address).serve()
-
 
 class Trunks:
     """The links between switches, each through a bridge in a namespace of their own."""
@@ -75,9 +54,9 @@ class Trunks:
     def __init__(self, builder: NetworkBuilder) -> None:
         self._builder = builder
         self._between: Namespace | None = None
-        self._made: dict[Trunk, list[str]] = {}
+        self._made: dict[Uplink, list[str]] = {}
 
-    def add(self, trunk: Trunk) -> None:
+    def add(self, trunk: Uplink) -> None:
         """Make the interfaces of both switches and what is between them, without offloads. Raises SetupError."""
         if self._between is None:
             self._between = self._builder.add_namespace("trunks")
@@ -93,7 +72,7 @@ class Trunks:
         """Give each link its rate, delay and loss. Raises SetupError."""
         for trunk, inside in self._made.items():
             assert self._between is not None
-            shape_trunk(trunk.switch, trunk.uplink.shape, trunk.interfaces, self._between, inside)
+            shape_trunk(trunk.switch, trunk.shape, trunk.interfaces, self._between, inside)
 
 
 def add_data_link(builder: NetworkBuilder, host: Host, namespace: Namespace, address: str | None = None) -> None:
@@ -108,12 +87,12 @@ def shape_data_link(host: Host, namespace: Namespace) -> None:
 
 
 def run_host_commands(host: Host, namespace: Namespace) -> None:
-    """Run the topology's commands on a host. Raises TestbedError."""
+    """Run the topology's commands on a host. Raises SetupError."""
     for command in host.commands:
         try:
             namespace.run("sh", "-c", command)
         except CommandError as error:
-            raise TestbedError(f"hosts.{host.name}.commands: {error}") from error
+            raise SetupError(f"hosts.{host.name}.commands: {error}") from error
 
 
 @dataclass(frozen=True)
@@ -124,15 +103,15 @@ class Management:
 
     @classmethod
     def parse(cls, text: str, topology: Topology) -> Management:
-        """Read `169.254.210.0/24`. Raises TopologyError if it cannot be used beside the topology."""
+        """Read `169.254.210.0/24`. Raises ConfigError if it cannot be used beside the topology."""
         try:
             network = ipaddress.IPv4Network(text)
         except ValueError as error:
-            raise TopologyError(f"a management network is like {DEFAULT_MANAGEMENT}: {error}") from None
+            raise ConfigError(f"a management network is like {DEFAULT_MANAGEMENT}: {error}") from None
         if network.num_addresses < len(topology.hosts) + 3:
-            raise TopologyError(f"the management network {network} is too small for the hosts")
+            raise ConfigError(f"the management network {network} is too small for the hosts")
         if network.overlaps(topology.network):
-            raise TopologyError(
+            raise ConfigError(
                 f"the management network {network} overlaps the hosts' {topology.network}: choose another "
                 "with --management"
             )

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from p4reduce_lab import targets
 from p4reduce_lab.addresses import free_address
+from p4reduce_lab.errors import SetupError
 from p4reduce_lab.network import NetworkBuilder, need, need_root
 from p4reduce_lab.processes import Child, Children, follow, terminable
 from p4reduce_lab.system import READY_S, System, new_state_dir, started_controller
@@ -22,19 +23,15 @@ from p4reduce_runtime.addresses import answers
 from p4reduce_runtime.security import INSECURE_VARIABLE
 from p4reduce_runtime.settings import toml_table
 from p4reduce_testbed import networks
-from p4reduce_testbed.errors import TestbedError
 from p4reduce_testbed.mininet_network import MininetNetwork
-from p4reduce_testbed.networks import Management, NetnsNetwork, Network, Trunks
+from p4reduce_testbed.networks import Management, NetnsNetwork, Trunks
 from p4reduce_testbed.topology import Host, Topology, interface_name
 
 CONTROLLER_PORT = 9600
 MASTER_PORT = 29500
 INSIDE = "P4REDUCE_TESTBED"
 """The environment variable of all processes in a testbed, in which no other one can be built."""
-NETWORKS: dict[str, Callable[[Topology, NetworkBuilder, Trunks], Network]] = {
-    "mininet": MininetNetwork,
-    "netns": NetnsNetwork,
-}
+NETWORKS: dict[str, type[MininetNetwork | NetnsNetwork]] = {"mininet": MininetNetwork, "netns": NetnsNetwork}
 _HELD = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -54,7 +51,7 @@ class Testbed:
 
     topology: Topology
     pipeline: Path
-    network: Network
+    network: MininetNetwork | NetnsNetwork
     children: Children
     system: System
     """The switches and the controller, whose job service hosts and this machine can reach."""
@@ -176,9 +173,9 @@ def controller_config(topology: Topology, pipeline: Path, p4runtime: Sequence[st
 
 @contextmanager
 def _inside() -> Iterator[None]:
-    """Mark the processes that are started in the block as inside a testbed. Raises TestbedError in one."""
+    """Mark the processes that are started in the block as inside a testbed. Raises SetupError in one."""
     if INSIDE in os.environ:
-        raise TestbedError("this is a testbed's own prompt or worker: leave it first")
+        raise SetupError("this is a testbed's own prompt or worker: leave it first")
     os.environ[INSIDE] = "1"
     try:
         yield

@@ -12,11 +12,10 @@ they use their own (`trunk_ip`, `trunk_mac`).
 
 from __future__ import annotations
 
-import contextlib
 import ipaddress
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -26,7 +25,6 @@ from p4reduce_contracts.wire import MAX_CHILDREN, MAX_RANKS
 from p4reduce_lab.shaping import Shape
 from p4reduce_runtime import settings
 from p4reduce_runtime.settings import ConfigError, MacAddress, Name, Settings
-from p4reduce_testbed.errors import TopologyError
 
 DEFAULT_SWITCH_MAC = MacAddress("02:00:00:00:00:01")
 TRUNK_MAC = "02:00:00:00:02:{:02x}"
@@ -71,10 +69,16 @@ class Host:
 class Uplink:
     """A switch's link to its parent switch: the ports at both ends."""
 
+    switch: str
     port: int
     parent: str
     parent_port: int
     shape: Shape = Shape()
+
+    @property
+    def interfaces(self) -> tuple[str, str]:
+        """The interfaces of the lower and the upper switch."""
+        return interface_name(self.switch, self.port), interface_name(self.parent, self.parent_port)
 
 
 @dataclass(frozen=True)
@@ -92,20 +96,6 @@ class Switch:
 
 
 @dataclass(frozen=True)
-class Trunk:
-    """A link between two switches, and the interfaces of both."""
-
-    switch: str
-    uplink: Uplink
-
-    @property
-    def interfaces(self) -> tuple[str, str]:
-        """The interfaces of the lower and the upper switch."""
-        uplink = self.uplink
-        return interface_name(self.switch, uplink.port), interface_name(uplink.parent, uplink.parent_port)
-
-
-@dataclass(frozen=True)
 class Topology:
     """A tree of switches, the first of which is the root, and their hosts."""
 
@@ -118,17 +108,15 @@ class Topology:
         return self.hosts[0].interface.network
 
     @property
-    def trunks(self) -> tuple[Trunk, ...]:
+    def trunks(self) -> tuple[Uplink, ...]:
         """The links between switches."""
-        return tuple(Trunk(switch.name, switch.uplink) for switch in self.switches if switch.uplink is not None)
+        return tuple(switch.uplink for switch in self.switches if switch.uplink is not None)
 
     def ports(self, switch: str) -> tuple[int, ...]:
         """Return the ports of a switch that have a link, in order."""
         found = [host.port for host in self.hosts if host.switch == switch]
-        for one in self.switches:
-            if one.uplink is not None:
-                found += [one.uplink.port] * (one.name == switch)
-                found += [one.uplink.parent_port] * (one.uplink.parent == switch)
+        for trunk in self.trunks:
+            found += [trunk.port] * (trunk.switch == switch) + [trunk.parent_port] * (trunk.parent == switch)
         return tuple(sorted(found))
 
     def port_to(self, switch: str, host: Host) -> int:
@@ -179,23 +167,8 @@ class _SwitchEntry(Settings, frozen=True):
 
 
 def load(path: str | os.PathLike[str]) -> Topology:
-    """Read a topology file. Raises TopologyError."""
-    with _topology_errors():
-        return settings.read_file(path, "the topology", _parse)
-
-
-def parse(text: str) -> Topology:
-    """Read a topology from JSON text. Raises TopologyError."""
-    with _topology_errors():
-        return _parse(text)
-
-
-@contextlib.contextmanager
-def _topology_errors() -> Iterator[None]:
-    try:
-        yield
-    except ConfigError as error:
-        raise TopologyError(str(error)) from None
+    """Read a topology file. Raises ConfigError, which names the place."""
+    return settings.read_file(path, "the topology", parse)
 
 
 @dataclass(frozen=True)
@@ -209,7 +182,8 @@ class _Port:
 _Link = tuple[_Port, _Port, Shape]
 
 
-def _parse(text: str) -> Topology:
+def parse(text: str) -> Topology:
+    """Read a topology from JSON text. Raises ConfigError, which names the place."""
     document = settings.convert(settings.parse_json(text), _Document)
     hosts, switches = document.hosts, document.switches
     if not 1 <= len(hosts) <= MAX_RANKS:
@@ -293,7 +267,7 @@ def _tree(switches: Sequence[str], links: Sequence[_Link]) -> dict[str, Uplink]:
                     f"the link {upper.switch}-p{upper.port} to {lower.switch}-p{lower.port} closes a loop, in which "
                     "frames would circulate for ever: the switches must form a tree"
                 )
-            found[lower.switch] = Uplink(lower.port, parent, upper.port, shape)
+            found[lower.switch] = Uplink(lower.switch, lower.port, parent, upper.port, shape)
             reached.append(lower.switch)
     if apart := [name for name in switches if name not in reached]:
         root = switches[0]

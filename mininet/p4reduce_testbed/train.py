@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from p4reduce_lab import demo_report, report
-from p4reduce_lab.errors import MissingToolError
+from p4reduce_lab.errors import MissingToolError, SetupError
 from p4reduce_lab.training import (
     INSTALL,
     STALL_S,
@@ -21,15 +21,14 @@ from p4reduce_lab.training import (
     Training,
     missing_packages,
     progress_of,
+    quarters,
     worker_command,
 )
-from p4reduce_testbed.errors import TestbedError
 from p4reduce_testbed.testbed import Settings, Testbed, running_testbed
 from p4reduce_testbed.topology import Topology
 
 SUMS = 60
 _WIDTH_OF_A_FILE = 120
-_SHOWN_PARTS = 4
 
 
 def train_on_testbed(
@@ -52,7 +51,7 @@ def train_on_testbed(
         sums = check_sums(testbed)
         click.echo(f"{sums['sums']} sums of {sums['words']:,} words: {sums['mismatched_words']} words differ")
         if sums["mismatched_words"]:
-            raise TestbedError(f"{sums['mismatched_sums']} of {sums['sums']} sums are wrong: see {logs}")
+            raise SetupError(f"{sums['mismatched_sums']} of {sums['sums']} sums are wrong: see {logs}")
         results = _train(testbed, plan)
     about = {"network": settings.network, "target": settings.target, "pipeline": testbed.pipeline.name, "sums": sums}
     demo_report.write(out, results, time.monotonic() - began, report.console(_WIDTH_OF_A_FILE), {"testbed": about})
@@ -72,23 +71,13 @@ def check_sums(testbed: Testbed, sums: int = SUMS) -> dict[str, Any]:
         command = [sys.executable, "-P", script, f"--sums={sums}"]
         testbed.run_on_all("check", lambda host: command, name, on_line=collect, timeout_s=3 * STALL_S)
     if len(found) != hosts:
-        raise TestbedError(f"only {len(found)} of {hosts} hosts reported their sums")
+        raise SetupError(f"only {len(found)} of {hosts} hosts reported their sums")
     return max(found.values(), key=lambda counts: int(counts["mismatched_words"]))
 
 
 def _train(testbed: Testbed, plan: Sequence[Training]) -> list[Result]:
-    """Do these trainings."""
-    shown = (plan[0], 0)
-
-    def show(training: Training, step: int, steps: int) -> None:
-        nonlocal shown
-        part = step * _SHOWN_PARTS // steps
-        if part and (training, part) != shown:
-            shown = training, part
-            click.echo(f"{training.variant.name}, seed {training.seed}: step {step}/{steps}")
-
     with testbed.system.job("train", len(testbed.topology.hosts)) as job:
         command = ["env", "OMP_NUM_THREADS=1", sys.executable, "-P", *worker_command(plan, job)]
-        on_line = progress_of(plan, show)
+        on_line = progress_of(plan, quarters(click.echo))
         testbed.run_on_all("train", lambda host: command, job, on_line=on_line, stall_s=STALL_S)
     return [training.result() for training in plan]

@@ -57,7 +57,6 @@ from p4reduce_switch.p4runtime import pipeline as pipelines
 from p4reduce_switch.p4runtime.status import Code
 from p4reduce_switch.program import Program, ProgramError
 from p4reduce_testbed import topology
-from p4reduce_testbed.errors import TopologyError
 from rigs import entity_text, p4rt
 from rigs.pipeline import PipelineRig, rank_port, udp_frame, with_secret
 from rigs.secret import rank_secret
@@ -488,7 +487,7 @@ TARGETS = {
             TOML_WORDS,
             (pipeline_folders.PipelineNotFoundError,),
         ),
-        Target("topology-json", _topologies, _of_file(topology.load, "topology.json"), JSON_WORDS, (TopologyError,)),
+        Target("topology-json", _topologies, _of_file(topology.load, "topology.json"), JSON_WORDS, (ConfigError,)),
         Target("pipeline-json", lambda: list(_program_folder()), _pipeline_json, JSON_WORDS, (ProgramError,)),
         Target(
             "device-config",

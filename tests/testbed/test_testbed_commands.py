@@ -13,8 +13,8 @@ from p4reduce_controller import config
 from p4reduce_lab import targets
 from p4reduce_lab.errors import MissingToolError
 from p4reduce_lab.shaping import Shape, nft_rules, qdiscs
+from p4reduce_runtime.settings import ConfigError
 from p4reduce_testbed.cli import TOPOLOGIES, _load, fill_in
-from p4reduce_testbed.errors import TopologyError
 from p4reduce_testbed.mininet_network import import_mininet
 from p4reduce_testbed.networks import Management
 from p4reduce_testbed.testbed import controller_config
@@ -59,7 +59,7 @@ def test_the_controller_reads_the_configuration_of_a_tree(tmp_path: Path) -> Non
 def test_a_packaged_topology_is_found_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert len(_load(Path("two_racks")).switches) == 3
-    with pytest.raises(TopologyError, match="cannot read the topology three_racks"):
+    with pytest.raises(ConfigError, match="cannot read the topology three_racks"):
         _load(Path("three_racks"))
     (tmp_path / "two_racks").write_text((TOPOLOGIES / "four_workers.json").read_text())
     assert len(_load(Path("two_racks")).switches) == 1, "a file of that name has precedence"
@@ -124,7 +124,7 @@ def test_management_addresses(topology: Topology) -> None:
         ("192.168.9.0/30", "too small"),
         ("192.168.9.1/24", "a management network is like"),
     ):
-        with pytest.raises(TopologyError, match=words):
+        with pytest.raises(ConfigError, match=words):
             Management.parse(text, topology)
 
 

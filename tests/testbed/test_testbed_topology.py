@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from p4reduce_lab.shaping import Shape
+from p4reduce_runtime.settings import ConfigError
 from p4reduce_testbed import cli
-from p4reduce_testbed.errors import TopologyError
 from p4reduce_testbed.topology import Uplink, load, parse
 
 
@@ -27,7 +27,7 @@ def a_topology(**changes: Any) -> dict[str, Any]:
 
 
 def refusal(document: Any) -> str:
-    with pytest.raises(TopologyError) as caught:
+    with pytest.raises(ConfigError) as caught:
         parse(json.dumps(document))
     return str(caught.value)
 
@@ -118,9 +118,9 @@ def test_switches_are_a_tree_below_the_first() -> None:
     uplinks = {switch.name: switch.uplink for switch in topology.switches}
     assert uplinks == {
         "a": None,
-        "b": Uplink(9, "a", 1),
-        "c": Uplink(8, "b", 1),
-        "d": Uplink(5, "a", 2, Shape(delay_ms=1, rate_mbit=50)),
+        "b": Uplink("b", 9, "a", 1),
+        "c": Uplink("c", 8, "b", 1),
+        "d": Uplink("d", 5, "a", 2, Shape(delay_ms=1, rate_mbit=50)),
     }
     interfaces = [trunk.interfaces for trunk in topology.trunks]
     assert interfaces == [("b-eth9", "a-eth1"), ("c-eth8", "b-eth1"), ("d-eth5", "a-eth2")]
@@ -166,18 +166,18 @@ def test_loops_and_gaps_between_switches_are_refused() -> None:
     ],
 )
 def test_impossible_addresses_of_switches_are_refused(entry: dict[str, str], words: str) -> None:
-    with pytest.raises(TopologyError, match=words):
+    with pytest.raises(ConfigError, match=words):
         parse(json.dumps(three_levels(switches={"a": {}, "b": entry, "c": {}, "d": {}})))
 
 
 def test_a_switch_has_32_children() -> None:
     hosts = {f"h{n}": {"ip": f"10.0.0.{n}/24", "mac": f"02:00:00:00:01:{n:02x}"} for n in range(1, 34)}
     links = [[name, f"a-p{number}"] for number, name in enumerate(hosts, 1)]
-    with pytest.raises(TopologyError, match="switch a has 33 hosts and switches below it, and sums for 32"):
+    with pytest.raises(ConfigError, match="switch a has 33 hosts and switches below it, and sums for 32"):
         parse(json.dumps({"hosts": hosts, "switches": {"a": {}}, "links": links}))
     links[32] = ["h33", "b-p1"]
     tree = {"hosts": hosts, "switches": {"a": {}, "b": {}}, "links": [*links, ["b-p2", "a-p40"]]}
-    with pytest.raises(TopologyError, match="switch a has 33 hosts and switches below it, and sums for 32"):
+    with pytest.raises(ConfigError, match="switch a has 33 hosts and switches below it, and sums for 32"):
         parse(json.dumps(tree))
     assert len(parse(json.dumps(tree | {"switches": {"b": {}, "a": {}}})).hosts) == 33
 
@@ -198,17 +198,17 @@ def test_a_switch_has_32_children() -> None:
     ],
 )
 def test_impossible_links_are_refused(link: list[Any], words: str) -> None:
-    with pytest.raises(TopologyError, match=words):
+    with pytest.raises(ConfigError, match=words):
         parse(json.dumps(a_topology(links=[["h1", "s1-p1"], link])))
 
 
 def test_a_file_that_is_missing_or_not_json_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(TopologyError, match="not valid JSON"):
+    with pytest.raises(ConfigError, match="not valid JSON"):
         parse("{")
-    with pytest.raises(TopologyError, match=r"cannot read the topology .*nowhere\.json"):
+    with pytest.raises(ConfigError, match=r"cannot read the topology .*nowhere\.json"):
         load(tmp_path / "nowhere.json")
     (tmp_path / "empty.json").write_text("{}")
-    with pytest.raises(TopologyError, match=r"empty\.json: the file: Object missing required field `hosts`"):
+    with pytest.raises(ConfigError, match=r"empty\.json: the file: Object missing required field `hosts`"):
         load(tmp_path / "empty.json")
 
 
