@@ -188,15 +188,9 @@ def running_cluster(
         share = share and ranks_per_host > 1
         workers = _start_workers(run, stack, network.hosts, system, world_size, ranks_per_host, share)
         workers.ask("join")
-        run.say(f"{world_size} workers have joined, {link}, {placement.name}; {ready_line(system.switches[0])}")
+        run.say(f"{world_size} workers have joined, {link}, {placement.name}")
         yield Cluster(run, link, system, workers, network, world_size, placement)
         workers.ask("close")
-
-
-def ready_line(switch: Child) -> str:
-    """Return the line that a switch printed when it was ready."""
-    lines = switch.log.read_text(errors="replace").splitlines()
-    return next((line for line in lines if " ready: " in line), "the switch is ready")
 
 
 def cpu_seconds(process: int) -> float:

@@ -1,4 +1,4 @@
-"""What a run found: tables, results.json, thresholds.json and plots."""
+"""What a run found: results.json, thresholds.json, their table, and plots."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import msgspec
 import rich.table
 from rich.console import Console
 
-from p4reduce_lab.bench.case import Case, Findings, Series, show
+from p4reduce_lab.bench.case import Case, Findings, Series
 from p4reduce_lab.bench.store import software
 from p4reduce_lab.report import Table, machine, picture, write_json
 from p4reduce_lab.training import INSTALL
@@ -41,7 +41,6 @@ def judge(cases: Iterable[Case], findings: Mapping[str, Findings]) -> list[Resul
 
 def write(
     out: Path,
-    cases: Sequence[Case],
     findings: Mapping[str, Findings],
     why_not: Mapping[str, str],
     results: Sequence[Result],
@@ -50,14 +49,11 @@ def write(
     seconds: float,
     console: Console,
 ) -> None:
-    """Write all files to the folder `out`, and tables to the console."""
+    """Write all files to the folder `out`, and the table of thresholds to the console."""
     about = {"machine": machine(), "software": software(), "quick": quick, "seconds": seconds}
     document = {**about, "cases": findings, "not_measured": why_not}
     write_json(out / "results.json", msgspec.to_builtins(document))
     write_json(out / "thresholds.json", msgspec.to_builtins(results))
-    for case in cases:
-        if case.name in findings:
-            console.print(case_table(case, findings[case.name]))
     left_out = {name: why.splitlines()[0] for name, why in why_not.items()}
     for name, why in [*left_out.items(), *(one for found in findings.values() for one in found.skipped.items())]:
         console.print(f"not measured: {name}: {why}", markup=False)
@@ -70,16 +66,6 @@ def write(
         console.print(threshold_table(results, quick))
     written = ", ".join(str(path) for path in (out / "results.json", out / "thresholds.json", *pictures))
     console.print(f"{written} written, {seconds:.0f} s in all")
-
-
-def case_table(case: Case, found: Findings) -> rich.table.Table:
-    """Return the table of one case, a row a series."""
-    sized = any(series.size for series in found.series)
-    headings = ["what", "link", "by", "median", "least to most", "times"]
-    headings += ["algbw GB/s", "busbw GB/s"] if sized else []
-    headings += ["counted on the way"]
-    shown = Table(headings, [_row(series, sized) for series in found.series])
-    return shown.terminal(f"{case.name}: {case.about}", "\n".join(found.notes), left=(0, 1, 2, len(headings) - 1))
 
 
 def threshold_table(results: Sequence[Result], quick: bool) -> rich.table.Table:
@@ -100,52 +86,33 @@ def threshold_table(results: Sequence[Result], quick: bool) -> rich.table.Table:
     return Table(("ratio of medians within one run", "measured", "at least", ""), rows).terminal(title, caption)
 
 
-def _row(series: Series, sized: bool) -> list[str]:
-    counted = "; ".join(f"{name} {show(value)}" for name, value in series.counted.items())
-    spread = f"{show(min(series.values))} to {show(max(series.values))}"
-    middle = f"{show(median(series.values))} {series.unit}"
-    row = [series.what, series.link, series.peer, middle, spread, str(len(series.values))]
-    if sized:
-        row += [show(series.algbw), show(series.busbw)] if series.size else ["", ""]
-    return [*row, counted]
-
-
-_PLOTS = {
-    "density": ("density", "pattern", "share of the blocks that are not zero"),
-    "racks": ("simulated ranks", "racks", "ranks"),
-}
-"""Pictures of the series that have an axis in their `at`: the axis, what else distinguishes lines, and a label."""
-
-
 def draw(out: Path, series: Sequence[Series]) -> list[Path]:
-    """Write a PNG for each plot that there are series for; return the files. Raises ImportError without matplotlib."""
-    files = []
-    for name, (axis, label, along) in _PLOTS.items():
-        points = [point for point in series if axis in point.at]
-        if len({point.at[axis] for point in points}) > 1:
-            files.append(out / f"{name}.png")
-            _draw(files[-1], points, axis, label, along)
-    return files
+    """Draw time over density, where there is more than one; return the file. Raises ImportError without matplotlib.
 
-
-def _draw(path: Path, series: Sequence[Series], axis: str, label: str, along: str) -> None:
-    """Draw one panel a link and unit, one line a peer and label."""
-    panels = _grouped(series, lambda point: (point.link, point.unit))
+    There is one panel a link and unit, and one line a peer and pattern.
+    """
+    points = [point for point in series if "density" in point.at]
+    if len({point.at["density"] for point in points}) < 2:
+        return []
+    path, panels = out / "density.png", _grouped(points, lambda point: (point.link, point.unit))
     with picture(path, len(panels), width=6.5 * len(panels)) as drawn:
         for axes, ((link, unit), shown) in zip(drawn, panels, strict=True):
-            for (peer, which), line in _grouped(shown, lambda point: (point.peer, str(point.at.get(label, "")))):
-                line = sorted(line, key=lambda point: point.at[axis])
-                places, middles = [point.at[axis] for point in line], [median(point.values) for point in line]
-                name = f"{peer} {which}".strip()
+            for (peer, pattern), line in _grouped(shown, lambda point: (point.peer, point.at.get("pattern", ""))):
+                line = sorted(line, key=lambda point: point.at["density"])
+                places, middles = [point.at["density"] for point in line], [median(point.values) for point in line]
+                name = f"{peer} {pattern}".strip()
                 if len(line) == 1:  # the same all along
                     axes.axhline(middles[0], color="#7a7f87", linestyle="--", label=name)
                     continue
                 axes.plot(places, middles, marker="o", label=name)
                 low, high = [min(point.values) for point in line], [max(point.values) for point in line]
                 axes.fill_between(places, low, high, alpha=0.15)
-            axes.set(title=link, xlabel=along, ylabel=unit, xscale="log", yscale="log")
+            axes.set(
+                title=link, xlabel="share of the blocks that are not zero", ylabel=unit, xscale="log", yscale="log"
+            )
             axes.title.set_fontsize(9)
             axes.legend(frameon=False, fontsize=8)
+    return [path]
 
 
 def _grouped(series: Iterable[Series], key: Callable[[Series], Any]) -> list[tuple[Any, list[Series]]]:

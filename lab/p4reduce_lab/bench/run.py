@@ -31,7 +31,7 @@ _MODULE = "p4reduce_lab.bench.run"
 def run_bench(
     out: Path, names: Sequence[str] = (), *, quick: bool = False, again: bool = False, check: bool = False
 ) -> bool:
-    """Run cases, and write results.json, thresholds.json, a table and plots to `out`.
+    """Run cases, and write results.json, thresholds.json and plots to `out`.
 
     `names`: those of the cases, or what they begin with, up to a "-"; all for none.
     Returns whether no case failed and, with `check`, every threshold holds. Findings of an earlier run of the same
@@ -59,7 +59,8 @@ def run_bench(
         console.print(f"[bold]{number}/{len(cases)} {case.name}[/]: {case.about}")
         found = store.load(path, quick=quick)
         if found is not None:
-            console.print(f"  kept from an earlier run ({folder})")
+            lines = (f"  {series.text}" for series in found.series)
+            console.print(f"  kept from an earlier run ({folder})", *lines, sep="\n", markup=False, soft_wrap=True)
         elif missing := case.missing():
             why_not[case.name] = f"needs {'; '.join(missing)}"
             console.print(f"  skipped: {why_not[case.name]}")
@@ -73,7 +74,7 @@ def run_bench(
         if found is not None:
             findings[case.name] = found
     results = report.judge(cases, findings)
-    report.write(out, cases, findings, why_not, results, quick=quick, seconds=time.monotonic() - began, console=console)
+    report.write(out, findings, why_not, results, quick=quick, seconds=time.monotonic() - began, console=console)
     for path in time_to_accuracy.write(out, findings):
         console.print(f"{path} written")
     return not failed and (not check or all(result.holds for result in results))

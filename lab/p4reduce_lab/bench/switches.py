@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from statistics import median
-from typing import Protocol
 
 from p4reduce_contracts import artifacts
 from p4reduce_controller.config import Config, SwitchConfig
@@ -19,14 +17,15 @@ from p4reduce_controller.switches import pipeline as pipelines
 from p4reduce_controller.switches.entry_writer import EntryWriter
 from p4reduce_controller.switches.mac_table import MacTable
 from p4reduce_lab import targets
-from p4reduce_lab.addresses import LOOPBACK, free_address, free_port
+from p4reduce_lab.addresses import free_address
 from p4reduce_lab.bench.case import Run, Series
 from p4reduce_lab.bench.cluster import cpu_seconds
 from p4reduce_lab.bench.links import LOOPBACK as LOOPBACK_LINK
 from p4reduce_lab.bench.load import make_grant
 from p4reduce_lab.bench.udp_load import UdpPeers
 from p4reduce_lab.bench.veth_load import VethPeers
-from p4reduce_lab.processes import P4REDUCE, Child, Children
+from p4reduce_lab.processes import Child, Children
+from p4reduce_lab.system import ANY_PORT, EmbeddedSwitch
 from p4reduce_runtime import pipeline_folders
 from p4reduce_runtime.addresses import answers
 
@@ -66,20 +65,12 @@ class SwitchProcess:
         self._client.close()
 
 
-class Peers(Protocol):
-    """Ranks whose frames load a switch."""
-
-    def load(self, seconds: float, switch: Child) -> tuple[int, float]:
-        """Send rounds for so long; return how many frames were answered, and the seconds. Raises ProcessError."""
-        ...
-
-
 @dataclass
 class Loaded:
     """A process under load, its peers, and what was counted in each measurement."""
 
-    child: Child
-    peers: Peers
+    switch: SwitchProcess
+    peers: UdpPeers | VethPeers
     frames_per_s: list[float] = field(default_factory=list)
     """Frames in a second of the clock, in each measurement."""
     a_core: list[float] = field(default_factory=list)
@@ -87,9 +78,10 @@ class Loaded:
 
     def load(self, seconds: float) -> float:
         """Load it for so long; return the frames a second."""
-        before = cpu_seconds(self.child.pid)
-        frames, spent = self.peers.load(seconds, self.child)
-        self.a_core.append(frames / (cpu_seconds(self.child.pid) - before))
+        process = self.switch.child
+        before = cpu_seconds(process.pid)
+        frames, spent = self.peers.load(seconds, process)
+        self.a_core.append(frames / (cpu_seconds(process.pid) - before))
         self.frames_per_s.append(frames / spent)
         return frames / spent
 
@@ -119,11 +111,11 @@ def load_over_udp(run: Run, loaded: Mapping[str, Loaded], slots: int) -> None:
 
 def over_udp(run: Run, stack: ExitStack, name: str, slots: int, *, runs: bool) -> tuple[SwitchProcess, UdpPeers]:
     """Start an embedded switch on loopback, with UDP peers of which a job of so many slots is admitted."""
-    port, p4runtime = free_port(socket.SOCK_DGRAM), free_address()
-    command = [*P4REDUCE, "switch", "run", "--listen", f"{LOOPBACK}:{port}", "--p4runtime", p4runtime]
-    switch = SwitchProcess(run.children.start(name, command), p4runtime)
+    started, child = EmbeddedSwitch(name, ANY_PORT, ANY_PORT).start(run.children)
+    switch = SwitchProcess(child, started.p4runtime)
     stack.callback(switch.close)
-    peers = UdpPeers(LOOPBACK, port, RANKS, runs=runs)
+    host, _, port = started.listen.rpartition(":")
+    peers = UdpPeers(host, int(port), RANKS, runs=runs)
     stack.callback(peers.close)
     switch.install(prepare(peers, peers.addresses(), slots))
     return switch, peers

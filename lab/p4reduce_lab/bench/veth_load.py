@@ -6,11 +6,9 @@ process's own network namespace.
 
 from __future__ import annotations
 
-import ctypes
-import errno
-import os
 import socket
 import time
+from itertools import cycle
 from pathlib import Path
 from typing import Final
 
@@ -28,26 +26,8 @@ _ANSWER_S: Final = 10.0
 _POLL_S: Final = 0.00005
 _BUFFER_BYTES: Final = 8 << 20
 _SO_SNDBUFFORCE: Final = 32
-_BATCH: Final = 64
 _SOL_PACKET: Final = 263
 _PACKET_VNET_HDR: Final = 15
-
-
-class _Vector(ctypes.Structure):
-    _fields_ = (("base", ctypes.c_void_p), ("bytes", ctypes.c_size_t))
-
-
-class _Message(ctypes.Structure):  # struct mmsghdr
-    _fields_ = (
-        ("name", ctypes.c_void_p),
-        ("name_bytes", ctypes.c_uint32),
-        ("vectors", ctypes.POINTER(_Vector)),
-        ("vector_count", ctypes.c_size_t),
-        ("control", ctypes.c_void_p),
-        ("control_bytes", ctypes.c_size_t),
-        ("flags", ctypes.c_int),
-        ("sent", ctypes.c_uint),
-    )
 
 
 class VethPeers:
@@ -70,24 +50,14 @@ class VethPeers:
                 opened.setsockopt(_SOL_PACKET, _PACKET_VNET_HDR, 1)
             opened.bind((outside, 0))
             self._sockets.append(opened)
-        self._libc = ctypes.CDLL(None, use_errno=True)
 
     def prepare(self, shape: SwitchGeometry, grant: Grant) -> None:
         """Make the frames for this grant, before `load`."""
-        switch, ranks, slots = SwitchConfig(), len(grant.children), grant.slots.count
+        switch, slots = SwitchConfig(), grant.slots.count
         self._frames = Contributions(shape, grant, switch, encapsulated=not self._runs)
         size = self._frames.frame_bytes
         self._payload_bytes = size if self._runs else size - ENCAP_BYTES
         self._heads = [run_head(child.address, switch, self._payload_bytes, slots) for child in grant.children]
-        first = self._frames.bytes.ctypes.data
-        self._messages: list[ctypes.Array[_Message]] = []
-        for rank in range(ranks):
-            numbers = range(rank, len(self._frames), ranks)
-            vectors = (_Vector * len(numbers))(*(_Vector(first + size * number, size) for number in numbers))
-            messages = (_Message * len(numbers))()
-            for message, vector in zip(messages, vectors, strict=True):
-                message.vectors, message.vector_count = ctypes.pointer(vector), 1
-            self._messages.append(messages)
 
     def load(self, seconds: float, switch: Child) -> tuple[int, float]:
         """Send rounds for so long; return how many frames were answered, and the seconds. Raises ProcessError.
@@ -126,21 +96,8 @@ class VethPeers:
             opened.sendmsg([head, payloads.data])
 
     def _send(self) -> None:
-        slots = len(self._frames) // len(self._sockets)
-        for first in range(0, slots, _BATCH):
-            for opened, messages in zip(self._sockets, self._messages, strict=True):
-                self._send_all(opened.fileno(), messages, first, min(slots, first + _BATCH))
-
-    def _send_all(self, descriptor: int, messages: ctypes.Array[_Message], first: int, end: int) -> None:
-        while first < end:
-            at = ctypes.byref(messages, first * ctypes.sizeof(_Message))
-            sent = self._libc.sendmmsg(descriptor, at, end - first, 0)
-            if sent < 0:
-                error = ctypes.get_errno()
-                if error not in (errno.EINTR, errno.ENOBUFS):
-                    raise OSError(error, os.strerror(error))
-                continue
-            first += sent
+        for frame, opened in zip(self._frames.bytes, cycle(self._sockets), strict=False):  # a slot's together
+            opened.send(frame.data)
 
     def _answered(self) -> int:
         """Return how many frames have come out at the ranks' ends so far; those of a run have one packet's headers."""

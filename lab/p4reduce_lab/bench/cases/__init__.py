@@ -12,7 +12,6 @@ from p4reduce_lab.bench.cases import (
     loss,
     one_host,
     placement,
-    switch_trace,
     switch_udp,
     switch_veth,
     time_to_accuracy,
@@ -21,24 +20,19 @@ from p4reduce_lab.bench.cases import (
 )
 
 CASES: tuple[Case, ...] = (
-    *(
-        module.CASE
-        for module in (
-            switch_udp,
-            switch_trace,
-            switch_veth,
-            dense,
-            hosts,
-            one_host,
-            placement,
-            density,
-            training,
-            backend,
-            first_run,
-            wire,
-            loss,
-        )
-    ),
+    switch_udp.CASE,
+    switch_udp.TRACE_CASE,
+    switch_veth.CASE,
+    dense.CASE,
+    hosts.CASE,
+    one_host.CASE,
+    placement.CASE,
+    density.CASE,
+    training.CASE,
+    backend.CASE,
+    first_run.CASE,
+    wire.CASE,
+    loss.CASE,
     *time_to_accuracy.CASES,
 )
 BY_NAME = {case.name: case for case in CASES}

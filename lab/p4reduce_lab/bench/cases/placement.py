@@ -39,10 +39,24 @@ DENSE = {
 }
 """(placement, hosts, ranks a host, link, megabytes) -> the least ratio of gloo's time to that of each wire format."""
 QUICK = (SERVERS[1], ON_EACH_HOST)
-SPARSE = {0.1: 6, 0.01: 45}
-"""Share of blocks -> the least ratio of gloo's dense sum to ours of 4 MB, a switch on each host."""
-SMALL = {4_000: 2, 64_000: 1.5}
-STEP = {"gloo": 8, "gloo fp16": 4}
+
+
+def _each_host(what: str, least: float) -> Threshold:
+    return Threshold(f"{ON_EACH_HOST.name}, 100 Mbit/s, {what}", least)
+
+
+SPARSE = {
+    share: _each_host(f"{share:.0%} of the blocks, 4 MB: gloo dense / p4reduce", least)
+    for share, least in ((0.1, 6), (0.01, 45))
+}
+"""The thresholds of sums in which a share of the blocks is not zero."""
+SMALL = {
+    size: _each_host(f"all_reduce of {size // 1000} KB in a row: gloo / backend p4reduce", least)
+    for size, least in ((4_000, 2), (64_000, 1.5))
+}
+STEP = {
+    peer: _each_host(f"DDP step: {peer} / p4reduce AdaComp", least) for peer, least in (("gloo", 8), ("gloo fp16", 4))
+}
 COUNTED = 1 / 1.03
 
 
@@ -56,25 +70,6 @@ def dense_threshold(placement: Placement, hosts: int, ranks: int, link: Link, me
 def counted_threshold(placement: Placement, hosts: int) -> Threshold:
     """Return the threshold of what the links carry: the least of formula / counted and counted / formula."""
     return Threshold(f"{placement.name}, {hosts} hosts: bytes on a link, formula and counted", COUNTED)
-
-
-def _each_host(what: str, least: float) -> Threshold:
-    return Threshold(f"{ON_EACH_HOST.name}, 100 Mbit/s, {what}", least)
-
-
-def sparse_threshold(share: float) -> Threshold:
-    """Return the threshold of a sum in which a share of the blocks is not zero."""
-    return _each_host(f"{share:.0%} of the blocks, 4 MB: gloo dense / p4reduce", SPARSE[share])
-
-
-def small_threshold(size: int) -> Threshold:
-    """Return the threshold of a small sum by the backend."""
-    return _each_host(f"all_reduce of {size // 1000} KB in a row: gloo / backend p4reduce", SMALL[size])
-
-
-def step_threshold(peer: str) -> Threshold:
-    """Return the threshold of a training step."""
-    return _each_host(f"DDP step: {peer} / p4reduce AdaComp", STEP[peer])
 
 
 def measure(run: Run) -> None:
@@ -132,7 +127,7 @@ def sparse(cluster: Cluster) -> None:
         work(check=True)
     found = measure_in_turn(cluster, f"float32, 4 MB, a share of the blocks not zero, {RANKS} workers", sums)
     for share in SPARSE if cluster.placement is ON_EACH_HOST else ():
-        run.ratio(sparse_threshold(share).name, found["gloo"], found[f"p4reduce {share:.0%}"])
+        run.ratio(SPARSE[share].name, found["gloo"], found[f"p4reduce {share:.0%}"])
 
 
 def small(cluster: Cluster) -> None:
@@ -141,10 +136,10 @@ def small(cluster: Cluster) -> None:
     for size in SMALL:
         what = f"all_reduce in a row of {size:,} bytes a rank, {RANKS} workers"
         found = measure_collective(cluster, what, "all_reduce", size, calls=CALLS, turns=2 * run.repetitions)
-        run.ratio(small_threshold(size).name, found["gloo"], found["p4reduce"])
+        run.ratio(SMALL[size].name, found["gloo"], found["p4reduce"])
     found = measure_steps(cluster, (*STEP, "p4reduce AdaComp"))
     for peer in STEP:
-        run.ratio(step_threshold(peer).name, found[peer], found["p4reduce AdaComp"])
+        run.ratio(STEP[peer].name, found[peer], found["p4reduce AdaComp"])
 
 
 CASE = Case(
@@ -154,9 +149,7 @@ CASE = Case(
     needs=(NETWORKS, TRAINING_PACKAGES),
     thresholds=(
         *(dense_threshold(*at, peer) for at, leasts in DENSE.items() for peer in leasts),
-        *map(sparse_threshold, SPARSE),
-        *map(small_threshold, SMALL),
-        *map(step_threshold, STEP),
+        *(threshold for by_key in (SPARSE, SMALL, STEP) for threshold in by_key.values()),
         *(counted_threshold(placement, RANKS) for placement in (IN_BRIDGE, *SERVERS.values(), ON_EACH_HOST)),
         counted_threshold(ON_EACH_HOST, 2),
     ),

@@ -39,7 +39,7 @@ def measure(run: Run) -> None:
             switch = switches.on_interfaces(run.children, f"switch {name} {variant}", target, peers.inside)
             stack.callback(switch.close)
             switch.install(prepare(peers, ethernet_addresses(RANKS), SLOTS))
-            loaded[name, variant] = Loaded(switch.child, peers)
+            loaded[name, variant] = Loaded(switch, peers)
         load_in_turn(run, loaded.values(), seconds)
     for (name, variant), process in loaded.items():
         what = f"{RANKS} ranks, {SLOTS} slots, 1,114-byte frames {variant}"
