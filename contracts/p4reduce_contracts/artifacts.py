@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-import msgspec
 from msgspec import Meta
 
 from p4reduce_contracts.errors import GeometryMismatchError
@@ -21,12 +20,6 @@ from p4reduce_runtime.settings import ConfigError
 class SwitchGeometry(Geometry):
     """All that a pipeline was compiled with: the shape of its frames, and the slots of the whole switch."""
 
-    slots: int
-
-
-class _Sizes(msgspec.Struct, frozen=True):
-    """The values that are read of geometry.toml."""
-
     columns: Annotated[int, Meta(ge=1, le=MAX_COLUMNS)]
     block_words: Annotated[int, Meta(ge=1, le=MAX_BLOCK_WORDS)]
     slots: Annotated[int, Meta(ge=1, le=MAX_SLOTS)]
@@ -36,13 +29,12 @@ def geometry(folder: Path) -> SwitchGeometry:
     """Read the sizes of the pipeline in `folder`. Raises PipelineNotFoundError if they make no sense."""
     path = folder / GEOMETRY
     try:
-        sizes = settings.read_file(path, "the geometry", _sizes)
-        return SwitchGeometry(sizes.columns, sizes.block_words, sizes.slots)
+        return settings.read_file(path, "the geometry", _sizes)
     except ConfigError as error:
         raise PipelineNotFoundError(str(error)) from None
     except GeometryMismatchError as error:
         raise PipelineNotFoundError(f"{path}: {error}") from None
 
 
-def _sizes(text: str) -> _Sizes:
-    return settings.convert(settings.parse_toml(text), _Sizes)
+def _sizes(text: str) -> SwitchGeometry:
+    return settings.convert(settings.parse_toml(text), SwitchGeometry)

@@ -60,15 +60,24 @@ def print_json(value: object) -> None:
     click.echo(json.dumps(value, default=dataclasses.asdict, indent=2))
 
 
-def print_table(columns: Iterable[str], rows: Iterable[Iterable[object]], title: str | None = None) -> None:
-    """Print a table; columns whose name begins with "#" hold numbers."""
-    table = Table(title=title, title_justify="left")
+def table(columns: Iterable[str], rows: Iterable[Iterable[object]], title: str | None = None) -> Table:
+    """Return a table; columns whose name begins with "#" hold numbers."""
+    made = Table(title=title, title_justify="left")
     for column in columns:
-        table.add_column(column.lstrip("#"), justify="right" if column.startswith("#") else "left")
+        made.add_column(column.lstrip("#"), justify="right" if column.startswith("#") else "left")
     for row in rows:
-        table.add_row(*(str(cell) for cell in row))
-    width = None if sys.stdout.isatty() else _WIDTH_OF_A_FILE
-    Console(width=width, highlight=False, markup=False).print(table)
+        made.add_row(*(str(cell) for cell in row))
+    return made
+
+
+def console() -> Console:
+    """Return the terminal, or standard output as a wide file; square brackets are text."""
+    return Console(width=None if sys.stdout.isatty() else _WIDTH_OF_A_FILE, highlight=False, markup=False)
+
+
+def print_table(columns: Iterable[str], rows: Iterable[Iterable[object]], title: str | None = None) -> None:
+    """Print a table, as `table` makes it."""
+    console().print(table(columns, rows, title))
 
 
 def one_line(error: BaseException) -> str:

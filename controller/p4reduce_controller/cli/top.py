@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from dataclasses import dataclass
 
 import click
-from rich.console import Console, Group
+from rich.console import Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
@@ -16,9 +15,9 @@ from p4reduce_contracts.jobs.answers import JobInfo, JobList, JobStats, Stats
 from p4reduce_contracts.jobs.client import JobClient
 from p4reduce_contracts.jobs.errors import ControllerUnreachableError, SwitchAwayError
 from p4reduce_contracts.jobs.option import controller_option
+from p4reduce_runtime.terminal import console, table
 
 _CALL_LIMIT_S = 10.0
-_WIDTH_OF_A_FILE = 200
 _SILENT_S = 5.0
 """A member without a heartbeat for longer is listed; heartbeats are sent every 2 s."""
 
@@ -49,15 +48,14 @@ def top(address: str, every_s: float, once: bool) -> None:
 
     Ctrl-C ends it. To a pipe or a file, the table is printed once.
     """
-    terminal = sys.stdout.isatty()
-    console = Console(highlight=False, width=None if terminal else _WIDTH_OF_A_FILE)
+    shown = console()
     with JobClient(address, timeout_s=_CALL_LIMIT_S) as client:
         before = look(client)
-        if once or not terminal:
+        if once or not shown.is_terminal:
             time.sleep(every_s)
-            console.print(screen(before, look(client)))
+            shown.print(screen(before, look(client)))
             return
-        with Live(screen(before, before), console=console, screen=True, auto_refresh=False) as live:
+        with Live(screen(before, before), console=shown, screen=True, auto_refresh=False) as live:
             while True:
                 time.sleep(every_s)
                 try:
@@ -93,27 +91,23 @@ def screen(before: Look, now: Look) -> Group:
 
 
 def _jobs_table(before: Look, now: Look) -> Table:
-    table = Table()
     several = _has_several_switches(now)
-    for column in ("job", "switch", "state") if several else ("job", "state"):
-        table.add_column(column)
-    for column in ("ranks", "rounds/s", "frames/s", "MB/s", "repeats/s", "pending/s"):
-        table.add_column(column, justify="right")
-    table.add_column("silent ranks, last reset")
     seconds = now.at_s - before.at_s
     earlier = {(job.name, job.switch): job for job in before.stats.jobs} if before.stats else {}
+    rows = []
     for info in now.jobs.with_shards:
         counted: list[JobStats | None] = []
         counted += [job for job in now.stats.jobs if job.name == info.name] if now.stats else []
-        joined = f"{len(info.members)} of {info.world_size}"
         for job in counted or [None]:
             switch = job.switch if job is not None else ""
             former = earlier.get((info.name, switch))
-            rates = _rates(former, job, seconds)
-            where = (Text(switch or "-"),) if several else ()
+            where = (switch or "-",) if several else ()
             remarks = "; ".join(filter(None, (_why_uncounted(former, job), _remarks(info))))
-            table.add_row(Text(info.name), *where, info.state, joined, *rates, Text(remarks))
-    return table
+            joined = f"{len(info.members)} of {info.world_size}"
+            rows.append((info.name, *where, info.state, joined, *_rates(former, job, seconds), remarks))
+    rates = ("#rounds/s", "#frames/s", "#MB/s", "#repeats/s", "#pending/s")
+    own = ("switch",) if several else ()
+    return table(("job", *own, "state", "#ranks", *rates, "silent ranks, last reset"), rows)
 
 
 def _has_several_switches(look: Look) -> bool:
@@ -150,19 +144,13 @@ def _remarks(info: JobInfo) -> str:
 
 def _drops_table(before: Look, now: Look) -> Table:
     """Return the drop reasons whose counter is not 0, with the rate."""
-    table = Table()
     several = _has_several_switches(now)
-    table.add_column("dropped because")
-    if several:
-        table.add_column("at switch")
-    table.add_column("frames/s", justify="right")
-    table.add_column("frames", justify="right")
     earlier = {(drop.reason, drop.switch): drop.count for drop in before.stats.drops} if before.stats else {}
     seconds = now.at_s - before.at_s
+    rows = []
     for drop in now.stats.drops if now.stats else ():
         if drop.count.packets:
             was = earlier.get((drop.reason, drop.switch))  # None: the switch was away
             rate = "-" if was is None or seconds <= 0 else f"{(drop.count - was).packets / seconds:,.1f}"
-            where = (Text(drop.switch),) if several else ()
-            table.add_row(drop.reason, *where, rate, str(drop.count.packets))
-    return table
+            rows.append((drop.reason, *((drop.switch,) if several else ()), rate, drop.count.packets))
+    return table(("dropped because", *(("at switch",) if several else ()), "#frames/s", "#frames"), rows)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
 from p4reduce_controller.registry.hello import Address, Hello, hello_frame
 from p4reduce_controller.registry.tree import Tree
@@ -21,6 +22,7 @@ LINK_JOB = 0
 """The job id of such a HELLO; jobs have 1 to 255."""
 SILENT_AFTER = 5
 """Number of HELLOs in a row that do not arrive, after which a link counts as silent."""
+random_nonce = partial(secrets.randbits, 64)
 
 
 @dataclass(frozen=True)
@@ -47,14 +49,10 @@ class _End:
     """Whether the next HELLO is the first, which does not wait for the period."""
 
 
-def _random_nonce() -> int:
-    return secrets.randbits(64)
-
-
 class Links:
     """The links of a tree. It does no I/O: `hellos` says what to send, `arrived` takes what came in."""
 
-    def __init__(self, tree: Tree, draw_nonce: Callable[[], int] = _random_nonce) -> None:
+    def __init__(self, tree: Tree, draw_nonce: Callable[[], int] = random_nonce) -> None:
         self._tree = tree
         self._draw_nonce = draw_nonce
         self._ends: dict[tuple[str, str], _End] = {}

@@ -26,6 +26,7 @@ import secrets
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Iterable
 from enum import StrEnum
+from functools import partial
 from typing import Protocol
 
 from p4reduce_contracts.artifacts import SwitchGeometry
@@ -48,7 +49,7 @@ from p4reduce_contracts.wire import MAX_JOBS, SECRET_BITS
 from p4reduce_controller.config import QuotaConfig
 from p4reduce_controller.registry.hello import Hello
 from p4reduce_controller.registry.job import Grant, Job, Member, check_host, check_name, check_run_id
-from p4reduce_controller.registry.links import LINK_JOB, Links
+from p4reduce_controller.registry.links import LINK_JOB, Links, random_nonce
 from p4reduce_controller.registry.placement import choose, make_grants, place, used_link
 from p4reduce_controller.registry.slots import DEFAULT_SLOTS, MOST_BY_DEFAULT, SlotAllocator, SlotRange
 from p4reduce_controller.registry.tokens import Tokens, lock
@@ -63,6 +64,7 @@ NEVER_JOINED_S = 30.0
 """Seconds that an ephemeral job is kept before its first rank joins, as its maker does at once."""
 _MOST_WAITS = 4  # of one member at a time: every change wakes each of them
 _MOST_FORMER = 4096
+_random_secret = partial(secrets.randbits, SECRET_BITS)
 _UNKNOWN_MEMBER = "the controller has no such member: it restarted after the job's reset, or the reset was long ago"
 
 
@@ -102,14 +104,6 @@ class JobStore(Protocol):
     def ended(self, name: str = "") -> list[tuple[float, Job]]: ...
 
 
-def _random_nonce() -> int:
-    return secrets.randbits(64)
-
-
-def _random_secret() -> int:
-    return secrets.randbits(SECRET_BITS)
-
-
 class Registry:
     """All jobs of one tree of switches, or several. One thread only may call it.
 
@@ -121,7 +115,7 @@ class Registry:
         geometry: SwitchGeometry,
         store: JobStore,
         heartbeat_timeout_s: float = 10.0,
-        draw_nonce: Callable[[], int] = _random_nonce,
+        draw_nonce: Callable[[], int] = random_nonce,
         draw_secret: Callable[[], int] = _random_secret,
         quotas: QuotaConfig | None = None,
         tree: Tree | None = None,

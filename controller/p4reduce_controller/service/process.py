@@ -19,7 +19,7 @@ from p4reduce_controller.registry.registry import Registry
 from p4reduce_controller.registry.tree import Tree, TreeSwitch
 from p4reduce_controller.service import request_guard
 from p4reduce_controller.service.metrics import ControllerMetrics
-from p4reduce_controller.service.servicer import JobsServicer, Terms
+from p4reduce_controller.service.servicer import JobsServicer
 from p4reduce_controller.service.store import Store
 from p4reduce_controller.switches import pipeline as pipelines
 from p4reduce_controller.switches.entry_writer import EntryWriter
@@ -108,9 +108,8 @@ class Controller:
             )
             for switch in config.switches
         )
-        terms = Terms(settings.hello_interval_s, settings.heartbeat_interval_s)
         roles = frozenset[str]() if self._security is None else frozenset({CONTROLLER, WORKER})
-        self._servicer = JobsServicer(self.registry, self.switches, terms, clock, self.notifier, self.sweep, roles)
+        self._servicer = JobsServicer(self.registry, self.switches, settings, clock, self.notifier, self.sweep, roles)
         self._metrics = ControllerMetrics(self.registry, self.switches, self._servicer.refusals, clock)
         self._metrics_server: MetricsServer | None = None
         self._server: grpc.aio.Server | None = None

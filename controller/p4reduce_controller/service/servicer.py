@@ -13,7 +13,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -35,6 +35,7 @@ from p4reduce_contracts.jobs.errors import (
     rounded,
 )
 from p4reduce_contracts.jobs.lease import Level
+from p4reduce_controller.config import ControllerConfig
 from p4reduce_controller.registry import tokens
 from p4reduce_controller.registry.job import Job
 from p4reduce_controller.registry.registry import RECONNECT_S, Registry
@@ -53,14 +54,6 @@ ReplyT = TypeVar("ReplyT", jobs_pb2.ListJobsReply, jobs_pb2.StatsReply)
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
-@dataclass(frozen=True)
-class Terms:
-    """The intervals of calls that workers receive, in seconds."""
-
-    hello_interval_s: float = 0.1
-    heartbeat_interval_s: float = 2.0
-
-
 class JobsServicer:
     """The methods of `service Jobs` in jobs.proto. They raise JobServiceErrors, which request_guard.py sends."""
 
@@ -68,7 +61,7 @@ class JobsServicer:
         self,
         registry: Registry,
         switches: Switches,
-        terms: Terms,
+        settings: ControllerConfig,
         clock: Callable[[], float],
         notifier: Notifier,
         sweep: Callable[[], None],
@@ -77,7 +70,7 @@ class JobsServicer:
         """`roles` are those of callers that are answered; empty: of all."""
         self._registry = registry
         self._switches = switches
-        self._terms = terms
+        self._settings = settings
         self._clock = clock
         self._notifier = notifier
         self._sweep = sweep
@@ -197,7 +190,7 @@ class JobsServicer:
             switches=[jobs_pb2.SwitchAddress(**asdict(switch)) for switch in switches],
             columns=geometry.columns,
             block_words=geometry.block_words,
-            hello_interval_s=self._terms.hello_interval_s,
+            hello_interval_s=self._settings.hello_interval_s,
         )
 
     async def WaitLease(self, request: jobs_pb2.WaitLeaseRequest, context: Context) -> jobs_pb2.Lease:
@@ -309,7 +302,7 @@ class JobsServicer:
             slot_count=job.slots.count * len(paths),
             columns=self._registry.geometry.columns,
             block_words=self._registry.geometry.block_words,
-            heartbeat_interval_s=self._terms.heartbeat_interval_s,
+            heartbeat_interval_s=self._settings.heartbeat_interval_s,
             switches=[
                 jobs_pb2.LeasedSwitch(host=at.host, port=at.port, secret=secret, levels=map(_level, levels))
                 for secret, levels in paths
