@@ -16,6 +16,7 @@ from model.switch import CompiledSwitch
 from p4reduce.protocol.datagram import switch_of
 from p4reduce_contracts.errors import FrameError
 from p4reduce_contracts.wire import CONTRIBUTE, RESULT, SMALL, unpack
+from p4reduce_contracts.wire.side_by_side import slot_of
 
 Value = TypeVar("Value")
 Numbers = tuple[int, ...]
@@ -160,8 +161,11 @@ class Parts:
 
     def _slot(self, generation: int, frame: InFlight, slot: int) -> int:
         """Return which of the job's slots a frame's is, by a generation's leases."""
-        switches = [switch.port for switch in self._generations[generation].leases[0].switches]
-        return slot * len(switches) + switches.index(frame.switch) if frame.switch in switches else -1
+        lease = self._generations[generation].leases[0]
+        switches = [switch.port for switch in lease.switches]
+        if frame.switch not in switches:
+            return -1
+        return slot_of(switches.index(frame.switch), slot, len(switches), lease.slots_together)
 
     def flipped(self, number: int) -> Numbers:
         """Return the frame with a bit of every field flipped, and with two bits of every block."""

@@ -223,10 +223,11 @@ def _behaviour(snapshot: Snapshot) -> tuple[object, ...]:
     for name in _OF_FRAMES_IN_FLIGHT:
         slots[name][idle] = 0
     for switch, own in enumerate(loss):
-        of_slots = slots["packet_number"][switch :: len(loss)]
+        at = slots["switch"] == switch
+        of_slots = slots["packet_number"][at]
         acked = [int(own[name]) for name in ("largest_acked", "largest_acked_any")]
         order = sorted({0, *acked, *of_slots.tolist()})
-        of_slots[:] = np.searchsorted(order, of_slots)
+        slots["packet_number"][at] = np.searchsorted(order, of_slots)
         own["largest_acked"], own["largest_acked_any"] = np.searchsorted(order, acked)
     loss["largest_sent"] = 0
     loss["pto_count"] = np.minimum(loss["pto_count"], 1)

@@ -14,6 +14,7 @@ from p4reduce.protocol.datagram import Datagram, switch_of
 from p4reduce.testing.reference_switch import Cell, ReferenceSwitch
 from p4reduce_contracts.jobs.lease import LeasedSwitch
 from p4reduce_contracts.wire import KEY_NONE, PENDING, RESULT, SMALL, unpack
+from p4reduce_contracts.wire.side_by_side import slot_of
 from p4reduce_switch.program import compile_program
 from rigs.pipeline import ARTIFACTS, SLOT_BASE, payload_of, with_secret
 from rigs.tree import Shape, TreeRig
@@ -159,11 +160,12 @@ class SideBySide(CompiledSwitch):
 
     def rounds(self, state: Any) -> Rounds:
         generation, registers = state
-        switches = [switch.port for switch in self._generations[generation].leases[0].switches]
+        lease = self._generations[generation].leases[0]
+        switches = [switch.port for switch in lease.switches]
         found: dict[tuple[int, int], int | None] = {}
         for place, number in enumerate(switches):
             for (_, version), round_ in self._sides[number].rounds((generation, registers[number])).items():
-                slot = (version >> 1) * len(switches) + place
+                slot = slot_of(place, version >> 1, len(switches), lease.slots_together)
                 found[number, slot << 1 | version & 1] = round_
         return found
 

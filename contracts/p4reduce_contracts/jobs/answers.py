@@ -8,6 +8,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from p4reduce_contracts.jobs.lease import Level
+from p4reduce_contracts.wire.side_by_side import place_of, slots_together
 
 
 @dataclass(frozen=True)
@@ -145,6 +146,11 @@ class JobInfo:
     def is_side_by_side(self) -> bool:
         """Whether it has several switches, none of them above another."""
         return len(self.tree) > 1 and all(level.parent is None for level in self.tree)
+
+    def place_of(self, slot: int) -> tuple[Level, int]:
+        """Return which of the switches side by side has one of its slots, and the slot's number there."""
+        switch, number = place_of(slot, len(self.tree), slots_together(len(self.tree), self.slots))
+        return self.tree[switch], number
 
     @property
     def ranks_by_host(self) -> dict[str, list[int]]:

@@ -10,6 +10,7 @@ from typing import Final
 from p4reduce_contracts.errors import GeometryMismatchError
 from p4reduce_contracts.wire.geometry import Geometry
 from p4reduce_contracts.wire.numbers import MAX_CHILDREN, MAX_RANKS
+from p4reduce_contracts.wire.side_by_side import slots_together
 from p4reduce_runtime.underlay import AGGREGATION_PORT
 
 DEAD_AFTER_S: Final = 10.0
@@ -72,10 +73,7 @@ class LeasedSwitch:
 
 @dataclass(frozen=True)
 class Lease:
-    """One member's place in one epoch of a job. Raises GeometryMismatchError where no worker could use it.
-
-    Slot s of the job is slot s div M of switch s mod M, where `switches` has M.
-    """
+    """One member's place in one epoch of a job. Raises GeometryMismatchError where no worker could use it."""
 
     job_id: int
     name: str
@@ -83,7 +81,7 @@ class Lease:
     rank: int
     world_size: int
     slot_count: int
-    """Slots of the job at all of its switches together."""
+    """Slots of the job at all of its switches together; which is where: wire/side_by_side.py."""
     columns: int
     block_words: int
     heartbeat_interval_s: float = 2.0
@@ -135,6 +133,11 @@ class Lease:
     def depth(self) -> int:
         """Number of levels from the rank's own switch up to the root; 0 where several switches are side by side."""
         return len(self.switches[0].levels) - 1
+
+    @property
+    def slots_together(self) -> int:
+        """Number of slots in a row at one of several switches side by side."""
+        return slots_together(len(self.switches), self.slot_count // len(self.switches))
 
     @property
     def dead_after_s(self) -> float:

@@ -17,6 +17,7 @@ from p4reduce_contracts.jobs.client import TOKEN_VARIABLE, JobClient
 from p4reduce_contracts.jobs.lease import Level
 from p4reduce_contracts.jobs.option import controller_option
 from p4reduce_contracts.ranks import name_ranks
+from p4reduce_contracts.wire.side_by_side import slot_of, slots_together
 from p4reduce_runtime.terminal import json_option, print_json, print_table
 
 _token_option = click.option(
@@ -236,9 +237,11 @@ def _awaited(info: JobInfo) -> dict[str, set[int]]:
 def _print_side_by_side(info: JobInfo, addresses: Mapping[str, str]) -> None:
     """Print the switches of a job, which of its slots each has, and which ranks some rank waits for there."""
     awaited, count = _awaited(info), len(info.tree)
+    together = slots_together(count, info.slots)
     rows = []
     for number, level in enumerate(info.tree):
-        slots = f"{number}{f', {number + count}, ...' if info.slots > 1 else ''}"
+        first = [slot_of(number, own, count, together) for own in range(0, info.slots, together)]
+        slots = ", ".join([_range(slot, together) for slot in first[:2]] + ["..."] * (len(first) > 2))
         waits = _name(info, level, awaited[level.switch])
         rows.append((level.switch, addresses.get(level.switch, "-"), slots, waits))
     title = f"{info.slots * count} slots in all"
@@ -261,7 +264,7 @@ def _waiting_level(info: JobInfo, member: MemberInfo) -> Level | None:
     """Return the switch whose children `slot_wait` names; None if the job has no such switch."""
     wait, levels = member.slot_wait, {level.switch: level for level in info.tree}
     if info.is_side_by_side and wait is not None:
-        path = [info.tree[wait.slot % len(info.tree)]]
+        path = [info.place_of(wait.slot)[0]]
     else:
         path = [levels[each.switch] for each in member.addresses if each.switch in levels]
     while path and path[-1].parent in levels:
@@ -300,8 +303,8 @@ def _print_slots(info: JobInfo) -> None:
         missing = _missing(info, member) or "not known: no PENDING yet"
         slot: object = wait.slot
         if info.is_side_by_side:
-            own, number = divmod(wait.slot, len(info.tree))
-            slot = f"{wait.slot} ({own} of {info.tree[number].switch})"
+            level, number = info.place_of(wait.slot)
+            slot = f"{wait.slot} ({number} of {level.switch})"
         rows.append((member.rank, wait.in_flight, slot, wait.round, f"{wait.waited_s:.1f}", missing))
     columns = ("#rank", "#slots in flight", "#oldest slot", "#its round", "#waited (s)", "missing ranks")
     print_table(columns, rows, title="Waiting, at the last heartbeat")
@@ -319,4 +322,8 @@ def remove(address: str, name: str, token: str | None) -> None:
 
 
 def _slots(info: JobInfo) -> str:
-    return f"{info.first_slot}..{info.first_slot + info.slots - 1}"
+    return _range(info.first_slot, info.slots)
+
+
+def _range(first: int, count: int) -> str:
+    return f"{first}..{first + count - 1}"

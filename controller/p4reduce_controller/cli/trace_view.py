@@ -37,8 +37,8 @@ def view(job: str, slot: int | None) -> View:
     if known[job].is_side_by_side:
         names = [level.switch for level in known[job].tree]
         click.echo(
-            f"{job} has slots at {', '.join(names)}, in turn: its slot s is slot s div {len(names)} there, by which "
-            "--slot and the trace call it",
+            f"{job} has slots at {', '.join(names)} in turn; --slot and the trace count those of one switch "
+            "(`p4reduce job show --slots` has both numbers)",
             err=True,
         )
     where = [(_UDP_PORT, AGGREGATION_PORT.to_bytes(2, "big")), (_FRAME + _JOB, bytes((known[job].id,)))]

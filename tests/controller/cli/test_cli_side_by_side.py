@@ -38,13 +38,13 @@ def test_job_show_shows_the_switches_and_where_a_slot_waits(running: Running, ti
     assert "ACTIVE, epoch 1, slots 0..3 at each of 3 switches, at most 3 switches\n" in text
     switches, _, rest = text.partition("MAC")
     assert "12 slots in all" in switches
-    assert rows(switches, "b") == [["b", "127.0.0.1:4002", "0, 3, ...", "-"]]
-    assert rows(switches, "c") == [["c", "127.0.0.1:4003", "1, 4, ...", "rank 1"]]
-    assert rows(switches, "a") == [["a", "127.0.0.1:4001", "2, 5, ...", "-"]]
+    assert rows(switches, "b") == [["b", "127.0.0.1:4002", "0..3", "-"]]
+    assert rows(switches, "c") == [["c", "127.0.0.1:4003", "4..7", "rank 1"]]
+    assert rows(switches, "a") == [["a", "127.0.0.1:4001", "8..11", "-"]]
     members, waits = rest.split("Waiting, at the last heartbeat")
     places = [cells[:2] + cells[3:5] for cells in rows(members, "1")]
     assert places == [["1", "10.0.0.11:4001", name, "2"] for name in SIDE_BY_SIDE]
-    assert rows(waits, "0") == [["0", "1", "7 (2 of c)", "9", "3.0", "c waits for rank 1"]]
+    assert rows(waits, "0") == [["0", "1", "7 (3 of c)", "9", "3.0", "c waits for rank 1"]]
     found = json.loads(shown(running, "job", "show", "train", "--json"))
     assert found["switches"] == 3 and [level["switch"] for level in found["tree"]] == ["b", "c", "a"]
 
@@ -67,4 +67,4 @@ def test_a_trace_says_which_switch_has_which_slot(
     monkeypatch.setattr(trace_view.click, "get_current_context", lambda: None)
     chosen, _ = trace_view.view("train", 2)
     assert (trace_view._FRAME + trace_view._SLOT, b"\0\2") in chosen
-    assert capsys.readouterr().err.startswith("train has slots at b, c, a, in turn: its slot s is slot s div 3 there")
+    assert capsys.readouterr().err.startswith("train has slots at b, c, a in turn; --slot and the trace")

@@ -195,9 +195,10 @@ def measure(
 
 
 def _round_trip_s(comm: Communicator) -> float:
-    """Sum a full frame at each switch again and again, until little of what was measured under load is left."""
+    """Sum few full frames at each switch again and again, until little of what was measured under load is left."""
     lease = comm.lease
-    frames = np.ones(len(lease.switches) * lease.columns * lease.block_words, np.int32)
+    count = len(lease.switches) * lease.slots_together
+    frames = np.ones(count * lease.columns * lease.block_words, np.int32)
     for _ in range(_ROUND_TRIPS):
         comm.all_reduce_segments([Int32(frames)], dense=True)
     return comm.metrics()[metrics.WORKER_ROUND_TRIP.name]

@@ -68,7 +68,7 @@ class SwitchPath:
         self.slot_rounds = [lease.first_round] * lease.slot_count
         self.round_trip = RoundTrip(len(lease.switches))
         self._fixed_window = window
-        self.window = Window(lease.slot_count, window, len(lease.switches))
+        self.window = Window(lease.slot_count, window, len(lease.switches) * lease.slots_together)
         self.total = CollectiveStats() if total is None else total
         self.clock = clock
         self.keep_words: bool = before is not None and before.keep_words
@@ -202,7 +202,7 @@ class SwitchPath:
         """Between collectives, measure whether GSO datagrams arrive, and how long ones, unless that is known."""
         channel, collective = self.channel, self._answered
         self._answered = None
-        if channel is None or collective is None or collective.slots < FEWEST_SLOTS * len(self.lease.switches):
+        if channel is None or collective is None or collective.slots < FEWEST_SLOTS:
             return
         timeout_s = min(_LONGEST_PROBE_S, 2 * self.round_trip.timeout_s)
         for number, (gso, udp) in enumerate(zip(self._gso, sockets_of(self.transport), strict=True)):

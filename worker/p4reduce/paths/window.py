@@ -33,13 +33,13 @@ class Window:
     MOST_CALLS: Final = 1024
     """Number of calls whose numbers of blocks are remembered."""
 
-    def __init__(self, slot_count: int, fixed: int | None = None, switches: int = 1) -> None:
-        """`slot_count` slots at all of `switches` side by side: a window has as many of each, if it has enough."""
-        self._switches = switches
+    def __init__(self, slot_count: int, fixed: int | None = None, turn: int = 1) -> None:
+        """`turn`: slots after which the next is at the first switch again; a window has whole turns if it has one."""
+        self._turn = turn
         self._limit = slot_count if fixed is None else min(fixed, slot_count)
         self._floor = min(self.MINIMUM, self._limit) if fixed is None else self._limit
         self._fixed = fixed is not None
-        self._agreed = self._limit if fixed is not None else min(self.INITIAL, slot_count)
+        self._agreed = self._limit if fixed is not None else min(max(self.INITIAL, turn), slot_count)
         """What the ranks agreed on."""
         self.slots = self._even(self._agreed)
         """The window of the next collective."""
@@ -59,7 +59,7 @@ class Window:
         if blocks is None:
             return self.slots
         count = slots_for(blocks, columns)
-        return min(self.slots, count if count < self._switches else -(-count // self._switches) * self._switches)
+        return min(self.slots, count if count < self._turn else -(-count // self._turn) * self._turn)
 
     def saw(self, call: Hashable, union_blocks: int, blocks: int) -> None:
         """Remember of a collective that is done how many of its blocks at least one rank held."""
@@ -80,11 +80,11 @@ class Window:
         if stats.losses > tolerated * stats.rounds:
             new = used // 2
         elif not limited and not stats.losses and stats.rounds >= 4 * slots:
-            new = 2 * used if self._lossless else used + max(self._switches, used // 8)
+            new = 2 * used if self._lossless else used + max(self._turn, used // 8)
         else:
             new = agreed
         self.proposal = min(self._limit, max(self._floor, new))
 
     def _even(self, slots: int) -> int:
-        """Return as many slots of each switch, no more than these; these where they are fewer than the switches."""
-        return slots if self._fixed else slots // self._switches * self._switches or slots
+        """Return the slots of the whole turns in these; these where they are fewer than one."""
+        return slots if self._fixed else slots // self._turn * self._turn or slots

@@ -33,6 +33,7 @@ from p4reduce.stats import CollectiveStats
 from p4reduce_contracts.jobs.answers import WaitingSlot
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.wire.numbers import KEY_NONE, PRESENT_BYTE, SLOT_BYTES
+from p4reduce_contracts.wire.side_by_side import slot_of
 from p4reduce_runtime import kernels
 from p4reduce_runtime.records import dtype_of, zeros
 
@@ -138,7 +139,7 @@ class Collective:
             return None
         oldest = int(waiting[slots["sent_at"][waiting].argmin()])
         seen, level = int(slots["seen"][oldest]), int(slots["seen_level"][oldest])
-        levels = self._lease.switches[oldest % len(self._lease.switches)].levels
+        levels = self._lease.switches[slots["switch"][oldest]].levels
         missing = 0 if seen < 0 else levels[level].full & ~seen
         waited_s = max(0.0, now - float(slots["sent_at"][oldest]))
         return WaitingSlot(oldest, int(slots["round_number"][oldest]), missing, waited_s, len(waiting), level)
@@ -147,16 +148,8 @@ class Collective:
         """Return why the collective does not go on."""
         state, numbers = self._state, np.setdiff1d(np.flatnonzero(~self._slots["done"]), list(self._early))
         slots = self._slots[numbers]
-        fields = zip(
-            (numbers % len(self._loss)).tolist(),
-            slots["seen"].tolist(),
-            slots["seen_level"].tolist(),
-            slots["expected"].tolist(),
-            strict=True,
-        )
-        open_slots = [
-            OpenSlot(switch, None if seen < 0 else seen, level, columns) for switch, seen, level, columns in fields
-        ]
+        fields = zip(*(slots[name].tolist() for name in ("switch", "seen", "seen_level", "expected")), strict=True)
+        open_slots = [OpenSlot(switch, None if seen < 0 else seen, *rest) for switch, seen, *rest in fields]
         names = ("foreign_at_progress", "malformed_at_progress", "stale_at_progress")
         heard = [before + int(state[name]) for before, name in zip(self._refused_before, names, strict=True)]
         longest = int(state["longest_result"])
@@ -213,10 +206,10 @@ class Collective:
 
     def answered_frame(self, switch: int) -> bytes:
         """Return the last frame of a slot of the switch; once the collective is done it was answered. b"": none was."""
-        opened = np.flatnonzero(self._slots["packet_number"][switch :: len(self._loss)])
+        opened = np.flatnonzero(self._slots["packet_number"] * (self._slots["switch"] == switch))
         if not len(opened):
             return b""
-        frame: bytes = self._engine.frames[switch + opened[0] * len(self._loss)].tobytes()
+        frame: bytes = self._engine.frames[opened[0]].tobytes()
         return frame[: self._geometry.lengths[frame[PRESENT_BYTE]]]
 
     def begin(self, now: float) -> None:
@@ -306,7 +299,8 @@ class Collective:
 
     def _handle(self, event: int, payload: Datagram, now: float) -> None:
         """Handle the event for which `receive` stopped."""
-        index = int.from_bytes(payload[SLOT_BYTES], "big") * len(self._loss) + payload.switch
+        number = int.from_bytes(payload[SLOT_BYTES], "big")
+        index = slot_of(payload.switch, number, len(self._loss), self._lease.slots_together)
         if event == COMPARE_CALLS:
             self._compare_calls(payload, now)
         elif event == HOLD_BACK:
@@ -355,7 +349,8 @@ class Collective:
         """
         self.stats.refused += 1
         before, state = self.slots, self._state
-        slots, frames = new_slots(self._geometry, self._rounds[before : self._window], self._engine.config["stride"][0])
+        stride = self._engine.config["stride"][0]
+        slots, frames = new_slots(self._lease, self._rounds[before : self._window], stride, before)
         slots["keys"] = KEY_NONE
         opened, pending = zeros(NextFrame, len(slots)), state["contributions"]
         opened["slot"] = range(before, before + len(slots))
@@ -383,7 +378,7 @@ class Collective:
         lengths = self._slots["frame_bytes"][indices].tolist()
         room = 4 * engine.frames.shape[1]
         frames = engine.frames.data.cast("B")
-        starts, switches = (indices * room).tolist(), (indices % len(self._loss)).tolist()
+        starts, switches = (indices * room).tolist(), self._slots["switch"][indices].tolist()
         return [
             Datagram(bytes(frames[start : start + length]), switch)
             for start, length, switch in zip(starts, lengths, switches, strict=True)

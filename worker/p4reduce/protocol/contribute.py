@@ -124,8 +124,8 @@ def contribute(engine: Engine, now: float) -> None:
         slot.corrupt_results = 0
         first = (WIRE_VERSION << VERSION_SHIFT) | (CONTRIBUTE << TYPE_SHIFT)
         first |= (config.job << JOB_SHIFT) | (present << PRESENT_SHIFT)
-        switch = index % config.switches
-        second = (config.epoch << EPOCH_SHIFT) | (index // config.switches)
+        switch = slot.switch
+        second = (config.epoch << EPOCH_SHIFT) | slot.number
         total = first + second + slot.round_number + check
         for column in range(columns):
             total += slot.keys[column]

@@ -26,7 +26,7 @@ from p4reduce.protocol.state import (
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.wire import MAX_GROWTH_BYTES
 from p4reduce_contracts.wire.check import COLUMN_FACTOR, weight, weights
-from p4reduce_contracts.wire.geometry import Geometry
+from p4reduce_contracts.wire.side_by_side import place_of
 from p4reduce_runtime.datagrams import ENCAP_BYTES
 from p4reduce_runtime.records import dtype_of, zeros
 
@@ -54,7 +54,7 @@ def new_engine(
     stride = lease.columns * opened
     keys = np.empty((-(-blocks.n_blocks // stride) + 1) * stride, np.uint32)
     dense = look_ahead(blocks.nonzero, blocks.exponents, stride, keys) == blocks.n_blocks
-    slots, frames = new_slots(lease.geometry, slot_rounds[:most], stride)
+    slots, frames = new_slots(lease, slot_rounds[:most], stride)
     slots["done"][opened:] = True
     slots["last_blocks"][opened:] = COLUMN_DONE
     slots["expected"][0] = places_of(lease).columns
@@ -92,17 +92,19 @@ def new_engine(
     )
 
 
-def new_slots(geometry: Geometry, rounds: Sequence[int], stride: int) -> tuple[Array, NDArray[np.uint32]]:
-    """Return slots before their opening rounds, which have these numbers, and memory for the frame of each."""
-    slots: Array = np.frombuffer(bytearray(_unopened(len(rounds))), dtype_of(Slot))
+def new_slots(lease: Lease, rounds: Sequence[int], stride: int, first: int = 0) -> tuple[Array, NDArray[np.uint32]]:
+    """Return slots from `first` on before their opening rounds, numbered so, and memory for the frame of each."""
+    content = _unopened(first, len(rounds), len(lease.switches), lease.slots_together)
+    slots: Array = np.frombuffer(bytearray(content), dtype_of(Slot))
     slots["round_number"], slots["stride"] = rounds, stride
-    return slots, np.zeros((len(rounds), geometry.max_frame_bytes // 4), np.uint32)
+    return slots, np.zeros((len(rounds), lease.geometry.max_frame_bytes // 4), np.uint32)
 
 
 @functools.lru_cache(8)
-def _unopened(count: int) -> bytes:
+def _unopened(first: int, count: int, switches: int, together: int) -> bytes:
     """Return the memory of new slots: a copy of an array leaves the bytes between fields undefined."""
     slots: Array = zeros(Slot, count)
+    slots["switch"], slots["number"] = place_of(np.arange(first, first + count), switches, together)
     slots["opening"] = True
     slots["seen"] = -1
     slots["last_blocks"] = -1
@@ -132,9 +134,10 @@ def _config_of(lease: Lease, stride: int, dense: bool) -> bytes:
     header_words, growth_blocks = geometry.frame_header_bytes // 4, MAX_GROWTH_BYTES // geometry.block_bytes
     table: Array = zeros(Config)
     frame = (geometry.columns, geometry.block_words, header_words, growth_blocks, ENCAP_BYTES)
-    job = (lease.job_id, lease.epoch, len(lease.switches), lease.world_size, lease.depth, lease.full)
+    job = (lease.job_id, lease.epoch, len(lease.switches), lease.slots_together)
+    ranks = (lease.world_size, lease.depth, lease.full)
     opening = (stride, not dense, places.row_length, places.own, places.zeros, places.own_places, 0)
-    table[0] = frame + job + opening
+    table[0] = frame + job + ranks + opening
     return table.tobytes()
 
 

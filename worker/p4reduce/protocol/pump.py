@@ -107,7 +107,7 @@ def send_frames(sockets: Sockets, engine: Engine, count: int) -> None:
     for switch in range(switches):
         own = 0
         for i in range(count):
-            if contributions[i].slot % switches == switch:
+            if engine.slots[contributions[i].slot].switch == switch:
                 sockets.own[own].slot = contributions[i].slot
                 own += 1
         put = put_in_runs(sockets, engine, own, frames_together(engine, switch))

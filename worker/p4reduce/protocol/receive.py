@@ -56,11 +56,14 @@ from p4reduce_contracts.wire.numbers import (
     VERSION_SHIFT,
     WIRE_VERSION,
 )
+from p4reduce_contracts.wire.side_by_side import slot_of
 from p4reduce_runtime.kernels import kernel
 from p4reduce_runtime.records import Table
 
 MOST_WAYS = 4
 """Slots into which one splits at most: it may have few blocks left."""
+
+job_slot = kernel("int64(int64, int64, int64, int64)")(slot_of)
 
 
 @kernel("void(Config, State, Stats, uint32[:, ::1], Array(uint32, 1, 'C', True), Received[::1])", separate=True)
@@ -259,7 +262,8 @@ def receive(engine: Engine, data: NDArray[np.uint32], received: Table[Received],
         frame = data[datagram.start : datagram.start + (datagram.length >> 2)]
         keys = frame[KEYS_WORD:]
         loss, path = engine.loss[datagram.switch], engine.path[datagram.switch]
-        index: Any = (np.int64(swap(frame[SLOT_WORD])) & SLOT_MASK) * config.switches + datagram.switch
+        number: Any = np.int64(swap(frame[SLOT_WORD])) & SLOT_MASK
+        index = job_slot(datagram.switch, number, config.switches, config.together)
         if index >= len(slots):
             stats.stale += 1
             continue
@@ -338,8 +342,8 @@ def receive(engine: Engine, data: NDArray[np.uint32], received: Table[Received],
                 block, exponent = slot.blocks[column], slot.exponents[column]
                 engine.agreed[block] = exponent
                 stats.blocks_down += 1
-                number = part_of(parts, block)
-                decode(parts[number], frame, start, size, engine.units[number, exponent], block, engine.spare, sums)
+                part = part_of(parts, block)
+                decode(parts[part], frame, start, size, engine.units[part, exponent], block, engine.spare, sums)
                 start += size
             key: Any = np.int64(swap(keys[column]))
             if key == KEY_NONE:

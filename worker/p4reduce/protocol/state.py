@@ -59,7 +59,8 @@ class Config(Record):
     job: int
     epoch: int
     switches: int
-    """Number of switches side by side: slot i is slot i div `switches` of switch i mod `switches`."""
+    together: int
+    """Number of switches side by side, and of slots in a row at one of them."""
     ranks: int
     depth: int
     """Number of switches above this rank's own, up to the root."""
@@ -181,6 +182,9 @@ class Loss(Record):
 class Slot(Record):
     """The round that a slot is in."""
 
+    switch: int
+    number: int
+    """The switch that has the slot, and the slot's number there."""
     round_number: int
     opening: bool
     done: bool

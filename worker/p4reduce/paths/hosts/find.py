@@ -23,6 +23,7 @@ from p4reduce.paths.hosts.sums import HostSums
 from p4reduce.paths.switch import SwitchPath
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.ranks import name_ranks
+from p4reduce_contracts.wire.side_by_side import MOST_TOGETHER
 from p4reduce_runtime import kernels
 from p4reduce_runtime.logs import event
 from p4reduce_runtime.settings import is_on
@@ -229,7 +230,8 @@ class Hosts:
 
     def _create(self, jobs: ShardJobs, plan: HostPlan, lease: Lease) -> dict[str, Any]:
         """Make the jobs of the shards; return them, and what went wrong."""
-        slots = max(_FEWEST_SLOTS, lease.slot_count // len(lease.switches) // plan.shards)
+        slots = lease.slot_count // len(lease.switches) // plan.shards
+        slots = max(_FEWEST_SLOTS, slots - slots % MOST_TOGETHER)
         try:
             return {"jobs": jobs.create(lease.name, plan.shards, len(plan.hosts), slots, private=lease.private)}
         except Exception as error:
