@@ -120,7 +120,7 @@ def joined(record: type[Slot] | type[NextFrame], first: Array, second: Array) ->
 
 def _new_config(lease: Lease, call_words: Sequence[int], stride: int, *, dense: bool) -> Array:
     table: Array = np.frombuffer(bytearray(_config_of(lease, stride, dense)), dtype_of(Config))
-    if table["row_length"][0]:
+    if table["shared"][0]:
         table["opening_places"][0], table["opening_words"][0] = shared_words(lease, call_words)
     else:
         table["opening_words"][0, : len(call_words)] = call_words
@@ -136,7 +136,7 @@ def _config_of(lease: Lease, stride: int, dense: bool) -> bytes:
     frame = (geometry.columns, geometry.block_words, header_words, growth_blocks, ENCAP_BYTES)
     job = (lease.job_id, lease.epoch, len(lease.switches), lease.slots_together)
     ranks = (lease.world_size, lease.depth, lease.full)
-    opening = (stride, not dense, places.row_length, places.own, places.zeros, places.own_places, 0)
+    opening = (stride, not dense, places.shared, places.own, places.zeros, places.own_places, 0)
     table[0] = frame + job + ranks + opening
     return table.tobytes()
 

@@ -36,8 +36,8 @@ class Places(NamedTuple):
     own: int
     zeros: int
     """The columns of this rank's frame with words, and those of zeros, so that the RESULT is not too much longer."""
-    row_length: int
-    """Length of a row of shared places; 0: each rank has its own places."""
+    shared: bool
+    """Whether ranks share places."""
     own_places: tuple[int, ...]
     """The places of the four words of a rank that has its own, then -1."""
 
@@ -47,13 +47,13 @@ def _places(world_size: int, rank: int, block_words: int, columns: int) -> Place
     count = -(-opening_words(world_size, columns * block_words) // block_words)
     everything = (1 << count) - 1
     if not by_place(world_size, columns * block_words):
-        return Places(everything, everything, 0, SharedOpening(world_size).row_length, (-1,) * _WORDS)
+        return Places(everything, everything, 0, True, (-1,) * _WORDS)
     first = WORDS_PER_CALL * rank
     own = 1 << first // block_words
     others = [1 << column for column in range(count) if own != 1 << column]
     short = count - 1 - MAX_GROWTH_BYTES // (4 * block_words)
     own_places = (*range(first, first + WORDS_PER_CALL), *(-1,) * (_WORDS - WORDS_PER_CALL))
-    return Places(everything, own, sum(others[: max(0, short)]), 0, own_places)
+    return Places(everything, own, sum(others[: max(0, short)]), False, own_places)
 
 
 def places_of(lease: Lease) -> Places:

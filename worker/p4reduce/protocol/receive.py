@@ -137,40 +137,14 @@ def plausible(config: Config, slot: Slot, keys: NDArray[np.uint32], index: int, 
 
 
 @kernel("int64(Config, Array(uint32, 1, 'C', True))", separate=True)
-def common_window_of_shared(config: Config, calls: NDArray[np.uint32]) -> int:
-    """Do as `common_window` where the ranks share places (wire/opening.py)."""
-    ranks, length = config.ranks, config.row_length
-    at = 0
-    for begin in range(0, ranks, length):
-        for i in range(4):
-            if np.int64(swap(calls[at])) != config.opening_words[i] * min(length, ranks - begin) & 0xFFFFFFFF:
-                return -1
-            at += 1
-    for column in range(length):
-        if np.int64(swap(calls[at])) != config.opening_words[4] * (1 + (ranks - 1 - column) // length) & 0xFFFFFFFF:
-            return -1
-        at += 1
-    for _ in range(0, ranks, 32):
-        if calls[at] != 0:
-            return -1
-        at += 1
-    window = 1
-    while calls[at] == 0 and window < 1 << 15:
-        window <<= 1
-        at += 1
-    return window
-
-
-@kernel("int64(Config, Array(uint32, 1, 'C', True))", separate=True)
 def common_window(config: Config, calls: NDArray[np.uint32]) -> int:
     """Return the smallest window that a rank proposes; -1 if the calls are not all as this rank's (protocol/call.py).
 
-    `calls`: the words of slot 0's opening RESULT. What differs, and what a refusal says, is Python's to see.
+    `calls`: the words of slot 0's opening RESULT. What differs, and what a refusal says, is Python's to see (-1 too),
+    and so are the calls of ranks that share places.
     """
-    if config.opening_words[1] >> 28 == REFUSED:
+    if config.opening_words[1] >> 28 == REFUSED or config.shared:
         return -1
-    if config.row_length > 0:
-        return common_window_of_shared(config, calls)
     window: Any = np.int64(0xFFFF)
     for rank in range(config.ranks):
         for i in range(4):

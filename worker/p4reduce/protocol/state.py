@@ -70,8 +70,8 @@ class Config(Record):
     """Columns times the slots opened at first: the stride of `keys`, and at first of each slot."""
     sparse: bool
     """Whether blocks are missing between those held, so that the processor does not fetch the next by itself."""
-    row_length: int
-    """Length of a row of places that calls share in slot 0's opening frame (wire/opening.py); 0: each has its own."""
+    shared: bool
+    """Whether calls share places in slot 0's opening frame (wire/opening.py)."""
     opening_own: int
     opening_zeros: int
     """The columns of that frame with words of this rank, and those with nothing but zeros, as bitmaps."""
