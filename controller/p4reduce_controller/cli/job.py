@@ -113,24 +113,8 @@ def list_jobs(address: str, ended: bool, as_json: bool) -> None:
         columns = ("job", "ended", "#ranks", "#hosts", "#collectives", "#bytes up", "#bytes down")
         print_table((*columns, "#retransmissions", "#resets"), map(_ended_row, jobs.jobs))
         return
-    print_table(
-        ("job", "#id", "state", "#epoch", "#joined", "#ranks", "slots", "#switches", "#shards", "last reset"),
-        (
-            (
-                info.name,
-                info.id,
-                info.state,
-                info.epoch or "-",
-                len(info.members),
-                info.world_size,
-                _slots(info),
-                len(info.tree) or "-",
-                len(info.shards) or "-",
-                info.last_reset or "-",
-            )
-            for info in jobs.jobs
-        ),
-    )
+    columns = ("job", "#id", "state", "#epoch", "#joined", "#ranks", "slots")
+    print_table((*columns, "#switches", "#shards", "last reset"), map(_row, jobs.jobs))
     click.echo(f"{jobs.free_slots} of {jobs.slots} slots free")
 
 
@@ -192,6 +176,12 @@ def show(address: str, name: str, token: str | None, with_slots: bool, as_json: 
         click.echo("what the ranks wait for is hidden without a token")
     elif with_slots:
         _print_slots(found)
+
+
+def _row(info: JobInfo) -> tuple[object, ...]:
+    ranks = (len(info.members), info.world_size, _slots(info))
+    parts = (len(info.tree) or "-", len(info.shards) or "-", info.last_reset or "-")
+    return (info.name, info.id, info.state, info.epoch or "-", *ranks, *parts)
 
 
 def _ended_row(info: JobInfo) -> tuple[object, ...]:
