@@ -72,8 +72,9 @@ def run_chaos(
     racks: int = 1,
     switches: int = 1,
     longest_s: float = float("inf"),
+    pause_s: float = LONGEST_PAUSE_S,
 ) -> Report:
-    """Train through `count` kills, or those of `longest_s`, all kinds equally often.
+    """Train through `count` kills, each after up to `pause_s`, or those of `longest_s`, all kinds equally often.
 
     With several `racks` the ranks are at as many leaves of a tree of switches, two at each. Of several `switches` side
     by side one is away half of the time. Raises AssertionError when training does not end well.
@@ -93,7 +94,11 @@ def run_chaos(
         while True:
             steps += leg
             launcher = start_training(children, system, checkpoints, steps, options, restarts=1000)
-            while kills.total() < count and time.monotonic() < until and not _ended(launcher, checkpoints, choice):
+            while (
+                kills.total() < count
+                and time.monotonic() < until
+                and not _ended(launcher, checkpoints, choice, pause_s)
+            ):
                 left = left or choice.sample(faults, len(faults))
                 if left[-1](system, launcher, choice):
                     kills[left.pop().__name__.removeprefix("kill_")] += 1
@@ -108,10 +113,10 @@ def run_chaos(
                 return Report(kills, steps, redone, launches, Counter(granted))
 
 
-def _ended(launcher: Child, checkpoints: Path, choice: random.Random) -> bool:
+def _ended(launcher: Child, checkpoints: Path, choice: random.Random, pause_s: float) -> bool:
     """Wait a random while, half of the times from a step on; return whether training has ended in it."""
     before, step = begun(checkpoints), choice.random() < 0.5
-    until = time.monotonic() + choice.uniform(0.0, LONGEST_PAUSE_S)
+    until = time.monotonic() + choice.uniform(0.0, pause_s)
     deadline = time.monotonic() + LIMIT_S
     while launcher.status is None and (time.monotonic() < until or (step and begun(checkpoints) == before)):
         assert time.monotonic() < deadline, launcher.log.read_text()
@@ -128,6 +133,7 @@ def main() -> None:
     parser.add_argument("--racks", type=int, default=1, help="leaf switches below a root, with two ranks each")
     parser.add_argument("--rejoin", action="store_true", help="ranks join again instead of starting anew")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="then kill nothing more")
+    parser.add_argument("--pause", type=float, default=LONGEST_PAUSE_S, help="most seconds before a kill")
     parser.add_argument("--switches", type=int, default=1, help="switches side by side")
     given = parser.parse_args()
     options = ["--rejoin"] if given.rejoin else []
@@ -142,6 +148,7 @@ def main() -> None:
             given.racks,
             given.switches,
             60 * given.minutes,
+            given.pause,
         )
         print(report)
 
