@@ -17,7 +17,7 @@ import sys
 import tempfile
 import zipfile
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -97,6 +97,17 @@ def accuracy(model: nn.Module, images: Images) -> float:
     device = next(model.parameters()).device
     right = sum(int((model(x.to(device)).argmax(1).cpu() == labels).sum()) for x, labels in parts)
     return round(100 * right / len(images.y_test), 2)
+
+
+def batches(
+    images: Images, batch: int, workers: int, generator: torch.Generator
+) -> Iterator[list[tuple[torch.Tensor, torch.Tensor]]]:
+    """Yield each worker's images and labels, `batch` a step, in a new order each pass; a last part is left out."""
+    x, y = images.x_train, images.y_train
+    while True:
+        order = torch.randperm(len(y), generator=generator)
+        for start in range(0, len(y) - batch + 1, batch):
+            yield [(x[indexes], y[indexes]) for indexes in order[start : start + batch].view(workers, -1)]
 
 
 def shakespeare(cache: Path) -> Text:

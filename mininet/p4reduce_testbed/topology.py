@@ -254,7 +254,6 @@ def _links(
 
 
 def _tree(switches: Sequence[str], links: Sequence[_Link]) -> dict[str, Uplink]:
-    """Return the uplink of each switch but the first, which is the root. Raises ConfigError for a loop or a gap."""
     found: dict[str, Uplink] = {}
     reached, left = [switches[0]], list(links)
     for parent in reached:

@@ -247,7 +247,6 @@ def _is_warm() -> bool:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a process with those that it has started."""
     if process.poll() is None:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait(_WARM_S)

@@ -246,7 +246,6 @@ def is_local_peer(context: CallContext) -> bool:
 
 
 def _common_name(context: CallContext) -> str:
-    """Return the common name in the caller's certificate, "" without one."""
     for name in context.auth_context().get("x509_common_name", ()):
         return bytes(name).decode("utf-8", "replace")
     return ""

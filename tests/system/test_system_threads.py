@@ -19,6 +19,7 @@ from p4reduce_switch.ports.udp import UdpUnderlay
 from p4reduce_switch.program import Program, TargetOptions, batch
 from p4reduce_switch.program.memory import LINE, LOCK_SPAN, LOCKS, Word
 from p4reduce_switch.switch import Switch
+from rigs.granted import admit
 from rigs.limits import LIMIT_S, wait_until
 
 FOLDER = pipeline_folders.find("default")
@@ -30,7 +31,7 @@ RANKS, SLOTS, ROUNDS = 4, 128, 20
 def test_a_frame_waits_for_the_thread_that_has_its_slot() -> None:
     program, group = Program(CONFIG, TargetOptions(threads=2)), 1
     grant = load.make_grant(load.ethernet_addresses(1), SLOTS)
-    load.program(program, grant, SwitchConfig())
+    admit(program, grant, SwitchConfig())
     frames = load.Contributions(GEOMETRY, grant, SwitchConfig(), encapsulated=True)
     assert program.batch is not None
     run, of = zeros(batch.Batch), np.zeros((2, 1 << 20), np.uint8)
@@ -70,7 +71,7 @@ def test_the_sums_of_threads_that_share_slots_are_numpys(threads: int) -> None:
         grant = load.make_grant(peers.addresses(), SLOTS)
         assert switch.program is not None
         with switch.lock:
-            load.program(switch.program, grant, SwitchConfig())
+            admit(switch.program, grant, SwitchConfig())
         peers.prepare(GEOMETRY, grant)
         frames = peers._frames
         words = frames.bytes[:, -4 * GEOMETRY.columns * GEOMETRY.block_words :].copy().view(">u4")

@@ -306,7 +306,6 @@ def _usage(usage: Usage | None) -> jobs_pb2.Usage | None:
 
 
 def _whole(what: str, value: int) -> int:
-    """`value` if it fits an unsigned protobuf field."""
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 32:
         raise InvalidRequestError(f"{what} must be a whole number from 0 to {2**32 - 1}, not {value!r}")
     return value

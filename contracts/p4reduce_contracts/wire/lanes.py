@@ -45,7 +45,6 @@ def check_lanes(world_size: int, bound: int, bits: int, what: str = "the tensor"
 
 
 def _too_much(world_size: int, bound: int, bits: int) -> str:
-    """Say why the sum does not fit a lane of `bits` bits, and which lane it would fit."""
     total, limit = world_size * bound, lane_limit(bits)
     fits = [f"lanes of at least {width} bits" for width in WIDTHS if total <= lane_limit(width)][:1]
     if limit >= world_size:

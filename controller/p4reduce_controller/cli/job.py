@@ -191,7 +191,6 @@ def _ended_row(info: JobInfo) -> tuple[object, ...]:
 
 
 def _print_use(info: JobInfo) -> None:
-    """Print on which hosts a job was, what its ranks have counted, and why it was reset."""
     for host, ranks in info.ranks_by_host.items():
         click.echo(f"host {host}: {name_ranks(ranks)}")
     for shard in info.shards:
@@ -225,7 +224,6 @@ def _awaited(info: JobInfo) -> dict[str, set[int]]:
 
 
 def _print_side_by_side(info: JobInfo, addresses: Mapping[str, str]) -> None:
-    """Print the switches of a job, which of its slots each has, and which ranks some rank waits for there."""
     awaited, count = _awaited(info), len(info.tree)
     together = slots_together(count, info.slots)
     rows = []
@@ -239,7 +237,6 @@ def _print_side_by_side(info: JobInfo, addresses: Mapping[str, str]) -> None:
 
 
 def _print_tree(info: JobInfo) -> None:
-    """Print the switches of a job with their children, and which of these some rank waits for."""
     awaited = _awaited(info)
     rows = []
     for level in info.tree:
@@ -283,7 +280,6 @@ def _missing(info: JobInfo, member: MemberInfo) -> str:
 
 
 def _print_slots(info: JobInfo) -> None:
-    """Return what each rank waits for, by its last heartbeat."""
     rows: list[tuple[object, ...]] = []
     for member in info.members:
         wait = member.slot_wait

@@ -143,7 +143,6 @@ def _remarks(info: JobInfo) -> str:
 
 
 def _drops_table(before: Look, now: Look) -> Table:
-    """Return the drop reasons whose counter is not 0, with the rate."""
     several = _has_several_switches(now)
     earlier = {(drop.reason, drop.switch): drop.count for drop in before.stats.drops} if before.stats else {}
     seconds = now.at_s - before.at_s

@@ -273,10 +273,6 @@ class Client:
         """Inserts entries as one batch; WriteError names those refused."""
         self.write([("insert", entry) for entry in entries])
 
-    def modify(self, *entries: Entry) -> None:
-        """Modifies entries (also: sets default entries and counters) as one batch."""
-        self.write([("modify", entry) for entry in entries])
-
     def delete(self, *entries: Entry) -> None:
         """Deletes entries as one batch."""
         self.write([("delete", entry) for entry in entries])

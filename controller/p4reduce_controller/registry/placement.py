@@ -84,7 +84,6 @@ def used_link(job: Job, switch: str) -> Link | None:
 
 
 def _child(grant: Grant, switch: str) -> Child:
-    """Return the child that is `switch`."""
     return next(child for child in grant.children if child.switch == switch)
 
 

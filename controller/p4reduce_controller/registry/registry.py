@@ -518,7 +518,6 @@ class Registry:
             self._remove_if_unused(job, now)
 
     def _remove_if_unused(self, job: Job, now: float) -> None:
-        """Remove an ephemeral job that has had no members for too long."""
         if not job.ephemeral or job.members:
             job.empty_since = None
             return
@@ -620,7 +619,6 @@ class Registry:
         return job.missing({"": " and ".join(sorted(places))})
 
     def _check_quotas(self, owner: str, slots: int) -> None:
-        """Raise QuotaExceededError unless `owner` may have another job with `slots`."""
         theirs = [job for job in self._jobs.values() if job.owner == owner]
         if len(theirs) >= self._quotas.jobs:
             raise QuotaExceededError(

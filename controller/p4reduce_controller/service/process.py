@@ -309,6 +309,5 @@ async def _run(config: Config, ready: Callable[[Controller], None]) -> None:
 
 
 def _stop(controller: Controller, starting: asyncio.Future[None]) -> None:
-    """Handle a signal: stop the start, or the service."""
     starting.cancel()
     controller.stop()

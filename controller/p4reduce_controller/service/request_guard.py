@@ -76,7 +76,6 @@ class _RequestGuard:
         return call
 
     async def _request(self, context: Context) -> Message:
-        """Wait for the request and return it."""
         try:
             self._servicer.check_peer(context)
             serialized = await self._received(context)

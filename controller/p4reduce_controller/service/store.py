@@ -313,7 +313,6 @@ _SHOWN = 40
 
 
 def _whole(table: str, column: str, least: int, most: int) -> tuple[str, str, str, str]:
-    """The row of `_VALUES` for a column of whole numbers."""
     holds = f"typeof({column}) = 'integer' AND {column} BETWEEN {least} AND {most}"
     return table, column, holds, f"a whole number from {least} to {most}"
 

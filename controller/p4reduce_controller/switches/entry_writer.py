@@ -184,18 +184,15 @@ class EntryWriter:
         return {job_id: [*replies, *admission] for job_id, (replies, admission) in entries.items()}
 
     def _everything(self) -> list[Held]:
-        """Every entry of our tables and every group of ours."""
         entries: list[Held] = [entry for table in self._names.tables for entry in self.client.read_table(table)]
         return entries + [group for group in self.client.read_groups() if group.group_id in _OUR_GROUPS]
 
     def _clear(self) -> None:
-        """Delete every entry and group."""
         for table in self._names.tables:
             self.client.delete(*self.client.read_table(table))
         self._delete_groups(list(_OUR_GROUPS))
 
     def _clear_job(self, job_id: int) -> None:
-        """Delete all that the switch holds for one job."""
         for table in (self._names.admit, self._names.job_member):
             entries = [entry for entry in self.client.read_table(table) if entry.match["job"] == job_id]
             if entries:
@@ -203,7 +200,6 @@ class EntryWriter:
         self._delete_groups([v1model.group_number(job_id), v1model.parent_group_number(job_id)])
 
     def _delete_groups(self, numbers: list[int]) -> None:
-        """Delete those of these multicast groups that exist."""
         try:
             there = {group.group_id for group in self.client.read_groups()}
         except ReadError:  # some targets cannot list their groups

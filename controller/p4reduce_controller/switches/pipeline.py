@@ -85,7 +85,6 @@ def read(folder: Path) -> Pipeline:
 
 
 def _check_version(p4info: p4i.P4Info, names: P4Names, build: str) -> None:
-    """Raise ValueError for a program of an earlier version."""
     admit = [action for action in p4info.actions if action.preamble.name == names.admit_rank]
     if not any(param.name == TO_PARENT for action in admit for param in action.params):
         raise ValueError(

@@ -424,7 +424,6 @@ class SwitchReconciler:
         self.connection.probe_answered(loop.time())
 
     async def _work(self) -> None:
-        """Write the difference between the registry's grants and the switch's entries."""
         version = self._registry.version
         try:
             await self._remove_stale()

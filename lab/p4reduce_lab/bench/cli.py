@@ -71,7 +71,6 @@ def _size(context: click.Context, option: click.Parameter, text: str) -> int:
 
 
 def _add(collective: str) -> None:
-    """Add the command of a collective to `bench`."""
 
     @bench.command(collective, short_help=f"Measure {collective} over the running switch, as nccl-tests does.")
     @click.option("-b", "--minbytes", callback=_size, default="8", show_default=True, help="The least size.")

@@ -4,30 +4,25 @@ from __future__ import annotations
 
 import ipaddress
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from p4reduce_contracts.wire import AGGREGATION_PORT, CONTRIBUTE, Frame, Geometry, internet_checksum, key_of, pack
+from p4reduce_contracts.wire import AGGREGATION_PORT, CONTRIBUTE, Frame, Geometry, key_of, pack
 from p4reduce_contracts.wire.check import check_of
 from p4reduce_controller.config import SwitchConfig
-from p4reduce_controller.registry.hello import Address
+from p4reduce_controller.registry.hello import Address, encapsulation
 from p4reduce_controller.registry.job import Grant, rank_children
 from p4reduce_controller.registry.slots import SlotRange
-from p4reduce_controller.switches.entries import v1model
-from p4reduce_controller.switches.program_names import V1MODEL
 from p4reduce_runtime.datagrams import ENCAP_BYTES
-from p4reduce_runtime.p4runtime.entries import TableEntry
-from p4reduce_switch.program import Program, Replica
-from p4reduce_switch.program.ir.program import KeyTest
 
 JOB: Final = 7
 EPOCH: Final = 9
 _ROUND = struct.calcsize(">BBBBHH")
 _CHECKSUM = struct.calcsize(">BBBBHHIIQI")
-_UDP_PROTOCOL, _TTL = 17, 64
+_UDP_PROTOCOL = 17
 _NEEDS_CHECKSUM, _GSO_UDP = 1, 5  # VIRTIO_NET_HDR_F_NEEDS_CSUM, VIRTIO_NET_HDR_GSO_UDP_L4
 
 
@@ -41,24 +36,6 @@ def ethernet_addresses(world_size: int) -> list[Address]:
     """Return addresses of ranks at ports 1 and on."""
     first = int(ipaddress.IPv4Address("10.78.0.10"))
     return [Address(1 + rank, 0x020000000100 + rank, first + rank, 40000 + rank) for rank in range(world_size)]
-
-
-def program(loaded: Program, grant: Grant, switch: SwitchConfig) -> None:
-    """Write what a grant needs to a program in this process, as a controller would to a switch."""
-    entries = [*v1model.switch_address(switch, V1MODEL), *v1model.members(grant, switch, V1MODEL)]
-    _insert(loaded, [*entries, *v1model.admission(grant, V1MODEL)])
-    for group in v1model.groups(grant):
-        replicas = [Replica(port, instance) for port, instance in group.replicas]
-        loaded.replication.multicast_groups[group.group_id] = replicas
-
-
-def _insert(loaded: Program, entries: Iterable[TableEntry]) -> None:
-    for entry in entries:
-        table = loaded.tables[entry.table]
-        match = tuple(KeyTest.of(key.kind, key.bits, entry.match[key.name]) for key in table.keys)
-        action = entry.action or ""
-        params = tuple(entry.params[name] for name, _ in table.action_params[action])
-        table.insert(match, 0, (action, params))
 
 
 class Contributions:
@@ -125,10 +102,5 @@ def run_head(address: Address, switch: SwitchConfig, payload_bytes: int, frames:
 
 def headers(address: Address, switch: SwitchConfig, payload_bytes: int) -> bytes:
     """Return Ethernet, IPv4 and UDP headers of a frame to the switch; the UDP checksum is left out."""
-    source, target = address.ip.to_bytes(4, "big"), ipaddress.IPv4Address(switch.address).packed
-    ip = [0x45, 0, 20 + 8 + payload_bytes, 0, 0x4000, _TTL, _UDP_PROTOCOL, 0, source, target]
-    layout = struct.Struct(">BBHHHBBH4s4s")
-    ip[7] = internet_checksum(layout.pack(*ip))
-    udp = struct.pack(">HHHH", address.udp_port, AGGREGATION_PORT, 8 + payload_bytes, 0)
-    macs = switch.mac_value.to_bytes(6, "big") + address.mac.to_bytes(6, "big")
-    return macs + b"\x08\x00" + layout.pack(*ip) + udp
+    to, ports = (switch.mac_value, switch.ip_value), (address.udp_port, AGGREGATION_PORT)
+    return encapsulation((address.mac, address.ip), to, ports, payload_bytes)

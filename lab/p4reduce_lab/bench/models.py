@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from sklearn.datasets import load_digits
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.distributed.device_mesh import DeviceMesh
@@ -23,12 +22,12 @@ from torch.nn.parallel import DistributedDataParallel
 
 import p4reduce
 from p4reduce_lab import datasets
+from p4reduce_lab.measured_training import load_script
 from p4reduce_lab.study import models, optimizers, train
 from p4reduce_lab.study.grid import TASKS, VARIANTS, Run, Task
 
 ALONE = "no exchange"
 """A variant in which each rank trains for itself."""
-_TEST_IMAGES = 360
 _BATCH = 16
 _LEARNING_RATE, _MOMENTUM = 0.02, 0.9
 _HIDDEN = 1024
@@ -161,19 +160,17 @@ def digits(rank: int, world_size: int) -> Recipe:
     """Return the training of a perceptron of 1.1 million parameters; the accuracy is a share."""
     torch.manual_seed(0)
     layers = [nn.Linear(64, _HIDDEN), nn.ReLU(), nn.Linear(_HIDDEN, _HIDDEN), nn.ReLU(), nn.Linear(_HIDDEN, 10)]
-    pixels, labels = load_digits(return_X_y=True)
-    order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))
-    x, y = torch.tensor(pixels, dtype=torch.float32)[order] / 16, torch.tensor(labels)[order]
+    (x, y), (x_test, y_test) = load_script().digits()
     draw = torch.Generator().manual_seed(1)
 
     def batches() -> Iterator[train.Batch]:
         while True:
-            mine = torch.randint(len(y) - _TEST_IMAGES, (_BATCH * world_size,), generator=draw)[rank::world_size]
-            yield x[mine], y[mine]
+            mine = torch.randint(len(y), (_BATCH * world_size,), generator=draw)[rank::world_size]
+            yield x[mine].flatten(1), y[mine]
 
     @torch.no_grad()
     def accuracy(model: nn.Module) -> float:
-        return float((model(x[-_TEST_IMAGES:]).argmax(1) == y[-_TEST_IMAGES:]).float().mean())
+        return float((model(x_test.flatten(1)).argmax(1) == y_test).float().mean())
 
     return Recipe(
         nn.Sequential(*layers),

@@ -18,6 +18,7 @@ import copy
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from itertools import islice
 from typing import Any, NamedTuple
 
 import torch
@@ -25,7 +26,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-from p4reduce_lab.datasets import Images, accuracy
+from p4reduce_lab.datasets import Images, accuracy, batches
 from p4reduce_lab.models import mnist_mlp
 
 
@@ -88,6 +89,8 @@ class Sent(NamedTuple):
     own: torch.Tensor  #: [ranks, k], the values that each takes from its residue
 
 
+Batch = list[tuple[torch.Tensor, torch.Tensor]]
+"""Images and labels of each rank."""
 Send = Callable[[torch.Tensor, int, Autoencoder], Sent]
 """Takes values [ranks, k], the leader and its autoencoder."""
 
@@ -173,10 +176,10 @@ class Training:
         self.steps = 0
         self.diverged = False
 
-    def gradients(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    def gradients(self, parts: Batch) -> torch.Tensor:
         """Return every rank's gradient of its part of the images, [ranks, parameters]."""
         found = []
-        for part, labels in zip(x.chunk(self.settings.ranks), y.chunk(self.settings.ranks), strict=True):
+        for part, labels in parts:
             loss = F.cross_entropy(self.model(part), labels)
             self.diverged |= not math.isfinite(loss.item())
             found.append(torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(self.model.parameters()))]))
@@ -190,11 +193,9 @@ class Training:
         vector_to_parameters(weights - rate * self.velocity, self.model.parameters())
         self.steps += 1
 
-    def sparse_step(
-        self, x: torch.Tensor, y: torch.Tensor, send: Send, coder: Autoencoder
-    ) -> tuple[torch.Tensor, float]:
+    def sparse_step(self, parts: Batch, send: Send, coder: Autoencoder) -> tuple[torch.Tensor, float]:
         """Make a compressed step. Return the ranks' values at the leader's choice, and the mean's relative error."""
-        totals = self.residues + self.gradients(x, y)
+        totals = self.residues + self.gradients(parts)
         leader = self.steps % self.settings.ranks
         places = totals[leader].abs().topk(self.chosen).indices
         values = totals[:, places]
@@ -207,17 +208,6 @@ class Training:
         self.update(mean)
         wanted = values.mean(0)
         return values, float((sent.mean - wanted).norm() / wanted.norm().clamp(min=1e-30))
-
-
-def batches(images: Images, batch: int, steps: int, seed: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Yield images and labels of each step, in a new order each pass; a last part of a batch is left out."""
-    generator = torch.Generator().manual_seed(1000 + seed)
-    left = steps
-    while left:
-        order = torch.randperm(len(images.y_train), generator=generator)
-        for indexes in torch.split(order, batch)[: min(left, len(order) // batch)]:
-            yield images.x_train[indexes], images.y_train[indexes]
-            left -= 1
 
 
 def train_autoencoder(
@@ -241,28 +231,29 @@ def train_autoencoder(
 def run(seed: int, images: Images, settings: Settings | None = None) -> Iterator[dict[str, Any]]:
     """Yield a record for each variant, the dense one first."""
     settings = settings or Settings()
-    given = list(batches(images, settings.batch, settings.steps, seed))
+    generator = torch.Generator().manual_seed(1000 + seed)
+    given = list(islice(batches(images, settings.batch, settings.ranks, generator), settings.steps))
     dense = Training(seed, settings)
-    for step, (x, y) in enumerate(given):
+    for step, parts in enumerate(given):
         if step == settings.dense_steps:
             start = copy.deepcopy(dense)
-        dense.update(dense.gradients(x, y).mean(0))
+        dense.update(dense.gradients(parts).mean(0))
     yield _record(DENSE, seed, dense, images, [])
 
     coders = {"ring": Autoencoder(), "server": Autoencoder()}
     optimizers = {name: torch.optim.Adam(coder.parameters(), settings.autoencoder_lr) for name, coder in coders.items()}
     first = settings.dense_steps + settings.autoencoder_steps
-    for x, y in given[settings.dense_steps : first]:
+    for parts in given[settings.dense_steps : first]:
         leader = start.steps % settings.ranks
-        values, _ = start.sparse_step(x, y, VARIANTS["exact values"][0], coders["ring"])
+        values, _ = start.sparse_step(parts, VARIANTS["exact values"][0], coders["ring"])
         for name, coder in coders.items():
             train_autoencoder(coder, optimizers[name], values, leader, name)
     for name, (send, _) in VARIANTS.items():
         training = copy.deepcopy(start)
         coder = coders["server" if "server" in name else "ring"]
         errors = []
-        for x, y in given[first:]:
-            errors.append(training.sparse_step(x, y, send, coder)[1])
+        for parts in given[first:]:
+            errors.append(training.sparse_step(parts, send, coder)[1])
             if training.diverged:
                 break
         yield _record(name, seed, training, images, errors)

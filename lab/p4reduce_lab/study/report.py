@@ -71,7 +71,6 @@ def _residues(group: Group, form: str) -> str:
 
 
 def _test_loss(number: int) -> Callable[[Group, Group], str]:
-    """Return what shows a test loss during the training, of the first seed's run."""
     return lambda group, dense: f"{tests[number][1]:.3f}" if (tests := group.records[0].get("test_loss")) else ""
 
 
@@ -80,7 +79,6 @@ def _rate_of(kind: str) -> Callable[[Group, Group], str]:
 
 
 def _of_ring(group: Group, name: str) -> float:
-    """Return the mean over the seeds of what a ring has counted."""
     return float(mean(record["ring"][name] for record in group.records))
 
 
@@ -111,7 +109,6 @@ _COLUMNS: Final[dict[str, Callable[[Group, Group], str]]] = {
 
 
 def _cells(columns: str, group: Group, dense: Group) -> list[str]:
-    """Show a group; blank where it was not run."""
     return [_COLUMNS[name](group, dense) if group else "" for name in columns.split()]
 
 
@@ -129,7 +126,6 @@ def _table(
     variants: Sequence[str] = (),
     columns: str = "",
 ) -> Table:
-    """Return a table of grid.toml, of what was run."""
     shown: list[list[str]] = []
     for row in rows:
         at = {name: value for name, value in row.items() if name not in ("lead", "beside", "variants")}

@@ -160,16 +160,8 @@ def data_of(
             len(text.alphabet),
         )
     images = datasets.mnist(cache)
-    return _images(images, task, run.workers, generator), lambda model, _: datasets.accuracy(model, images), 0
-
-
-def _images(images: datasets.Images, task: Task, workers: int, generator: torch.Generator) -> Iterator[list[Batch]]:
-    x, y = images.x_train, images.y_train
-    while True:
-        order = torch.randperm(len(y), generator=generator)
-        for start in range(0, len(y) - task.batch + 1, task.batch):
-            chosen = order[start : start + task.batch].view(workers, -1)
-            yield [(x[indexes], y[indexes]) for indexes in chosen]
+    given = datasets.batches(images, task.batch, run.workers, generator)
+    return given, lambda model, _: datasets.accuracy(model, images), 0
 
 
 def pieces(text: torch.Tensor, task: Task, workers: int, generator: torch.Generator) -> Iterator[list[Batch]]:

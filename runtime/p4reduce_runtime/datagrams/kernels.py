@@ -123,13 +123,11 @@ def address_of(array: object) -> int:
 
 @register_jitable
 def _swapped16(number: int) -> int:
-    """Exchange the bytes of a 16-bit number."""
     return number >> 8 | (number & 0xFF) << 8
 
 
 @register_jitable
 def _swapped32(number: int) -> int:
-    """Reverse the bytes of a 32-bit number."""
     return number >> 24 | (number >> 8 & 0xFF00) | (number & 0xFF00) << 8 | (number & 0xFF) << 24
 
 

@@ -57,7 +57,6 @@ def decode(schema: Schema, entity: p4r.Entity) -> Entry:
 
 
 def _message_of(entity: p4r.Entity) -> tuple[tuple[str, ...], Any]:
-    """The path to the one message that an Entity holds, and that message."""
     kind = entity.WhichOneof("entity")
     if kind is None:
         return (), entity

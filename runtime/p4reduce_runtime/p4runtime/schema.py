@@ -245,7 +245,6 @@ def _width(field: p4i.MatchField | p4i.Action.Param | p4i.ControllerPacketMetada
 
 
 def _fields(fields: Iterable[p4i.Action.Param | p4i.ControllerPacketMetadata.Metadata]) -> tuple[FieldInfo, ...]:
-    """Parameters or metadata fields."""
     return tuple(FieldInfo(field.id, field.name, _width(field)) for field in fields)
 
 
@@ -258,7 +257,6 @@ def _sized(fields: tuple[FieldInfo, ...]) -> tuple[FieldInfo, ...]:
 
 
 def _of(declared: Any) -> tuple[int, str, str]:
-    """Id, name and alias of an object of P4Info."""
     return declared.preamble.id, declared.preamble.name, declared.preamble.alias
 
 
@@ -333,7 +331,6 @@ def _value_set(value_set: p4i.ValueSet) -> ValueSetInfo:
 
 
 def _original(spec: p4t.P4DataTypeSpec, type_info: p4t.P4TypeInfo) -> p4t.P4DataTypeSpec:
-    """The type that new types stand for."""
     passed: set[str] = set()
     while spec.WhichOneof("type_spec") == "new_type" and spec.new_type.name not in passed:
         passed.add(spec.new_type.name)

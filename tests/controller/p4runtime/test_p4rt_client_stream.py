@@ -50,7 +50,7 @@ def test_packets_out_are_sent_from_their_port(client: Client, switch: Served) ->
 
 def test_digests_arrive_and_are_acknowledged(client: Client, switch: Served, events: Any) -> None:
     client.insert(DigestConfig("sighting_t", 0, 1, 3_600 * 10**9))
-    client.modify(TableEntry("keyless_table", action="report", is_default=True))
+    client.write([("modify", TableEntry("keyless_table", action="report", is_default=True))])
     acknowledged = _watch_acknowledgements(switch)
     for _ in range(2):  # the second would be held back, were the first not acknowledged
         switch.switch.receive(300, SAMPLE)
@@ -77,7 +77,7 @@ def test_a_callback_may_use_the_client(client: Client, switch: Served, events: A
         events.put(len(client.read_table("prefix_table")))
 
     client.on_packet_in = on_packet_in
-    client.modify(TableEntry("exact_table", action="punt", params={"reason": 1}, is_default=True))
+    client.write([("modify", TableEntry("exact_table", action="punt", params={"reason": 1}, is_default=True))])
     switch.switch.receive(1, SAMPLE)
     assert events.get(timeout=LIMIT_S) == 1
 

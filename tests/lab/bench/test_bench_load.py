@@ -8,9 +8,10 @@ import pytest
 from p4reduce_contracts import artifacts, wire
 from p4reduce_contracts.wire import internet_checksum
 from p4reduce_controller.config import SwitchConfig
-from p4reduce_lab.bench.load import ENCAP_BYTES, Contributions, ethernet_addresses, headers, make_grant, program
+from p4reduce_lab.bench.load import ENCAP_BYTES, Contributions, ethernet_addresses, headers, make_grant
 from p4reduce_runtime import pipeline_folders
 from p4reduce_switch.program import Program
+from rigs.granted import admit
 
 
 @pytest.mark.parametrize(("ranks", "slots"), [(4, 3), (2, 1)])
@@ -18,7 +19,7 @@ def test_every_frame_counts_and_every_round_ends(ranks: int, slots: int) -> None
     folder, switch = pipeline_folders.find("small"), SwitchConfig()
     loaded = Program((folder / pipeline_folders.PROGRAM).read_bytes())
     grant = make_grant(ethernet_addresses(ranks), slots)
-    program(loaded, grant, switch)
+    admit(loaded, grant, switch)
     shape = artifacts.geometry(folder)
     frames = Contributions(shape, grant, switch, encapsulated=True)
     results = 0

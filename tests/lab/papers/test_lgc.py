@@ -66,8 +66,9 @@ def test_an_autoencoder_learns_what_the_ranks_have_in_common(coder: Autoencoder)
 def test_a_sparse_step_moves_chosen_weights_only_and_keeps_the_rest(images: Images, coder: Autoencoder) -> None:
     training = Training(0, TINY)
     before = [p.detach().clone() for p in training.model.parameters()]
-    gradients = training.gradients(images.x_train[:16], images.y_train[:16])
-    values, error = training.sparse_step(images.x_train[:16], images.y_train[:16], VARIANTS["exact values"][0], coder)
+    parts = list(zip(images.x_train[:16].chunk(4), images.y_train[:16].chunk(4), strict=True))
+    gradients = training.gradients(parts)
+    values, error = training.sparse_step(parts, VARIANTS["exact values"][0], coder)
     assert error == 0.0 and values.shape == (4, training.chosen) and training.chosen % 16 == 0
     pairs = zip(before, training.model.parameters(), strict=True)
     moved = torch.cat([(b - p.detach()).flatten() for b, p in pairs])
