@@ -19,9 +19,10 @@ from msgspec import Meta
 
 from p4reduce_contracts.jobs import DEFAULT_CONTROLLER
 from p4reduce_contracts.jobs.lease import ONLY_SWITCH
-from p4reduce_contracts.wire import AGGREGATION_PORT, MAX_JOBS, MAX_SLOTS
+from p4reduce_contracts.wire.numbers import MAX_JOBS, MAX_SLOTS
 from p4reduce_runtime import settings
 from p4reduce_runtime.settings import ConfigError, HostPort, MacAddress, Name, ParsedText, Seconds, Settings
+from p4reduce_runtime.underlay import AGGREGATION_PORT
 
 _MAX_PORT_NUMBER = 509  # 510 is the CPU port, 511 the drop port
 _MAX_INT32 = (1 << 31) - 1

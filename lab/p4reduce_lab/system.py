@@ -11,11 +11,11 @@ from pathlib import Path
 from p4reduce_contracts.jobs.client import JobClient
 from p4reduce_contracts.jobs.errors import SwitchAwayError
 from p4reduce_contracts.jobs.lease import ONLY_SWITCH
-from p4reduce_contracts.wire import UPLINK_PORT
 from p4reduce_lab.addresses import LOOPBACK
 from p4reduce_lab.processes import P4REDUCE, Child, Children
 from p4reduce_runtime.security import is_loopback
 from p4reduce_runtime.settings import toml_table
+from p4reduce_runtime.underlay import UPLINK_PORT
 
 READY_S = 120.0
 ANY_PORT = f"{LOOPBACK}:0"

@@ -21,7 +21,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from p4reduce_contracts.wire import MAX_CHILDREN, MAX_RANKS
+from p4reduce_contracts.wire.numbers import MAX_CHILDREN, MAX_RANKS
 from p4reduce_lab.shaping import Shape
 from p4reduce_runtime import settings
 from p4reduce_runtime.settings import ConfigError, MacAddress, Name, Settings

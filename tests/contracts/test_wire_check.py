@@ -11,19 +11,10 @@ from hypothesis import strategies as st
 from scapy.utils import checksum
 
 from p4reduce_contracts.errors import FrameError
-from p4reduce_contracts.wire import (
-    BASE_BYTES,
-    GUARD_BYTES,
-    MAX_BLOCK_WORDS,
-    MAX_COLUMNS,
-    SMALL,
-    Frame,
-    Geometry,
-    header_checksum,
-    pack,
-    unpack,
-)
 from p4reduce_contracts.wire.check import check_of, weight, weights
+from p4reduce_contracts.wire.frames import Frame, header_checksum, pack, unpack
+from p4reduce_contracts.wire.geometry import SMALL, Geometry
+from p4reduce_contracts.wire.numbers import BASE_BYTES, GUARD_BYTES, MAX_BLOCK_WORDS, MAX_COLUMNS
 
 WORDS = st.integers(0, 0xFFFFFFFF)
 ALL_WEIGHTS = [weight(column, word) for column in range(MAX_COLUMNS) for word in range(MAX_BLOCK_WORDS)]

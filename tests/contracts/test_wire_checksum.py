@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scapy.utils import checksum
 
-from p4reduce_contracts.wire import internet_checksum
+from p4reduce_contracts.wire.checksum import internet_checksum
 
 
 @given(st.binary(max_size=80))

@@ -8,9 +8,11 @@ from hypothesis import strategies as st
 from scapy.utils import checksum
 
 from p4reduce.errors import FrameError, GeometryMismatchError
-from p4reduce_contracts import wire
-from p4reduce_contracts.wire import DEFAULT, KEY_NONE, SMALL, Frame, Geometry, key_of, pack, unpack
+from p4reduce_contracts.wire.frames import Frame, key_of, pack, unpack
+from p4reduce_contracts.wire.geometry import DEFAULT, SMALL, Geometry
+from p4reduce_contracts.wire.numbers import KEY_NONE
 from p4reduce_runtime.underlay import is_hello
+from rigs import wire
 
 
 @st.composite

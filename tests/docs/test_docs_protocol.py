@@ -14,7 +14,7 @@ from p4reduce.protocol.refusal import code_of
 from p4reduce.testing.local_group import EPOCH, JOB, LocalGroup
 from p4reduce.testing.reference_switch import ReferenceSwitch
 from p4reduce_contracts.jobs.lease import Lease, LeasedSwitch
-from p4reduce_contracts.wire import SMALL
+from p4reduce_contracts.wire.geometry import SMALL
 
 PAGE = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text(encoding="utf-8")
 PARTS = re.compile(r"\b[0-9a-f]{32,}\b")

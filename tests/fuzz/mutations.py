@@ -6,7 +6,7 @@ import contextlib
 import random
 from collections.abc import Sequence
 
-from p4reduce_contracts.wire import SMALL
+from p4reduce_contracts.wire.geometry import SMALL
 from p4reduce_runtime.datagrams import ENCAP_BYTES
 from rigs.recorded.network import ETHERNET_BYTES, FAULTS, ORDINARY
 

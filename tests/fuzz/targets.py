@@ -27,7 +27,7 @@ from conformance.corpus import GROUPS
 from p4reduce.codecs import coordinates
 from p4reduce.errors import FrameError, GeometryMismatchError, InvalidTensorError
 from p4reduce.protocol import call, opening
-from p4reduce_contracts import artifacts, wire
+from p4reduce_contracts import artifacts
 from p4reduce_contracts.jobs import jobs_pb2
 from p4reduce_contracts.jobs.answers import Count
 from p4reduce_contracts.jobs.client import JobClient
@@ -57,7 +57,7 @@ from p4reduce_switch.p4runtime import pipeline as pipelines
 from p4reduce_switch.p4runtime.status import Code
 from p4reduce_switch.program import Program, ProgramError
 from p4reduce_testbed import topology
-from rigs import entity_text, p4rt
+from rigs import entity_text, p4rt, wire
 from rigs.pipeline import PipelineRig, rank_port, udp_frame, with_secret
 from rigs.secret import rank_secret
 

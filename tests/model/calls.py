@@ -15,7 +15,7 @@ from p4reduce.protocol.blocks import Blocks
 from p4reduce.protocol.call import Call, CodecId, Kind
 from p4reduce.protocol.rtt import RoundTrip
 from p4reduce_contracts.jobs.lease import Lease, LeasedSwitch
-from p4reduce_contracts.wire import SMALL
+from p4reduce_contracts.wire.geometry import SMALL
 from rigs.tree import Shape, TreeRig
 
 TIMEOUT_S = 1e6

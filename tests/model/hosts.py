@@ -38,7 +38,7 @@ from p4reduce.protocol.call import Call
 from p4reduce.protocol.collective import Collective
 from p4reduce.testing.reference_switch import ReferenceSwitch
 from p4reduce_contracts.jobs.lease import Lease, LeasedSwitch
-from p4reduce_contracts.wire import SMALL
+from p4reduce_contracts.wire.geometry import SMALL
 
 SMALL_SEARCHES: Final = ({"steps": 2, "piece": 3}, {"steps": 1, "losses": 1}, {"steps": 1, "deaths": 1})
 LARGE_SEARCHES: Final = (

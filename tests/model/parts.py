@@ -15,7 +15,9 @@ from model.ranks import BrokenPropertyError, Rank, is_before
 from model.switch import CompiledSwitch
 from p4reduce.protocol.datagram import switch_of
 from p4reduce_contracts.errors import FrameError
-from p4reduce_contracts.wire import CONTRIBUTE, RESULT, SMALL, unpack
+from p4reduce_contracts.wire.frames import unpack
+from p4reduce_contracts.wire.geometry import SMALL
+from p4reduce_contracts.wire.numbers import CONTRIBUTE, RESULT
 from p4reduce_contracts.wire.side_by_side import slot_of
 
 Value = TypeVar("Value")

@@ -18,7 +18,7 @@ from p4reduce.errors import CorruptSumError, P4ReduceError
 from p4reduce.protocol.datagram import Datagram, switch_of
 from p4reduce.protocol.rtt import RoundTrip
 from p4reduce.protocol.state import Loss, Path, Slot, State
-from p4reduce_contracts.wire import ROUND_MASK
+from p4reduce_contracts.wire.numbers import ROUND_MASK
 from p4reduce_runtime.records import Record, dtype_of
 
 _STATE, _STATS, _LOSS, _PATH, _SLOTS, _AGREED, _FRAMES, _SUMS = range(8)

@@ -13,7 +13,9 @@ from model.calls import Generation
 from p4reduce.protocol.datagram import Datagram, switch_of
 from p4reduce.testing.reference_switch import Cell, ReferenceSwitch
 from p4reduce_contracts.jobs.lease import LeasedSwitch
-from p4reduce_contracts.wire import KEY_NONE, PENDING, RESULT, SMALL, unpack
+from p4reduce_contracts.wire.frames import unpack
+from p4reduce_contracts.wire.geometry import SMALL
+from p4reduce_contracts.wire.numbers import KEY_NONE, PENDING, RESULT
 from p4reduce_contracts.wire.side_by_side import slot_of
 from p4reduce_switch.program import compile_program
 from rigs.pipeline import ARTIFACTS, SLOT_BASE, payload_of, with_secret

@@ -10,7 +10,7 @@ from p4reduce.codecs import Floats
 from p4reduce.protocol.call import Call, CodecId, Kind
 from p4reduce.testing.reference_switch import ReferenceSwitch
 from p4reduce_contracts.jobs.lease import Lease
-from p4reduce_contracts.wire import SMALL
+from p4reduce_contracts.wire.geometry import SMALL
 
 SLOTS, BLOCKS = 4, 40
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from p4reduce_contracts import wire
+from rigs import wire
 from rigs.pipeline import SLOT_COUNT, SWITCH_IP, SWITCH_MAC, PipelineRig, ipv4_header, rank_ip, rank_port, udp_frame
 from rigs.secret import rank_secret
 from rigs.tna_rig import TnaRig

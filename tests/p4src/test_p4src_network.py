@@ -6,9 +6,9 @@ import pytest
 from scapy.layers.inet import ICMP, IP, TCP, UDP
 from scapy.layers.l2 import ARP, Ether
 
-from p4reduce_contracts import wire
 from p4reduce_switch.program import Replica
 from p4reduce_switch.program.state.stateful import MeterConfig
+from rigs import wire
 from rigs.pipeline import CPU_PORT, SWITCH_IP, SWITCH_MAC, PipelineRig, ipv4_header, rank_port, udp_frame
 from rigs.tna import NO_PORT
 from rigs.tna_rig import TnaRig

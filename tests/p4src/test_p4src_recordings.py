@@ -12,7 +12,7 @@ from conformance.case import Write
 from conformance.corpus import OWN
 from conformance.embedded import EmbeddedTarget
 from conformance.replay import Target, replay
-from p4reduce_contracts import wire
+from rigs import wire
 from rigs.recorded import table_rows
 from rigs.recorded.cases import cases
 from rigs.recorded.network import Network

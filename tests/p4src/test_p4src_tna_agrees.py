@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from p4reduce_contracts import wire
 from p4reduce_switch.program import Replica
+from rigs import wire
 from rigs.pipeline import PipelineRig, rank_port
 from rigs.tna_rig import TnaRig
 

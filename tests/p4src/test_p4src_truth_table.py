@@ -7,9 +7,9 @@ from typing import Final
 
 import pytest
 
-from p4reduce_contracts import wire
 from p4reduce_contracts.wire.check import check_of
 from p4reduce_contracts.wire.numbers import DROP_REASONS
+from rigs import wire
 from rigs.pipeline import EPOCH, PARENT, Host, PipelineRig, VersionState
 from rigs.tna_rig import TnaRig
 from rigs.truth_table import (

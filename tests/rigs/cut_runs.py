@@ -12,7 +12,7 @@ from p4reduce import Communicator
 from p4reduce.codecs import Floats
 from p4reduce.errors import InvalidTensorError, PeerRefusedError
 from p4reduce.testing.resettable_group import ResettableGroup
-from p4reduce_contracts.wire import SMALL, Geometry
+from p4reduce_contracts.wire.geometry import SMALL, Geometry
 
 
 class CutGroup(ResettableGroup):

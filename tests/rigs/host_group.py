@@ -16,7 +16,7 @@ from p4reduce.paths.hosts import find
 from p4reduce.paths.hosts.find import Hosts, ShardJob
 from p4reduce.testing.local_group import LocalGroup
 from p4reduce_contracts.jobs.errors import SwitchFullError
-from p4reduce_contracts.wire import SMALL
+from p4reduce_contracts.wire.geometry import SMALL
 from rigs.cut_runs import CutGroup
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from p4reduce_contracts import artifacts, wire
+from p4reduce_contracts import artifacts
 from p4reduce_contracts.wire.check import check_of
 from p4reduce_controller.config import HostAddress, OptionalMacAddress, SwitchConfig
 from p4reduce_controller.registry.hello import Address
@@ -18,6 +18,7 @@ from p4reduce_controller.switches.entries import v1model
 from p4reduce_controller.switches.program_names import V1MODEL
 from p4reduce_runtime.p4runtime.entries import TableEntry
 from p4reduce_switch.program import Compiled, Program, Replica, compile_program
+from rigs import wire
 from rigs.entries import insert
 from rigs.secret import rank_secret
 

@@ -16,7 +16,7 @@ from p4reduce.protocol.blocks import Blocks
 from p4reduce.protocol.call import Call, CodecId, Kind
 from p4reduce.testing.world import Member
 from p4reduce_contracts.jobs.lease import Lease, LeasedSwitch, Level
-from p4reduce_contracts.wire import Geometry
+from p4reduce_contracts.wire.geometry import Geometry
 from rigs.float_sums import by_numpy
 from rigs.secret import rank_secret
 

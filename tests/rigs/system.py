@@ -14,7 +14,7 @@ from socket import SOCK_DGRAM
 from typing import Any, Protocol
 
 from p4reduce_contracts.jobs.lease import ONLY_SWITCH
-from p4reduce_contracts.wire import UPLINK_PORT
+from p4reduce_runtime.underlay import UPLINK_PORT
 from rigs.fork_server import program_server
 from rigs.limits import LIMIT_S
 from rigs.ports import own_address

@@ -8,7 +8,7 @@ from p4reduce.testing.local_group import EPOCH as RESETTABLE_EPOCH
 from p4reduce.testing.local_group import LocalGroup
 from p4reduce_contracts import artifacts
 from p4reduce_contracts.jobs.lease import Lease, LeasedSwitch
-from p4reduce_contracts.wire import DEFAULT, SMALL, Geometry
+from p4reduce_contracts.wire.geometry import DEFAULT, SMALL, Geometry
 from rigs.cut_runs import CutGroup
 from rigs.pipeline import ARTIFACTS, EPOCH, JOB, SLOT_BASE, payload_of
 from rigs.secret import rank_secret

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from p4reduce_contracts import wire
-from p4reduce_contracts.wire import Geometry
 from p4reduce_contracts.wire.check import check_of
+from p4reduce_contracts.wire.geometry import Geometry
 from p4reduce_contracts.wire.numbers import TYPE_NAMES
+from rigs import wire
 from rigs.pipeline import (
     EPOCH,
     JOB,

@@ -5,13 +5,13 @@ from __future__ import annotations
 import socket
 import struct
 
-from p4reduce_contracts import wire
 from p4reduce_contracts.jobs.answers import JoinTicket
 from p4reduce_contracts.jobs.client import JobClient
 from p4reduce_contracts.jobs.lease import Lease
-from p4reduce_contracts.wire import CONTRIBUTE, RESULT
 from p4reduce_contracts.wire.check import check_of
 from p4reduce_contracts.wire.geometry import Geometry
+from p4reduce_contracts.wire.numbers import CONTRIBUTE, RESULT
+from rigs import wire
 from rigs.limits import LIMIT_S
 
 

@@ -8,7 +8,7 @@ from p4reduce import Communicator
 from p4reduce.errors import CollectiveError, JobResetError
 from p4reduce.testing.reference_switch import ReferenceSwitch
 from p4reduce_contracts.jobs.lease import Lease, LeasedSwitch, Level
-from p4reduce_contracts.wire import SMALL
+from p4reduce_contracts.wire.geometry import SMALL
 
 SLOTS = 4
 

@@ -34,7 +34,7 @@ from p4reduce.testing.local_group import LocalGroup
 from p4reduce.testing.reference_switch import ReferenceSwitch
 from p4reduce.testing.world import Member, NetworkConditions, RootSwitches, Switches, World
 from p4reduce_contracts.jobs.lease import Lease, LeasedSwitch, Level
-from p4reduce_contracts.wire import DEFAULT
+from p4reduce_contracts.wire.geometry import DEFAULT
 from rigs.cut_runs import CutGroup
 from rigs.host_group import HostGroup
 from rigs.launched import OneHost

@@ -14,7 +14,7 @@ import torch
 
 from p4reduce.errors import CollectiveTimeoutError
 from p4reduce.testing.local_group import LocalGroup
-from p4reduce_contracts.wire import SMALL
+from p4reduce_contracts.wire.geometry import SMALL
 from p4reduce_switch.program import PacketTrace
 from rigs import ranks
 from rigs.pipeline import EPOCH

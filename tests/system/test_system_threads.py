@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from p4reduce_contracts import artifacts
-from p4reduce_contracts.wire import unpack
+from p4reduce_contracts.wire.frames import unpack
 from p4reduce_controller.config import SwitchConfig
 from p4reduce_lab.bench import load
 from p4reduce_lab.bench.udp_load import UdpPeers

@@ -11,10 +11,10 @@ import click
 from p4reduce_contracts.jobs import DEFAULT_CONTROLLER
 from p4reduce_contracts.jobs.client import JobClient
 from p4reduce_contracts.jobs.option import controller_option
-from p4reduce_contracts.wire import AGGREGATION_PORT
 from p4reduce_controller import config
 from p4reduce_runtime.readiness import notify_ready
 from p4reduce_runtime.terminal import HostPort, json_option, log_options, one_line, print_json, print_table
+from p4reduce_runtime.underlay import AGGREGATION_PORT
 
 if TYPE_CHECKING:
     from p4reduce_controller.service.process import Controller

@@ -10,8 +10,7 @@ import click
 
 from p4reduce_contracts.jobs.client import JobClient
 from p4reduce_contracts.jobs.option import controller_address
-from p4reduce_contracts.wire import DROP_REASONS, KEY_NONE
-from p4reduce_contracts.wire.numbers import TYPE_NAMES
+from p4reduce_contracts.wire.numbers import DROP_REASONS, KEY_NONE, TYPE_NAMES
 from p4reduce_runtime.underlay import AGGREGATION_PORT
 
 _UDP_PORT, _FRAME = 36, 42

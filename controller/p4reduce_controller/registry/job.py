@@ -14,7 +14,7 @@ from p4reduce_contracts.jobs.answers import Count, Usage, WaitingSlot
 from p4reduce_contracts.jobs.errors import InvalidRequestError
 from p4reduce_contracts.jobs.lease import ONLY_SWITCH, Level
 from p4reduce_contracts.ranks import name_ranks
-from p4reduce_contracts.wire import MAX_JOBS, MAX_RANKS
+from p4reduce_contracts.wire.numbers import MAX_JOBS, MAX_RANKS
 from p4reduce_controller.registry.hello import Address
 from p4reduce_controller.registry.slots import SlotRange
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Container, Mapping
 
 from p4reduce_contracts.jobs.lease import Level
 from p4reduce_contracts.ranks import name_ranks
-from p4reduce_contracts.wire import MAX_SLOTS
+from p4reduce_contracts.wire.numbers import MAX_SLOTS
 from p4reduce_controller.registry.job import Child, Grant, Job, Parent
 from p4reduce_controller.registry.links import Link, Links
 from p4reduce_controller.registry.tree import PlacementError, Tree

@@ -45,7 +45,7 @@ from p4reduce_contracts.jobs.errors import (
 from p4reduce_contracts.jobs.lease import ONLY_SWITCH
 from p4reduce_contracts.jobs.reasons import job_removed, rank_finished, rank_left
 from p4reduce_contracts.ranks import name_ranks
-from p4reduce_contracts.wire import MAX_JOBS, SECRET_BITS
+from p4reduce_contracts.wire.numbers import MAX_JOBS, SECRET_BITS
 from p4reduce_controller.config import QuotaConfig
 from p4reduce_controller.registry.hello import Hello
 from p4reduce_controller.registry.job import Grant, Job, Member, check_host, check_name, check_run_id

@@ -8,7 +8,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from p4reduce_contracts.jobs.errors import InvalidRequestError, SwitchFullError
-from p4reduce_contracts.wire import MAX_SLOTS
+from p4reduce_contracts.wire.numbers import MAX_SLOTS
 
 DEFAULT_SLOTS = 128
 MOST_BY_DEFAULT = 256

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from p4reduce_contracts.jobs.answers import SwitchAddress
 from p4reduce_contracts.jobs.errors import InvalidRequestError
 from p4reduce_contracts.jobs.lease import MOST_SWITCHES, Level
-from p4reduce_contracts.wire import MAX_CHILDREN
+from p4reduce_contracts.wire.numbers import MAX_CHILDREN
 from p4reduce_controller.config import SwitchConfig
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from p4reduce_contracts.jobs.errors import InvalidRequestError
-from p4reduce_contracts.wire import MAX_SLOTS, SECRET_BITS
+from p4reduce_contracts.wire.numbers import MAX_SLOTS, SECRET_BITS
 from p4reduce_controller.registry.job import Job, Member, check_name
 from p4reduce_runtime import settings
 

@@ -28,7 +28,7 @@ from typing import Any
 
 from p4reduce_contracts.jobs.errors import EpochError, StoreError
 from p4reduce_contracts.jobs.lease import ONLY_SWITCH
-from p4reduce_contracts.wire import MAX_SLOTS
+from p4reduce_contracts.wire.numbers import MAX_SLOTS
 from p4reduce_controller.registry.job import LAST_EPOCH, Job
 from p4reduce_controller.registry.slots import SlotRange
 from p4reduce_controller.service import saved

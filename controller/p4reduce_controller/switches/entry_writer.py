@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from p4reduce_contracts.jobs.answers import Count
-from p4reduce_contracts.wire import DROP_REASONS, MAX_JOBS
+from p4reduce_contracts.wire.numbers import DROP_REASONS, MAX_JOBS
 from p4reduce_controller.config import SwitchConfig
 from p4reduce_controller.p4runtime.client import Client, Operation
 from p4reduce_controller.registry.job import Grant

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from p4reduce_contracts.artifacts import SwitchGeometry, geometry
-from p4reduce_contracts.wire import MAX_CHILDREN
+from p4reduce_contracts.wire.numbers import MAX_CHILDREN
 from p4reduce_controller.config import SwitchConfig
 from p4reduce_controller.p4runtime import stratum
 from p4reduce_controller.registry.job import Grant

@@ -16,7 +16,6 @@ from typing import Any
 
 from p4reduce.paths.hosts.find import VARIABLE as HOSTS_VARIABLE
 from p4reduce_contracts.jobs.lease import ONLY_SWITCH
-from p4reduce_contracts.wire import AGGREGATION_PORT
 from p4reduce_lab.addresses import LOOPBACK as LOOPBACK_ADDRESS
 from p4reduce_lab.addresses import reserved_port
 from p4reduce_lab.bench import links
@@ -27,6 +26,7 @@ from p4reduce_lab.processes import Child, ProcessError
 from p4reduce_lab.system import ANY_PORT, EmbeddedSwitch, System, new_state_dir, started_embedded_system
 from p4reduce_runtime.security import INSECURE_VARIABLE
 from p4reduce_runtime.settings import toml_table
+from p4reduce_runtime.underlay import AGGREGATION_PORT
 
 Reply = dict[str, Any]
 _ANSWER_S = 150.0

@@ -10,13 +10,16 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from p4reduce_contracts.wire import AGGREGATION_PORT, CONTRIBUTE, Frame, Geometry, key_of, pack
 from p4reduce_contracts.wire.check import check_of
+from p4reduce_contracts.wire.frames import Frame, key_of, pack
+from p4reduce_contracts.wire.geometry import Geometry
+from p4reduce_contracts.wire.numbers import CONTRIBUTE
 from p4reduce_controller.config import SwitchConfig
 from p4reduce_controller.registry.hello import Address, encapsulation
 from p4reduce_controller.registry.job import Grant, rank_children
 from p4reduce_controller.registry.slots import SlotRange
 from p4reduce_runtime.datagrams import ENCAP_BYTES
+from p4reduce_runtime.underlay import AGGREGATION_PORT
 
 JOB: Final = 7
 EPOCH: Final = 9

@@ -19,7 +19,7 @@ from p4reduce_contracts.jobs.errors import (
 )
 from p4reduce_contracts.jobs.lease import ONLY_SWITCH
 from p4reduce_contracts.jobs.reasons import was_asked_for
-from p4reduce_contracts.wire import MAX_JOBS
+from p4reduce_contracts.wire.numbers import MAX_JOBS
 from p4reduce_controller.config import QuotaConfig
 from p4reduce_controller.registry.hello import Address, Hello
 from p4reduce_controller.registry.job import MOST_COUNTED, Job, Member

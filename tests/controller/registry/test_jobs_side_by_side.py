@@ -11,7 +11,7 @@ from p4reduce_contracts.artifacts import SwitchGeometry
 from p4reduce_contracts.jobs.answers import Count, SwitchAddress
 from p4reduce_contracts.jobs.errors import InvalidRequestError
 from p4reduce_contracts.jobs.lease import MOST_SWITCHES, Level
-from p4reduce_contracts.wire import MAX_SLOTS
+from p4reduce_contracts.wire.numbers import MAX_SLOTS
 from p4reduce_controller.config import HostAddress, SwitchConfig
 from p4reduce_controller.registry.hello import Address, Hello
 from p4reduce_controller.registry.job import Job, Member

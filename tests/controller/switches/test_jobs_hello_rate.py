@@ -10,8 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from conformance.bmv2 import SWITCH, Bmv2Target
-from p4reduce_contracts import wire
-from p4reduce_contracts.wire import DROP_REASONS
+from p4reduce_contracts.wire.numbers import DROP_REASONS
 from p4reduce_controller.config import Config
 from p4reduce_controller.p4runtime.client import Client
 from p4reduce_controller.switches import pipeline as pipelines
@@ -21,6 +20,7 @@ from p4reduce_controller.switches.program_names import V1MODEL
 from p4reduce_runtime.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_runtime.p4runtime.entries import MeterConfig, MeterEntry
 from p4reduce_runtime.pipeline_folders import find
+from rigs import wire
 from rigs.fake_switch_client import FakeSwitchClient
 from rigs.limits import LIMIT_S
 from rigs.pipeline import SWITCH_IP, udp_frame

@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 
 import p4reduce
-from p4reduce_contracts import wire
 from p4reduce_contracts.jobs.client import JobClient
 from p4reduce_contracts.jobs.errors import InvalidRequestError
 from p4reduce_contracts.wire.geometry import Geometry
@@ -31,6 +30,7 @@ from p4reduce_controller.switches.mac_table import MacTable
 from p4reduce_controller.switches.program_names import TOFINO
 from p4reduce_runtime.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_runtime.p4runtime.entries import MeterConfig, MeterEntry
+from rigs import wire
 from rigs.fake_switch_client import Running, serving
 from rigs.limits import LIMIT_S, wait_until
 from rigs.local_switch import LocalSwitch

@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from p4reduce_contracts import artifacts, wire
-from p4reduce_contracts.wire import internet_checksum
+from p4reduce_contracts import artifacts
+from p4reduce_contracts.wire.checksum import internet_checksum
 from p4reduce_controller.config import SwitchConfig
 from p4reduce_lab.bench.load import ENCAP_BYTES, Contributions, ethernet_addresses, headers, make_grant
 from p4reduce_runtime import pipeline_folders
 from p4reduce_switch.program import Program
+from rigs import wire
 from rigs.granted import admit
 
 

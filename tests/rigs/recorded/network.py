@@ -7,12 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from conformance.case import ARTIFACTS, Arrive, Case, Step
-from p4reduce_contracts import wire
 from p4reduce_contracts.wire.check import check_of
 from p4reduce_controller.registry.job import Grant
 from p4reduce_controller.switches.entries import v1model
 from p4reduce_controller.switches.program_names import FLOOD_GROUP, V1MODEL
 from p4reduce_runtime.p4runtime.entries import DigestConfig, Entry, MulticastGroup, TableEntry
+from rigs import wire
 from rigs.pipeline import (
     EPOCH,
     JOB,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from conformance.case import Arrive, Case, PacketOut, Step, Write, insert
-from p4reduce_contracts import wire
 from p4reduce_runtime.p4runtime.entries import DigestConfig
+from rigs import wire
 from rigs.pipeline import (
     EPOCH,
     JOB,

@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass, field
 
 from conformance.case import Arrive, Case, Step, Write, insert
-from p4reduce_contracts import wire
+from rigs import wire
 from rigs.pipeline import EPOCH, SLOT_COUNT
 from rigs.recorded.network import FAULTS, ORDINARY, Network
 

@@ -9,8 +9,9 @@ import torch
 
 from p4reduce.codecs.formats import levels
 from p4reduce.errors import LaneOverflowError
-from p4reduce_contracts.wire import DEFAULT, MAX_RANKS
+from p4reduce_contracts.wire.geometry import DEFAULT
 from p4reduce_contracts.wire.lanes import WIDTHS, lane_limit, lanes_per_word
+from p4reduce_contracts.wire.numbers import MAX_RANKS
 from rigs.float_sums import by_numpy
 
 PAGE = Path(__file__).parents[3] / "docs" / "compressors.md"

@@ -11,7 +11,7 @@ from p4reduce.codecs.raw import block_count
 from p4reduce.communicator import Communicator
 from p4reduce.errors import CollectiveMismatchError, InvalidTensorError
 from p4reduce.testing.local_group import LocalGroup
-from p4reduce_contracts.wire import DEFAULT, SMALL, Geometry
+from p4reduce_contracts.wire.geometry import DEFAULT, SMALL, Geometry
 
 CAPACITY = 3000
 

@@ -18,7 +18,7 @@ from p4reduce.errors import CollectiveMismatchError, InvalidTensorError, NotFini
 from p4reduce.protocol import floats
 from p4reduce.protocol.blocks import Layout
 from p4reduce.testing.local_group import LocalGroup
-from p4reduce_contracts.wire import DEFAULT
+from p4reduce_contracts.wire.geometry import DEFAULT
 from rigs.float_sums import by_numpy, rounded_once, summed_words
 
 WORDS = 8

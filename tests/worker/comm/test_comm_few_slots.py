@@ -22,7 +22,7 @@ from p4reduce.testing.reference_switch import ReferenceSwitch
 from p4reduce.testing.resettable_group import ResettableGroup
 from p4reduce.testing.world import Member, NetworkConditions, RootSwitches, World
 from p4reduce_contracts.jobs.lease import Lease, LeasedSwitch
-from p4reduce_contracts.wire import DEFAULT
+from p4reduce_contracts.wire.geometry import DEFAULT
 
 BLOCKS, ELEMENTS = 4096, 4096 * 32
 STEP = 10

@@ -24,7 +24,7 @@ from p4reduce_contracts.jobs import client as jobs
 from p4reduce_contracts.jobs import errors, lease
 from p4reduce_contracts.jobs.answers import JobInfo, SwitchAddress, Usage, WaitingSlot
 from p4reduce_contracts.jobs.lease import Lease, LeasedSwitch
-from p4reduce_contracts.wire import unpack_hello
+from p4reduce_contracts.wire.hello import unpack_hello
 from p4reduce_runtime import kernels
 from rigs.limits import LIMIT_S, wait_until
 

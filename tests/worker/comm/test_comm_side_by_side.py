@@ -13,7 +13,8 @@ from p4reduce.paths.window import Window
 from p4reduce.protocol.datagram import switch_of
 from p4reduce.stats import CollectiveStats
 from p4reduce.testing.local_group import LocalGroup
-from p4reduce_contracts.wire import DEFAULT, unpack
+from p4reduce_contracts.wire.frames import unpack
+from p4reduce_contracts.wire.geometry import DEFAULT
 
 RANKS = 3
 RNG = np.random.default_rng(7)

@@ -23,7 +23,9 @@ from p4reduce.protocol.channel import load_pump
 from p4reduce.testing.udp_switch import UdpSwitch, connect
 from p4reduce.transport import UdpTransport
 from p4reduce_contracts.jobs.lease import Lease, LeasedSwitch
-from p4reduce_contracts.wire import DEFAULT, MAX_COLUMNS, RESULT, SMALL, Frame, Geometry, pack, unpack
+from p4reduce_contracts.wire.frames import Frame, pack, unpack
+from p4reduce_contracts.wire.geometry import DEFAULT, SMALL, Geometry
+from p4reduce_contracts.wire.numbers import MAX_COLUMNS, RESULT
 from p4reduce_runtime.datagrams import RUN_BYTES, SHORT_RUN_BYTES
 from rigs.limits import LIMIT_S
 from rigs.udp_relay import PathConditions, UdpRelay

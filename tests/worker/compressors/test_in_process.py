@@ -7,7 +7,7 @@ import torch
 
 from p4reduce.compressors import AdaComp, Compressor
 from p4reduce.testing.in_process import exchange_all, groups
-from p4reduce_contracts.wire import DEFAULT
+from p4reduce_contracts.wire.geometry import DEFAULT
 from rigs.ranks import make, odd
 
 

@@ -11,7 +11,7 @@ from p4reduce.codecs.formats import levels
 from p4reduce.compressors import AdaComp, Compressor, OmniReduce, Policy, ScaleCom
 from p4reduce.testing.in_process import exchange_all, groups
 from p4reduce_contracts.artifacts import SwitchGeometry
-from p4reduce_contracts.wire import DEFAULT, SMALL
+from p4reduce_contracts.wire.geometry import DEFAULT, SMALL
 from rigs.ranks import MAKERS, ODD, equal, gaussian, make, odd, over_switch, residue_of, through_a_file
 
 STEPS = 4

@@ -16,7 +16,8 @@ from p4reduce.testing.reference_switch import ReferenceSwitch
 from p4reduce_contracts.jobs import client as jobs
 from p4reduce_contracts.jobs.answers import SwitchAddress
 from p4reduce_contracts.jobs.lease import LeasedSwitch
-from p4reduce_contracts.wire import BASE_BYTES, DEFAULT, NONCE_BYTES
+from p4reduce_contracts.wire.geometry import DEFAULT
+from p4reduce_contracts.wire.numbers import BASE_BYTES, NONCE_BYTES
 
 SLOTS = 16
 how = sys.argv[1]

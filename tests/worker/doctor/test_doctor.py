@@ -29,10 +29,11 @@ from p4reduce.doctor.cli import doctor
 from p4reduce.stats import CollectiveStats
 from p4reduce_contracts.jobs.answers import JoinTicket, SwitchAddress
 from p4reduce_contracts.jobs.client import JobClient
-from p4reduce_contracts.wire import HELLO_BYTES, SMALL
+from p4reduce_contracts.wire.geometry import SMALL
 from p4reduce_controller.config import Config, ControllerConfig, SecurityConfig
 from p4reduce_lab.network import Interface, NetworkBuilder
 from p4reduce_lab.processes import P4REDUCE, Children
+from p4reduce_runtime.underlay import HELLO_BYTES
 from rigs.certificates import Bench
 from rigs.fake_switch_client import serving
 from rigs.faulty_link import faulty

@@ -16,7 +16,7 @@ from p4reduce.membership import rejoin
 from p4reduce.membership.resync import ResyncedCollective
 from p4reduce.paths.hosts.sums import HostSums
 from p4reduce.testing.local_group import LocalGroup
-from p4reduce_contracts.wire import SMALL
+from p4reduce_contracts.wire.geometry import SMALL
 from rigs.cut_runs import same
 from rigs.host_group import CutHostGroup
 from rigs.limits import LIMIT_S

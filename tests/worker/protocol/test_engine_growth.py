@@ -10,7 +10,8 @@ from p4reduce.protocol.call import Call, CodecId, Kind
 from p4reduce.protocol.collective import Collective
 from p4reduce.testing.reference_switch import ReferenceSwitch
 from p4reduce_contracts.jobs.lease import Lease
-from p4reduce_contracts.wire import DEFAULT, unpack
+from p4reduce_contracts.wire.frames import unpack
+from p4reduce_contracts.wire.geometry import DEFAULT
 
 SLOTS, BLOCKS = 4, 152
 

@@ -10,7 +10,7 @@ from p4reduce.protocol.call import Call, CodecId, Kind
 from p4reduce.testing.reference_switch import ReferenceSwitch
 from p4reduce.testing.world import Member, NetworkConditions, RootSwitches, World
 from p4reduce_contracts.jobs.lease import Lease
-from p4reduce_contracts.wire import DEFAULT
+from p4reduce_contracts.wire.geometry import DEFAULT
 
 RANKS, SLOTS, BLOCKS = 4, 64, 8192
 """1 MB on each rank."""

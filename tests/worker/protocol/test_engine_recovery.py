@@ -27,7 +27,7 @@ from p4reduce.protocol.timing import MAX_PTO_S
 from p4reduce.testing.reference_switch import ReferenceSwitch
 from p4reduce.testing.world import Member, NetworkConditions, RootSwitches, World
 from p4reduce_contracts.jobs.lease import Lease
-from p4reduce_contracts.wire import DEFAULT
+from p4reduce_contracts.wire.geometry import DEFAULT
 
 ROUND_S = 0.004
 

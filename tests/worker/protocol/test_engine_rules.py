@@ -25,7 +25,9 @@ from p4reduce.protocol.timing import GRANULARITY_S, INITIAL_RTO_S
 from p4reduce.stats import CollectiveStats
 from p4reduce.testing.reference_switch import ReferenceSwitch
 from p4reduce_contracts.jobs.lease import Lease, LeasedSwitch
-from p4reduce_contracts.wire import KEY_NONE, MAX_BLOCKS, PENDING, SMALL, Frame, Geometry, pack, unpack
+from p4reduce_contracts.wire.frames import Frame, pack, unpack
+from p4reduce_contracts.wire.geometry import SMALL, Geometry
+from p4reduce_contracts.wire.numbers import KEY_NONE, MAX_BLOCKS, PENDING
 from p4reduce_runtime.kernels import argument
 from rigs.secret import rank_secret, rank_secrets
 

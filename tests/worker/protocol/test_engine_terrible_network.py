@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from p4reduce.testing.reference_switch import ReferenceSwitch
 from p4reduce.testing.world import NetworkConditions, RootSwitches, World
-from p4reduce_contracts.wire import SMALL, Geometry, unpack
+from p4reduce_contracts.wire.frames import unpack
+from p4reduce_contracts.wire.geometry import SMALL, Geometry
 from p4reduce_runtime import kernels
 from rigs.scenarios import EPOCH, JOB, build
 from rigs.secret import rank_secrets

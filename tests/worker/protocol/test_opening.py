@@ -19,8 +19,10 @@ from p4reduce.protocol.call import Call, CodecId, Kind, describe
 from p4reduce.protocol.collective import Collective
 from p4reduce.protocol.opening import read_calls, shared_words
 from p4reduce_contracts.jobs.lease import Lease, LeasedSwitch, Level
-from p4reduce_contracts.wire import DEFAULT, KEY_NONE, PENDING, RESULT, Frame, Geometry, pack, unpack
 from p4reduce_contracts.wire.check import check_of
+from p4reduce_contracts.wire.frames import Frame, pack, unpack
+from p4reduce_contracts.wire.geometry import DEFAULT, Geometry
+from p4reduce_contracts.wire.numbers import KEY_NONE, PENDING, RESULT
 from p4reduce_contracts.wire.opening import SharedOpening, most_ranks, opening_words
 from rigs.secret import rank_secret
 

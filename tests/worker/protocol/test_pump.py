@@ -18,7 +18,7 @@ from p4reduce.protocol.collective import Collective
 from p4reduce.protocol.rtt import RoundTrip
 from p4reduce.testing.reference_switch import ReferenceSwitch
 from p4reduce_contracts.jobs.lease import Lease
-from p4reduce_contracts.wire import DEFAULT
+from p4reduce_contracts.wire.geometry import DEFAULT
 from p4reduce_runtime import datagrams
 from p4reduce_runtime.datagrams import ENCAP_BYTES
 from rigs.limits import LIMIT_S

@@ -14,7 +14,7 @@ from p4reduce.membership.resync import CollectiveOutcome, ResyncedCollective
 from p4reduce.protocol.blocks import Blocks
 from p4reduce.protocol.call import Call
 from p4reduce.testing.local_group import LocalGroup
-from p4reduce_contracts.wire import SMALL
+from p4reduce_contracts.wire.geometry import SMALL
 from rigs.cut_runs import CutGroup, run, run_and_close, same
 from rigs.host_group import CutHostGroup
 from rigs.tree_group import CutTree

@@ -20,7 +20,7 @@ from p4reduce.errors import P4ReduceError
 from p4reduce_contracts.jobs.errors import JobServiceError
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.ranks import name_ranks
-from p4reduce_contracts.wire import Geometry
+from p4reduce_contracts.wire.geometry import Geometry
 from p4reduce_runtime import metrics
 from p4reduce_runtime.datagrams import ENCAP_BYTES
 

@@ -34,7 +34,7 @@ from p4reduce_contracts.jobs.client import JobClient
 from p4reduce_contracts.jobs.errors import JobServiceError
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.ranks import name_children, name_ranks
-from p4reduce_contracts.wire import JUMBO, Geometry
+from p4reduce_contracts.wire.geometry import JUMBO, Geometry
 from p4reduce_runtime.security import Security, check_dialling, from_environment, insecure_from_environment, is_loopback
 from p4reduce_runtime.settings import ConfigError
 

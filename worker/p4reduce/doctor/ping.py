@@ -8,7 +8,7 @@ import struct
 import time
 from typing import Final
 
-from p4reduce_contracts.wire import internet_checksum
+from p4reduce_contracts.wire.checksum import internet_checksum
 
 _ECHO_REQUEST: Final = 8
 _ECHO_REPLY: Final = 0

@@ -29,7 +29,7 @@ from p4reduce.membership.join import load_all_kernels
 from p4reduce.paths.hosts.find import host_key
 from p4reduce.timeouts import tries
 from p4reduce_contracts.jobs import DEFAULT_CONTROLLER
-from p4reduce_contracts.wire import MAX_CHILDREN
+from p4reduce_contracts.wire.numbers import MAX_CHILDREN
 from p4reduce_runtime.addresses import answers
 from p4reduce_runtime.security import CA_VARIABLE, is_loopback
 from p4reduce_runtime.settings import toml_table

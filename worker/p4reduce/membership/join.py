@@ -29,10 +29,10 @@ from p4reduce.timeouts import DEFAULT_TIMEOUT_S, Timeout, timeout_seconds
 from p4reduce.transport import SideBySide, Transport, UdpTransport
 from p4reduce_contracts.jobs import DEFAULT_CONTROLLER
 from p4reduce_contracts.jobs.lease import Lease
-from p4reduce_contracts.wire import pack_hello
 from p4reduce_runtime import forks, kernels
 from p4reduce_runtime.logs import event
 from p4reduce_runtime.settings import ConfigError, is_on
+from p4reduce_runtime.underlay import pack_hello
 
 if TYPE_CHECKING:
     from p4reduce_contracts.jobs.answers import JobInfo, JoinTicket

@@ -11,7 +11,7 @@ from p4reduce.membership.rank_metrics import RankMetrics, address_of
 from p4reduce.membership.summary import SUMMARY_VARIABLE, log_summary
 from p4reduce.paths.hosts.find import Gather, Hosts, why_alone
 from p4reduce_contracts.jobs.lease import Lease
-from p4reduce_contracts.wire import DEFAULT
+from p4reduce_contracts.wire.geometry import DEFAULT
 from p4reduce_runtime.security import insecure_from_environment
 from p4reduce_runtime.settings import ConfigError, is_on
 

@@ -22,7 +22,9 @@ from typing import Final
 
 from p4reduce.errors import FrameError
 from p4reduce.transport import UdpTransport
-from p4reduce_contracts.wire import RESULT, Geometry, unpack
+from p4reduce_contracts.wire.frames import unpack
+from p4reduce_contracts.wire.geometry import Geometry
+from p4reduce_contracts.wire.numbers import RESULT
 from p4reduce_runtime.datagrams import ENCAP_BYTES, MAX_SEGMENTS, RUN_BYTES, SHORT_RUN_BYTES
 
 VARIABLE: Final = "P4REDUCE_SEGMENTATION"

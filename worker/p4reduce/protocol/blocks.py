@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from p4reduce.errors import InvalidTensorError
 from p4reduce.protocol.state import FLOAT32, FORMATS, MOST_LANES, UNTOUCHED, PartLayout
-from p4reduce_contracts.wire import MAX_BLOCKS
+from p4reduce_contracts.wire.numbers import MAX_BLOCKS
 from p4reduce_runtime import kernels
 from p4reduce_runtime.records import zeros
 

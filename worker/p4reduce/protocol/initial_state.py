@@ -24,8 +24,8 @@ from p4reduce.protocol.state import (
     Stats,
 )
 from p4reduce_contracts.jobs.lease import Lease
-from p4reduce_contracts.wire import MAX_GROWTH_BYTES
 from p4reduce_contracts.wire.check import COLUMN_FACTOR, weight, weights
+from p4reduce_contracts.wire.numbers import MAX_GROWTH_BYTES
 from p4reduce_contracts.wire.side_by_side import place_of
 from p4reduce_runtime.datagrams import ENCAP_BYTES
 from p4reduce_runtime.records import dtype_of, zeros

@@ -18,7 +18,7 @@ from p4reduce.errors import CollectiveMismatchError, Reason
 from p4reduce.protocol.call import Kind, compare_calls, describe, kind_of, proposed_window
 from p4reduce.protocol.refusal import reason_of_code
 from p4reduce_contracts.jobs.lease import Lease
-from p4reduce_contracts.wire import MAX_GROWTH_BYTES, WORDS_PER_CALL
+from p4reduce_contracts.wire.numbers import MAX_GROWTH_BYTES, WORDS_PER_CALL
 from p4reduce_contracts.wire.opening import CLASSES, SharedOpening, by_place, opening_words
 
 _WORDS: Final = 8

@@ -12,7 +12,8 @@ from typing import Any, Final, TypeVar
 from p4reduce.communicator import Communicator
 from p4reduce.testing.reference_switch import ReferenceSwitch, SideBySide, SwitchSide
 from p4reduce_contracts.jobs.lease import Lease, LeasedSwitch, Level
-from p4reduce_contracts.wire import DEFAULT, SECRET_BITS, Geometry
+from p4reduce_contracts.wire.geometry import DEFAULT, Geometry
+from p4reduce_contracts.wire.numbers import SECRET_BITS
 
 JOB: Final = 1
 EPOCH: Final = 7

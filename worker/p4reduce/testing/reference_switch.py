@@ -11,18 +11,9 @@ import numpy as np
 
 from p4reduce.errors import FrameError
 from p4reduce.protocol.datagram import Datagram, switch_of
-from p4reduce_contracts.wire import (
-    CONTRIBUTE,
-    KEY_NONE,
-    MAX_GROWTH_BYTES,
-    PENDING,
-    RESULT,
-    ROUND_MASK,
-    Frame,
-    Geometry,
-    pack,
-    unpack,
-)
+from p4reduce_contracts.wire.frames import Frame, pack, unpack
+from p4reduce_contracts.wire.geometry import Geometry
+from p4reduce_contracts.wire.numbers import CONTRIBUTE, KEY_NONE, MAX_GROWTH_BYTES, PENDING, RESULT, ROUND_MASK
 
 
 class SwitchSide(Protocol):

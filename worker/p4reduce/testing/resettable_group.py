@@ -15,7 +15,8 @@ from p4reduce.errors import CollectiveError, JobResetError, JoinError
 from p4reduce.membership.rejoin import Rejoin, enter_epoch
 from p4reduce.testing.local_group import EPOCH, LocalGroup, MemoryTransport, leased_switches, new_switches
 from p4reduce_contracts.jobs.lease import LeasedSwitch
-from p4reduce_contracts.wire import DEFAULT, SECRET_BITS, Geometry
+from p4reduce_contracts.wire.geometry import DEFAULT, Geometry
+from p4reduce_contracts.wire.numbers import SECRET_BITS
 
 RESTARTED: Final = "the switch restarted"
 

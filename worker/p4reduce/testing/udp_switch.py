@@ -19,7 +19,7 @@ from p4reduce.testing.reference_switch import ReferenceSwitch
 from p4reduce.timeouts import DEFAULT_TIMEOUT_S
 from p4reduce.transport import UdpTransport
 from p4reduce_contracts.jobs.lease import Lease, LeasedSwitch
-from p4reduce_contracts.wire import DEFAULT, Geometry
+from p4reduce_contracts.wire.geometry import DEFAULT, Geometry
 
 JOB: Final = 1
 EPOCH: Final = 7

@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import partial
 
 from p4reduce.doctor.bottleneck import framed, host_tensors
-from p4reduce_contracts.wire import DEFAULT
+from p4reduce_contracts.wire.geometry import DEFAULT
 from p4reduce_lab.bench.case import NETWORKS, TRAINING_PACKAGES, Case, Run, Threshold
 from p4reduce_lab.bench.cluster import IN_BRIDGE, Cluster, Placement, running_cluster
 from p4reduce_lab.bench.links import GBIT_1, MBIT_100, Link

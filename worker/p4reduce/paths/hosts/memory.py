@@ -29,7 +29,7 @@ from p4reduce.protocol.blocks import load_kernels
 from p4reduce.protocol.call import Call
 from p4reduce.protocol.deadline import Obstacle, too_late
 from p4reduce_contracts.ranks import name_ranks
-from p4reduce_contracts.wire import MAX_BLOCKS
+from p4reduce_contracts.wire.numbers import MAX_BLOCKS
 
 NONCE_BYTES: Final = 16
 _NAME: Final = "p4reduce-host"
