@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 
 from p4reduce_lab.errors import MissingToolError
-from p4reduce_testbed import errors
+from p4reduce_testbed import check_sums
 from p4reduce_testbed.mininet_network import import_mininet
 from rigs.limits import LIMIT_S
 from rigs.python_path import PYTHONPATH
@@ -39,7 +39,7 @@ OFFLOADS = (
 """The names of offloads in `ethtool -k`."""
 POLL_S = 0.02
 CLI = [sys.executable, "-c", "from p4reduce_testbed.cli import testbed; testbed()"]
-CHECK_SUMS = Path(errors.__file__).with_name("check_sums.py")
+CHECK_SUMS = Path(check_sums.__file__)
 CHECK_FLOAT_SUMS = Path(__file__).with_name("check_float_sums.py")
 MININET_LIMITS = "*** Error setting resource limits. Mininet's performance may be affected.\n"
 """The line that Mininet prints in a network namespace, because some of the limits are the whole machine's."""
