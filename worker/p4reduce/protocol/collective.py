@@ -206,9 +206,9 @@ class Collective:
 
     def answered_frame(self, switch: int) -> bytes:
         """Return the last frame of a slot of the switch; once the collective is done it was answered. b"": none was."""
-        opened = np.flatnonzero(self._slots["packet_number"] * (self._slots["switch"] == switch))
-        if not len(opened):
+        if not self._loss["largest_sent"][switch]:
             return b""
+        opened = np.flatnonzero(self._slots["packet_number"] * (self._slots["switch"] == switch))
         frame: bytes = self._engine.frames[opened[0]].tobytes()
         return frame[: self._geometry.lengths[frame[PRESENT_BYTE]]]
 
