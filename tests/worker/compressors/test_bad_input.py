@@ -50,7 +50,7 @@ def test_other_types_are_refused_by_name(compressor: Compressor, dtype: torch.dt
     assert compressor.residue_norm() == 0
 
 
-@pytest.mark.parametrize("name", ["none", "adacomp, sum", "scalecom", "omnireduce", "quantize"])
+@pytest.mark.parametrize("name", ["none", "adacomp, momentum", "adacomp, sum", "scalecom", "omnireduce", "quantize"])
 def test_gradients_of_16_bits_are_compressed_in_float32(name: str) -> None:
     """Beside float32 in one bucket: the means are those of the same numbers as float32, rounded."""
     types = dict(zip(odd(0, 0), itertools.cycle([torch.bfloat16, torch.float32, torch.float16]), strict=False))
@@ -71,7 +71,7 @@ def test_gradients_of_16_bits_are_compressed_in_float32(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(name for name in MAKERS if name != "none" and "quantize" not in name))
 def test_gradients_of_zeros_send_nothing_and_keep_the_residue(name: str) -> None:
-    """A layer that was not used: its residue waits."""
+    """A layer that was not used: its residue and its velocity wait."""
     compressors = [make(name) for _ in range(2)]
 
     def source(rank: int, step: int) -> dict[str, torch.Tensor]:
@@ -80,13 +80,13 @@ def test_gradients_of_zeros_send_nothing_and_keep_the_residue(name: str) -> None
 
     for _ in over_switch(compressors, source, 4):
         pass
-    kept = [one.state_dict()["residues"] for one in compressors]
-    assert all(residues["transposed"].any() for residues in kept)
+    kept = [one.state_dict() for one in compressors]
+    assert all(state["residues"]["transposed"].any() for state in kept)
     for found in over_switch(compressors, source, range(4, 7)):
         assert not any(mean.any() for outcome, _ in found for mean in outcome.means.values())
         assert all(report.bytes_up < 4000 for _, report in found)  # headers; 28 kB are the dense gradients
-    for one, residues in zip(compressors, kept, strict=True):
-        assert equal(one.state_dict()["residues"], residues)
+    for one, state in zip(compressors, kept, strict=True):
+        assert all(equal(one.state_dict()[kind], state[kind]) for kind in ("residues", "velocities"))
 
 
 @pytest.mark.parametrize("name", MAKERS)

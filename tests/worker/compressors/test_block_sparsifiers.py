@@ -6,10 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from p4reduce.communicator import Communicator
 from p4reduce.compressors import BlockSparsifier, Form, OmniReduce, Policy, Values
-from p4reduce.compressors.all_reduce import all_reduce_compressed
-from p4reduce.testing.local_group import LocalGroup
 from rigs.ranks import begun, compress_alone, gaussian, group, residue_of
 
 FOUR = Policy(linear=4)
@@ -70,27 +67,6 @@ def test_random_k_is_the_same_on_all_ranks_and_new_each_step() -> None:
         for each in (one, two, other):
             residue_of(each, "w").zero_()
     assert seen[0] != seen[1] != seen[2]
-
-
-def test_the_union_of_the_ranks_blocks_is_sent() -> None:
-    """Blocks as long as the switch's: each rank sends one of fifty, the others' included; then all the same one."""
-    policy = Policy(linear=32)
-
-    def rank_main(comm: Communicator) -> tuple[int, int]:
-        apart, together = torch.full((50, 32), 0.1), torch.full((50, 32), 0.1)
-        apart[10 * comm.rank] = 1.0
-        together[7] = 1.0
-        blocks = []
-        for gradient in (apart, together):
-            outcome, _ = all_reduce_compressed(comm, OmniReduce("top-k", policy, ratio=0.02), {"w": gradient})
-            assert comm.last is not None
-            blocks.append(comm.last.union_blocks[0])
-            rows = outcome.means["w"].any(dim=1).nonzero().flatten().tolist()
-            assert rows == ([0, 10, 20, 30] if gradient is apart else [7])
-        return blocks[0], blocks[1]
-
-    with LocalGroup(4) as group:
-        assert group.run(rank_main) == [(4, 1)] * 4
 
 
 def test_the_ratio_to_the_weights_needs_the_module() -> None:

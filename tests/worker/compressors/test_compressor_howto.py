@@ -8,11 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
-from p4reduce.compressors import by_name, interface
-from p4reduce.compressors.all_reduce import all_reduce_compressed
-from p4reduce.testing.local_group import LocalGroup
+from p4reduce.compressors import interface
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "compressors.md"
 HOWTO = "Write a compressor"
@@ -41,22 +38,6 @@ def howto(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
 @pytest.mark.parametrize("world_size", [2, 3])
 def test_the_test_in_the_document_passes(howto: dict[str, Any], world_size: int) -> None:
     howto["test_nothing_is_lost"](world_size)
-
-
-def test_the_example_resumes_from_a_checkpoint(howto: dict[str, Any]) -> None:
-    gradient = {"w": torch.arange(40.0).view(4, 10), "b": torch.ones(4)}
-    ranks = [by_name("top-signs") for _ in range(2)]
-    with LocalGroup(2) as group:
-        group.run(lambda comm: all_reduce_compressed(comm, ranks[comm.rank], gradient))
-        restored = [by_name("top-signs") for _ in range(2)]
-        for one, other in zip(ranks, restored, strict=True):
-            other.load_state_dict(one.state_dict())
-        means = [
-            group.run(lambda comm, those=those: all_reduce_compressed(comm, those[comm.rank], gradient)[0].means["w"])
-            for those in (ranks, restored)
-        ]
-    assert all(torch.equal(mean, means[0][0]) for found in means for mean in found)
-    assert means[0][0].count_nonzero() == 10
 
 
 def test_the_table_names_every_compressor_with_its_forms() -> None:

@@ -56,24 +56,6 @@ def test_sums_and_residues_are_those_of_the_definition(method: str, world_size: 
                     np.testing.assert_allclose(kept, memory[name][rank], rtol=1e-5, atol=1e-5)
 
 
-def test_a_partial_chunk_and_zeros_give_no_more_than_they_have() -> None:
-    values = torch.zeros(1, 60)
-    values[0, [3, 55]] = torch.tensor([2.0, -1.0])  # chunk 0, and chunk 2, which has ten elements
-    for per_chunk in (1, 3, 40):
-        found = list(over_switch([make(per_chunk=per_chunk)], lambda rank, step: {"w": values}, 1))
-        assert found[0][0][0].means["w"].nonzero()[:, 1].tolist() == [3, 55]
-
-
-def test_a_leader_with_a_zero_gradient_selects_nothing() -> None:
-    def source(rank: int, step: int) -> dict[str, torch.Tensor]:
-        gradient = gradients_of(rank, step)["fc.weight"]
-        return {"w": torch.zeros_like(gradient) if rank == 0 else gradient}
-
-    compressors = [make(b=1.0) for _ in range(2)]
-    means = [found[0][0].means["w"] for found in over_switch(compressors, source, 4)]
-    assert [bool(mean.any()) for mean in means] == [False, True, False, True]
-
-
 def test_a_selection_encoded_as_zeros_does_not_affect_the_next_leader() -> None:
     """A choice of every chunk's first element is nothing but zeros, which do not travel; another rank leads the next
     parameter, which has had a step less."""

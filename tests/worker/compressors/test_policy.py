@@ -41,24 +41,13 @@ def lengths(policy: Policy, module: nn.Module) -> dict[str, int | None]:
 
 def test_the_length_follows_the_kind_of_layer() -> None:
     found = lengths(Policy(conv=1, linear=2, recurrent=3, embedding=4), Zoo())
-    expected = {
-        "embedding.weight": 4,
-        "bag.weight": 4,
-        "conv1.weight": 1,
-        "conv2.weight": 1,
-        "up.weight": 1,
-        "fc.weight": 2,
-        "pair.weight": 2,  # of three dimensions
-        "lstm.weight_ih_l0": 3,
-        "lstm.weight_hh_l0": 3,
-        "lstm.weight_hr_l0": 3,
-        "cell.weight_ih": 3,
-        "cell.weight_hh": 3,
-        "attention.in_proj_weight": 2,  # by its shape: it belongs to no layer of a known kind
-        "attention.out_proj.weight": 2,
-        "other": 2,  # by shape
-        "cube": 1,
+    binned: dict[int, str] = {
+        1: "conv1.weight conv2.weight up.weight cube",
+        2: "fc.weight pair.weight attention.in_proj_weight attention.out_proj.weight other",  # two of them by shape
+        3: "lstm.weight_ih_l0 lstm.weight_hh_l0 lstm.weight_hr_l0 cell.weight_ih cell.weight_hh",
+        4: "embedding.weight bag.weight",
     }
+    expected = {name: length for length, names in binned.items() for name in names.split()}
     assert {name: length for name, length in found.items() if length is not None} == expected
     dense = {name for name, length in found.items() if length is None}
     assert {"fc.bias", "lstm.bias_ih_l0", "batch.weight", "layer.weight", "group.weight", "scalar"} <= dense
@@ -66,24 +55,15 @@ def test_the_length_follows_the_kind_of_layer() -> None:
 
 
 def test_without_a_module_the_shape_decides() -> None:
-    policy = Policy(conv=1, linear=2, recurrent=3, embedding=4)
-    assert [policy.length("w", torch.Size(shape)) for shape in [(), (8,), (8, 4), (8, 4, 3), (8, 4, 3, 3)]] == [
-        None,
-        None,
-        2,
-        1,
-        1,
-    ]
+    shapes: list[tuple[int, ...]] = [(), (8,), (8, 4), (8, 4, 3), (8, 4, 3, 3)]
+    assert [Policy(conv=1, linear=2).length("w", torch.Size(shape)) for shape in shapes] == [None, None, 2, 1, 1]
 
 
 def test_the_first_layer_can_stay_dense() -> None:
     module = nn.Sequential(nn.LayerNorm((4, 8)), nn.Linear(8, 8), nn.Linear(8, 8), nn.LSTM(8, 8))
     found = lengths(Policy(first_layer="dense"), module)
-    assert {name for name, length in found.items() if length is not None} == {
-        "2.weight",
-        "3.weight_ih_l0",
-        "3.weight_hh_l0",
-    }
+    binned = {name for name, length in found.items() if length is not None}
+    assert binned == {"2.weight", "3.weight_ih_l0", "3.weight_hh_l0"}
     alone = lengths(Policy(first_layer="dense", names=[("1.weight", 7)]), module)
     assert alone["1.weight"] == 7  # a name counts more
     assert lengths(Policy(), module)["1.weight"] == 500

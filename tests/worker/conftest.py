@@ -1,4 +1,4 @@
-"""What the tests of the DDP hook share."""
+"""Fixtures that the tests of the worker share."""
 
 from __future__ import annotations
 
