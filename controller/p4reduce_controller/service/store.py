@@ -236,9 +236,10 @@ class Store:
         count = len(self._rows("SELECT 1 FROM facts"))
         if count != 1:
             raise self._damaged("facts", f"{count} rows", "exactly 1")
-        for table, column, holds, expected in _VALUES:
-            for (value,) in self._rows(f"SELECT {column} FROM {table} WHERE NOT ({holds}) LIMIT 1"):
-                raise self._damaged(table, f"{column} = {value!r}", expected)
+        for table, columns in _VALUES.items():
+            for column, (holds, expected) in columns.items():
+                for (value,) in self._rows(f"SELECT {column} FROM {table} WHERE NOT ({holds.format(column)}) LIMIT 1"):
+                    raise self._damaged(table, f"{column} = {value!r}", expected)
 
     def _damaged(self, table: str, found: str, expected: str) -> StoreError:
         return StoreError(f"{self.path} is damaged: table {table} has {found}, where it must be {expected}; {_AFRESH}")
@@ -312,38 +313,26 @@ _COMPANIONS = ("-wal", "-shm", "-journal")
 _SHOWN = 40
 
 
-def _whole(table: str, column: str, least: int, most: int) -> tuple[str, str, str, str]:
-    holds = f"typeof({column}) = 'integer' AND {column} BETWEEN {least} AND {most}"
-    return table, column, holds, f"a whole number from {least} to {most}"
+def _whole(least: int, most: int) -> tuple[str, str]:
+    return f"typeof({{0}}) = 'integer' AND {{0}} BETWEEN {least} AND {most}", f"a whole number from {least} to {most}"
 
 
-_TEXTS = (
-    ("jobs", "name"),
-    ("jobs", "job"),
-    ("ended", "name"),
-    ("ended", "job"),
-    ("eras", "switch"),
-    ("epochs", "switch"),
-)
-_VALUES = (  # of each column: what holds for its values, in SQL and in words
-    (
-        "eras",
-        "era",
-        "typeof(era) = 'text' AND length(era) = 16 AND era NOT GLOB '*[^0-9a-f]*' AND era GLOB '*[^0]*'",
-        "16 hexadecimal digits, not all 0",
-    ),
-    *((table, column, f"typeof({column}) = 'text'", "text") for table, column in _TEXTS),
-    *(("ended", column, f"typeof({column}) = 'real'", "a time") for column in ("created", "ended")),
-    _whole("facts", "last_epoch", 0, LAST_EPOCH),
-    _whole("epochs", "epoch", 1, LAST_EPOCH),
-    _whole("epochs", "first_slot", 0, MAX_SLOTS - 1),
-    (
-        "epochs",
-        "end_slot",
-        f"typeof(end_slot) = 'integer' AND end_slot > first_slot AND end_slot <= {MAX_SLOTS}",
-        f"a whole number above first_slot, at most {MAX_SLOTS}",
-    ),
-)
+_TEXT, _TIME = ("typeof({0}) = 'text'", "text"), ("typeof({0}) = 'real'", "a time")
+_ERA = "typeof({0}) = 'text' AND length({0}) = 16 AND {0} NOT GLOB '*[^0-9a-f]*' AND {0} GLOB '*[^0]*'"
+_END_SLOT = f"typeof({{0}}) = 'integer' AND {{0}} > first_slot AND {{0}} <= {MAX_SLOTS}"
+_VALUES = {
+    "facts": {"last_epoch": _whole(0, LAST_EPOCH)},
+    "eras": {"era": (_ERA, "16 hexadecimal digits, not all 0"), "switch": _TEXT},
+    "jobs": {"name": _TEXT, "job": _TEXT},
+    "ended": {"name": _TEXT, "job": _TEXT, "created": _TIME, "ended": _TIME},
+    "epochs": {
+        "switch": _TEXT,
+        "epoch": _whole(1, LAST_EPOCH),
+        "first_slot": _whole(0, MAX_SLOTS - 1),
+        "end_slot": (_END_SLOT, f"a whole number above first_slot, at most {MAX_SLOTS}"),
+    },
+}
+"""What holds for the values of each table's columns, in SQL and in words."""
 _SEEN_BY = "SELECT epoch FROM epochs WHERE switch = ? AND first_slot < ? AND end_slot > ?"
 _ANOTHER_FOLDER = "set state_dir under [controller] to a folder that the controller may write"
 _AFRESH = (
