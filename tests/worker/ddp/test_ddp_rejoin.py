@@ -1,4 +1,4 @@
-"""The DDP hook on a job that is reset, on one rank, and its options. More ranks: tests/system/test_system_elastic.py."""
+"""The DDP hook on a job that is reset, on one rank, and its options. More ranks: system/test_system_elastic.py."""
 
 from __future__ import annotations
 
