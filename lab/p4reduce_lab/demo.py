@@ -7,11 +7,11 @@ from pathlib import Path
 
 from rich.console import Console
 
-from p4reduce_lab import demo_report, report
+from p4reduce_lab import demo_report
 from p4reduce_lab.processes import Children, ProcessError, terminable
 from p4reduce_lab.system import System, running_system
 from p4reduce_lab.training import INSTALL, VARIANTS, WORLD_SIZE, Result, Training, missing_packages, quarters, train
-from p4reduce_runtime import kernels
+from p4reduce_runtime import kernels, terminal
 
 _WIDTH_OF_A_FILE = 130
 
@@ -33,7 +33,7 @@ def run_demo(
     """
     if missing := missing_packages():
         raise ProcessError(f"the demo needs {', '.join(missing)}; {INSTALL}")
-    console = console or report.console(_WIDTH_OF_A_FILE)
+    console = console or terminal.console(_WIDTH_OF_A_FILE, markup=True)
     logs = out / "logs"
     logs.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 import rich.table
 from rich.console import Console
 
-from p4reduce_lab.report import Table, machine, mean_and_deviation, picture, write_json
+from p4reduce_lab.report import machine, mean_and_deviation, picture, write_json
 from p4reduce_lab.training import VARIANTS, Result
+from p4reduce_runtime import terminal
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -43,12 +44,12 @@ def table(results: list[Result]) -> rich.table.Table:
     ring = ring_bytes(results)
     headings = (
         "run",
-        "test accuracy",
-        "up, B a worker\nand step",
-        "down, B a worker\nand step",
-        f"formula 2(N-1)/N·4·D\n= {ring:,.0f} B,\nover measured",
-        "training\nseconds",
-        "frames\nrepeated",
+        "#test accuracy",
+        "#up, B a worker\nand step",
+        "#down, B a worker\nand step",
+        f"#formula 2(N-1)/N·4·D\n= {ring:,.0f} B,\nover measured",
+        "#training\nseconds",
+        "#frames\nrepeated",
     )
     rows = []
     for name, mine in _by_variant(results):
@@ -77,7 +78,7 @@ def table(results: list[Result]) -> rich.table.Table:
         caption += f"\nAll have SGD with {results[0]['optimizer']} (examples/train.py), along a cosine."
     seeds = _seeds(results)
     more = f", mean ± standard deviation of {seeds} seeds" if seeds > 1 else ""
-    return Table(headings, rows).terminal(_about(results) + more, caption)
+    return terminal.table(headings, rows, _about(results) + more, caption)
 
 
 def _sent(results: list[Result]) -> str:

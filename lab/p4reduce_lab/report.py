@@ -14,9 +14,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import rich.table
-from rich.console import Console
-
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
@@ -30,28 +27,12 @@ class Table:
     headings: Sequence[str]
     rows: Sequence[Sequence[str]]
 
-    def terminal(self, title: str, caption: str = "", *, left: Sequence[int] = (0,)) -> rich.table.Table:
-        """Return it for a console; all columns but those with the indices `left` are aligned on the right."""
-        shown = rich.table.Table(title=title, caption=caption or None, title_justify="left", caption_justify="left")
-        for number, heading in enumerate(self.headings):
-            at_right = number not in left
-            shown.add_column(heading, justify="right" if at_right else "left", no_wrap=at_right)
-        for row in self.rows:
-            shown.add_row(*row)
-        return shown
-
     def markdown(self) -> str:
         """Return it as Markdown; without rows, a sentence."""
         if not self.rows:
             return NOT_RUN
         lines = [self.headings, ["---"] * len(self.headings), *self.rows]
         return "\n".join("| " + " | ".join(line) + " |" for line in lines)
-
-
-def console(width_of_a_file: int) -> Console:
-    """Return the terminal, or standard output as a file of that width."""
-    terminal = Console(highlight=False)
-    return terminal if terminal.is_terminal else Console(highlight=False, width=width_of_a_file)
 
 
 def mean_and_deviation(values: Sequence[float], show: Callable[[float], str]) -> str:

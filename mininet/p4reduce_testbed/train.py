@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from p4reduce_lab import demo_report, report
+from p4reduce_lab import demo_report
 from p4reduce_lab.errors import MissingToolError, SetupError
 from p4reduce_lab.training import (
     INSTALL,
@@ -24,6 +24,7 @@ from p4reduce_lab.training import (
     quarters,
     worker_command,
 )
+from p4reduce_runtime import terminal
 from p4reduce_testbed.testbed import Settings, Testbed, running_testbed
 from p4reduce_testbed.topology import Topology
 
@@ -54,7 +55,9 @@ def train_on_testbed(
             raise SetupError(f"{sums['mismatched_sums']} of {sums['sums']} sums are wrong: see {logs}")
         results = _train(testbed, plan)
     about = {"network": settings.network, "target": settings.target, "pipeline": testbed.pipeline.name, "sums": sums}
-    demo_report.write(out, results, time.monotonic() - began, report.console(_WIDTH_OF_A_FILE), {"testbed": about})
+    demo_report.write(
+        out, results, time.monotonic() - began, terminal.console(_WIDTH_OF_A_FILE, markup=True), {"testbed": about}
+    )
 
 
 def check_sums(testbed: Testbed, sums: int = SUMS) -> dict[str, Any]:

@@ -15,7 +15,6 @@ from rich.table import Table
 
 from p4reduce_runtime import logs, settings
 
-_WIDTH_OF_A_FILE = 200
 _Command = Callable[..., None]
 
 json_option: Callable[[Any], Any] = click.option(
@@ -60,9 +59,11 @@ def print_json(value: object) -> None:
     click.echo(json.dumps(value, default=dataclasses.asdict, indent=2))
 
 
-def table(columns: Iterable[str], rows: Iterable[Iterable[object]], title: str | None = None) -> Table:
+def table(
+    columns: Iterable[str], rows: Iterable[Iterable[object]], title: str | None = None, caption: str | None = None
+) -> Table:
     """Return a table; columns whose name begins with "#" hold numbers."""
-    made = Table(title=title, title_justify="left")
+    made = Table(title=title, caption=caption, title_justify="left", caption_justify="left")
     for column in columns:
         made.add_column(column.lstrip("#"), justify="right" if column.startswith("#") else "left")
     for row in rows:
@@ -70,9 +71,9 @@ def table(columns: Iterable[str], rows: Iterable[Iterable[object]], title: str |
     return made
 
 
-def console() -> Console:
-    """Return the terminal, or standard output as a wide file; square brackets are text."""
-    return Console(width=None if sys.stdout.isatty() else _WIDTH_OF_A_FILE, highlight=False, markup=False)
+def console(width_of_a_file: int = 200, *, markup: bool = False) -> Console:
+    """Return the terminal, or standard output as a file; without `markup` square brackets are text."""
+    return Console(width=None if sys.stdout.isatty() else width_of_a_file, highlight=False, markup=markup)
 
 
 def print_table(columns: Iterable[str], rows: Iterable[Iterable[object]], title: str | None = None) -> None:

@@ -14,8 +14,9 @@ from rich.console import Console
 
 from p4reduce_lab.bench.case import Case, Findings, Series
 from p4reduce_lab.bench.store import software
-from p4reduce_lab.report import Table, machine, picture, write_json
+from p4reduce_lab.report import machine, picture, write_json
 from p4reduce_lab.training import INSTALL
+from p4reduce_runtime import terminal
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ def threshold_table(results: Sequence[Result], quick: bool) -> rich.table.Table:
     ]
     title = "Thresholds" + (", of a quick run: not final" if quick else "")
     caption = f"{held} hold, {measured - held} do not, {len(results) - measured} were not measured"
-    return Table(("ratio of medians within one run", "measured", "at least", ""), rows).terminal(title, caption)
+    return terminal.table(("ratio of medians within one run", "#measured", "#at least", ""), rows, title, caption)
 
 
 def draw(out: Path, series: Sequence[Series]) -> list[Path]:

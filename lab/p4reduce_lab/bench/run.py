@@ -22,7 +22,7 @@ from p4reduce_lab.bench.cases import BY_NAME, CASES, time_to_accuracy
 from p4reduce_lab.errors import SetupError
 from p4reduce_lab.network import CURRENT, current_id
 from p4reduce_lab.processes import Children, ProcessError, follow, terminable
-from p4reduce_lab.report import console as console_of
+from p4reduce_runtime import terminal
 
 _WIDTH_OF_A_FILE = 150
 _MODULE = "p4reduce_lab.bench.run"
@@ -44,7 +44,7 @@ def run_bench(
     if unknown := [name for name, found in selected.items() if not found]:
         raise ProcessError(f"there is no case {', '.join(unknown)}; there are: {', '.join(BY_NAME)}")
     cases = [case for case in CASES if not names or any(case in found for found in selected.values())]
-    console = console_of(_WIDTH_OF_A_FILE)
+    console = terminal.console(_WIDTH_OF_A_FILE, markup=True)
     folder = out / ("quick-cases" if quick else "cases")
     folder.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
