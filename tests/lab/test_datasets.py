@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from p4reduce_lab import datasets
-from p4reduce_lab.study import models
 from p4reduce_lab.study.grid import TASKS
+from p4reduce_lab.study.train import make_model
 
 # What Python 2 wrote for np.array([1, 2, 515], "<i2"): the form that MNIST's file has.
 PYTHON_2 = (
@@ -107,6 +107,6 @@ def test_the_cache_is_read_and_a_damaged_one_refused(tmp_path: Path) -> None:
 def test_the_models_have_their_parameters_and_shapes(
     task: str, inputs: torch.Tensor, outputs: tuple[int, int], parameters: int
 ) -> None:
-    model = models.make(TASKS[task], 65)
+    model = make_model(TASKS[task], 65)
     assert sum(p.numel() for p in model.parameters()) == parameters
     assert model(inputs).shape == outputs

@@ -6,7 +6,8 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -43,6 +44,17 @@ NETWORKS = Need(
 )
 TRAINING_PACKAGES = Need(f"{', '.join(NEEDED)}; {INSTALL}", lambda: not missing_packages())
 BMV2 = Need("simple_switch_grpc (BMv2) on PATH", lambda: shutil.which("simple_switch_grpc") is not None)
+
+
+@contextmanager
+def on_two_cores() -> Iterator[None]:
+    """Keep this process, and those that it starts in the block, on two processor cores."""
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, sorted(cores)[:2])
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, cores)
 
 
 @dataclass(frozen=True)

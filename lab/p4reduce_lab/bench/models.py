@@ -23,7 +23,7 @@ from torch.nn.parallel import DistributedDataParallel
 import p4reduce
 from p4reduce_lab import datasets
 from p4reduce_lab.measured_training import load_script
-from p4reduce_lab.study import models, optimizers, train
+from p4reduce_lab.study import optimizers, train
 from p4reduce_lab.study.grid import TASKS, VARIANTS, Run, Task
 
 ALONE = "no exchange"
@@ -137,7 +137,7 @@ def of_study(name: str, rank: int, world_size: int, *, seed: int, data: str, set
     torch.manual_seed(seed)
     batches, _, alphabet = train.data_of(changed, run, Path(data))
     return Recipe(
-        models.make(changed, alphabet),
+        train.make_model(changed, alphabet),
         (batch[rank] for batch in batches),
         _share(changed, Path(data), rank, world_size),
         partial(optimizers.make_optimizer, run, changed, VARIANTS[run.variant]),

@@ -216,16 +216,8 @@ def main() -> None:
     """Execute requests until the cluster closes the socket."""
     path, interface = sys.argv[1:]
     worker = Worker(interface)
-    requests: dict[str, Callable[..., Reply]] = {
-        "join": worker.join,
-        "all_reduce": worker.all_reduce,
-        "collective": worker.collective,
-        "train": worker.train,
-        "begin_training": worker.begin_training,
-        "continue_training": worker.continue_training,
-        "test": worker.test,
-        "close": worker.close,
-    }
+    names = ("join", "all_reduce", "collective", "train", "begin_training", "continue_training", "test", "close")
+    requests: dict[str, Callable[..., Reply]] = {name: getattr(worker, name) for name in names}
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(path)
         with connection.makefile("rw", encoding="utf-8") as lines:

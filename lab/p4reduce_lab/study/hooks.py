@@ -20,9 +20,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 from p4reduce_lab.addresses import LOOPBACK, reserved_port
 from p4reduce_lab.measured_training import tcp_counts, tcp_since
-from p4reduce_lab.study import models, optimizers
+from p4reduce_lab.study import optimizers
 from p4reduce_lab.study.grid import TASKS, VARIANTS, WARMUP_STEPS, Run
-from p4reduce_lab.study.train import LOSS_POINTS, data_of, record_of, spread
+from p4reduce_lab.study.train import LOSS_POINTS, data_of, make_model, record_of, spread
 
 POWERSGD_RANK = 2
 _ONE_BUCKET_MB = 100
@@ -60,7 +60,7 @@ def _train(rank: int, run: Run, cache: Path) -> dict[str, Any]:
     torch.manual_seed(run.seed)
     task, variant = TASKS[run.model], VARIANTS[run.variant]
     batches, test, alphabet = data_of(task, run, cache)
-    inside = models.make(task, alphabet)
+    inside = make_model(task, alphabet)
     model = DistributedDataParallel(inside, bucket_cap_mb=_ONE_BUCKET_MB)
     if variant.hook == "fp16":
         model.register_comm_hook(None, default_hooks.fp16_compress_hook)

@@ -18,7 +18,7 @@ import torch
 from p4reduce.compressors import AdaComp, Compressed, Step, Stream
 from p4reduce.compressors.step import FLOAT_BITS
 from p4reduce_lab.report import Table
-from p4reduce_lab.study import models, train
+from p4reduce_lab.study import train
 from p4reduce_lab.study.grid import TASKS, VARIANTS, Run
 from p4reduce_lab.study.optimizers import make_optimizer
 from p4reduce_lab.study.sums import Compressed as Sums
@@ -65,7 +65,7 @@ def measure(task_name: str, learners: int, steps: int, cache: Path) -> Mapping[s
     task = replace(task, batch=max(task.batch, learners))
     run = Run(task_name, learners, "sgd", "adacomp-gather", 0)
     batches, _, alphabet = train.data_of(task, run, cache)
-    model = models.make(task, alphabet)
+    model = train.make_model(task, alphabet)
     parameters = dict(model.named_parameters())
     sums = Sums(model, CountedAdaComp, learners)
     made = [own for own in sums.compressors if isinstance(own, CountedAdaComp)]

@@ -16,7 +16,8 @@ from torch.nn import functional as F
 
 from p4reduce_lab import datasets
 from p4reduce_lab.measured_training import rates_by_kind
-from p4reduce_lab.study import models, optimizers
+from p4reduce_lab.models import LSTM, Transformer, mnist_cnn, mnist_mlp, perceptron
+from p4reduce_lab.study import optimizers
 from p4reduce_lab.study.grid import GROUPS, TASKS, VARIANTS, Run, Task
 from p4reduce_lab.study.sums import Ring, make_sums, on_switch
 
@@ -45,7 +46,7 @@ def train(run: Run, cache: Path, controller: str | None, device: str = "cpu") ->
     torch.manual_seed(run.seed)
     task, variant = TASKS[run.model], VARIANTS[run.variant]
     batches, test, alphabet = data_of(task, run, cache)
-    model = models.make(task, alphabet).to(device)
+    model = make_model(task, alphabet).to(device)
     parameters = dict(model.named_parameters())
     sums = make_sums(variant, task, model, run.workers)
     optimizer = optimizers.make_optimizer(run, task, variant, model)
@@ -112,6 +113,19 @@ def record_of(run: Run, model: nn.Module) -> dict[str, Any]:
         "rates": {},
         "switch": [],
     }
+
+
+def make_model(task: Task, symbols: int = 0) -> nn.Module:
+    """Make a task's model with new weights; `symbols`: characters that a language model knows."""
+    if task.model == "mnist-mlp":
+        return mnist_mlp()
+    if task.model == "mnist-hdc":  # INCEPTIONN's net for handwritten digits (unverified)
+        return perceptron(784, 500, 500, 500, 500, 10)
+    if task.model == "mnist-cnn":
+        return mnist_cnn()
+    if task.model == "shakespeare-transformer":
+        return Transformer(symbols, layers=task.layers, width=task.width, heads=task.heads, context=task.context)
+    return LSTM(symbols)
 
 
 def spread(points: int, steps: int) -> set[int]:

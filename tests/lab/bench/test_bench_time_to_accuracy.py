@@ -16,7 +16,7 @@ from p4reduce_lab.bench.case import Run
 from p4reduce_lab.bench.cases import time_to_accuracy as case
 from p4reduce_lab.bench.links import VETH, Link
 from p4reduce_lab.processes import Children
-from p4reduce_lab.study import models, train
+from p4reduce_lab.study import train
 from p4reduce_lab.study.grid import TASKS, TRANSFORMER
 
 CELL = replace(case.CELLS[0], tests=6, settings={"steps": 12})
@@ -136,7 +136,7 @@ def test_the_ranks_share_out_each_step_s_batch_and_the_test_data(
         run = train.Run(name, 4, "sgd", "dense", 1)
         torch.manual_seed(1)
         batches, test, alphabet = train.data_of(task, run, tmp_path)
-        model = models.make(task, alphabet)
+        model = train.make_model(task, alphabet)
         assert all(map(torch.equal, model.parameters(), ranks[3].model.parameters()))
         assert all(
             torch.equal(next(own.batches)[0], batch) for own, (batch, _) in zip(ranks, next(batches), strict=True)

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from p4reduce_lab import datasets
-from p4reduce_lab.study import hooks, learners, models
+from p4reduce_lab.study import hooks, learners
 from p4reduce_lab.study import train as training
 from p4reduce_lab.study.grid import GROUPS, TASKS, TRANSFORMER, VARIANTS, Run
 from p4reduce_lab.study.optimizers import rate_at
@@ -121,7 +121,7 @@ def test_a_training_that_diverges_ends_there(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_character_is_predicted_from_those_before_it() -> None:
-    model = models.make(TASKS[TRANSFORMER], len(LETTERS))
+    model = training.make_model(TASKS[TRANSFORMER], len(LETTERS))
     signs = torch.randint(0, len(LETTERS), (3, 8), generator=torch.Generator().manual_seed(0))
     other = signs.clone()
     other[:, 5:] = (other[:, 5:] + 1) % len(LETTERS)

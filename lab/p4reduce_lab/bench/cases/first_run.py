@@ -16,7 +16,7 @@ import numpy as np
 
 from p4reduce_lab.addresses import LOOPBACK, free_address, free_port
 from p4reduce_lab.bench import links
-from p4reduce_lab.bench.case import TRAINING_PACKAGES, Case, Need, Run, Series, Threshold
+from p4reduce_lab.bench.case import TRAINING_PACKAGES, Case, Need, Run, Series, Threshold, on_two_cores
 
 ON_TWO_CORES = Threshold("45 s / pip install to the first sum, two cores, two ranks", 1.0)
 INITIALISATION = Threshold("2.5 s / init_process_group with compiled kernels", 1.0)
@@ -35,12 +35,8 @@ dist.destroy_process_group()"""
 
 def measure(run: Run) -> None:
     """Install it, start everything and sum, again and again in new folders."""
-    cores = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, sorted(cores)[:2])
-    try:
+    with on_two_cores():
         found = np.array([_first_run(run, number) for number in range(1 if run.quick else run.repetitions)])
-    finally:
-        os.sched_setaffinity(0, cores)
     for what, seconds in zip(("pip install", "from there to the first sum", "later init"), found.T, strict=True):
         run.add(Series(what, "p4reduce", str(links.LOOPBACK), "s", seconds.tolist()))
     run.ratio(ON_TWO_CORES.name, [45.0], (found[:, 0] + found[:, 1]).tolist())

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from statistics import median
 
 from p4reduce_lab.addresses import LOOPBACK, reserved_port
 from p4reduce_lab.bench import links
-from p4reduce_lab.bench.case import TRAINING_PACKAGES, Case, Run, Series, Threshold
+from p4reduce_lab.bench.case import TRAINING_PACKAGES, Case, Run, Series, Threshold, on_two_cores
 
 RANKS = 4
-LEAST = {4 << 10: 1.5, 64 << 10: 1.5, 1 << 20: 1.5, 4 << 20: 1.8, 26 << 20: 2.2}
-"""Bytes of a tensor -> the least ratio of gloo's time to p4reduce's."""
+THRESHOLDS = {
+    size: Threshold(f"1 host of {RANKS} ranks, no switch, {size >> 10} KB: gloo / backend p4reduce", least)
+    for size, least in ((4 << 10, 1.5), (64 << 10, 1.5), (1 << 20, 1.5), (4 << 20, 1.8), (26 << 20, 2.2))
+}
+"""The thresholds by bytes of a tensor."""
 _LIMIT_S = 300.0
 _SCRIPT = """import json, sys, time, torch, torch.distributed as dist
 dist.init_process_group("p4reduce")
@@ -36,32 +38,22 @@ for size, turns in json.loads(sys.argv[1]):
 dist.destroy_process_group()"""
 
 
-def threshold(size: int) -> Threshold:
-    """Return the threshold of a tensor's size."""
-    return Threshold(f"1 host of {RANKS} ranks, no switch, {size >> 10} KB: gloo / backend p4reduce", LEAST[size])
-
-
 def measure(run: Run) -> None:
     """Measure both and a copy in memory in turn, on two cores, for each size."""
-    cores = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, sorted(cores)[:2])
-    try:
-        with reserved_port() as port:
-            launch = {"MASTER_ADDR": LOOPBACK, "MASTER_PORT": str(port), "WORLD_SIZE": str(RANKS)}
-            launch |= {"OMP_NUM_THREADS": "1", "LOCAL_WORLD_SIZE": str(RANKS)}
-            sizes = json.dumps([(size, run.repetitions) for size in LEAST])
-            command = [sys.executable, "-P", "-c", _SCRIPT, sizes]
-            ranks = [
-                run.children.start(f"rank {rank}", command, launch | {"RANK": str(rank), "LOCAL_RANK": str(rank)})
-                for rank in range(RANKS)
-            ]
-            for size in LEAST:
-                line = ranks[0].wait_line(rf"found {size} (.*)\n", _LIMIT_S)
-                _add(run, size, json.loads(line[1]))
-            for rank in ranks:
-                rank.wait(_LIMIT_S)
-    finally:
-        os.sched_setaffinity(0, cores)
+    with on_two_cores(), reserved_port() as port:
+        launch = {"MASTER_ADDR": LOOPBACK, "MASTER_PORT": str(port), "WORLD_SIZE": str(RANKS)}
+        launch |= {"OMP_NUM_THREADS": "1", "LOCAL_WORLD_SIZE": str(RANKS)}
+        sizes = json.dumps([(size, run.repetitions) for size in THRESHOLDS])
+        command = [sys.executable, "-P", "-c", _SCRIPT, sizes]
+        ranks = [
+            run.children.start(f"rank {rank}", command, launch | {"RANK": str(rank), "LOCAL_RANK": str(rank)})
+            for rank in range(RANKS)
+        ]
+        for size in THRESHOLDS:
+            line = ranks[0].wait_line(rf"found {size} (.*)\n", _LIMIT_S)
+            _add(run, size, json.loads(line[1]))
+        for rank in ranks:
+            rank.wait(_LIMIT_S)
 
 
 def _add(run: Run, size: int, found: dict[str, list[float]]) -> None:
@@ -72,7 +64,7 @@ def _add(run: Run, size: int, found: dict[str, list[float]]) -> None:
         run.add(Series(what, peer, str(links.LOOPBACK), "ms", milliseconds, size=sized, ranks=RANKS))
     copies = median(found["p4reduce"]) / median(found["memcpy"])
     run.say(f"p4reduce takes the time of {copies:.0f} copies in memory")
-    run.ratio(threshold(size).name, found["gloo"], found["p4reduce"])
+    run.ratio(THRESHOLDS[size].name, found["gloo"], found["p4reduce"])
 
 
 CASE = Case(
@@ -80,5 +72,5 @@ CASE = Case(
     "a launch on one host without a switch: all_reduce of the backends gloo and p4reduce in turn, on two cores",
     measure,
     needs=(TRAINING_PACKAGES,),
-    thresholds=tuple(threshold(size) for size in LEAST),
+    thresholds=tuple(THRESHOLDS.values()),
 )
