@@ -81,6 +81,7 @@ def test_an_interrupt_while_waiting_leaves_the_queue_in_order() -> None:
     assert at > 5, "nothing was interrupted: the test tests nothing"
 
 
+@pytest.mark.fault("calls of several threads of a rank: one after the other")
 def test_calls_come_in_order_without_those_whose_time_was_over() -> None:
     queue, order = CollectiveQueue(), []
     threads, futures = [], []

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from unittest import mock
+from unittest.mock import Mock
 
 import pytest
 
@@ -88,36 +88,22 @@ def test_an_interrupted_waiting_call_does_not_block_the_next(busy: Busy, monkeyp
     busy.group.run(Communicator.barrier)
 
 
-class Membership:
-    """A membership that does something of the test's while it is asked."""
-
-    def __init__(self, answers: list[object]) -> None:
-        self.answers = answers
-
-    def failure(self) -> CollectiveError | None:
-        answer = self.answers.pop(0) if self.answers else None
-        if callable(answer):
-            answer = answer()
-        assert answer is None or isinstance(answer, CollectiveError)
-        return answer
-
-    def leave(self, *, finished: bool = False) -> None:
-        pass
+def membership_of(*answers: Callable[[], CollectiveError | None]) -> Mock:
+    """Return a membership that does something of the test's while it is asked, once each."""
+    left = [*answers]
+    return Mock(failure=lambda: left.pop(0)() if left else None)
 
 
 @pytest.mark.parametrize("answer", [None, JobResetError("rank 1 left")])
-def test_close_during_a_check_stays_the_communicators_error(answer: JobResetError | None) -> None:
-    with LocalGroup(1) as group:
-        comm = group.comms[0]
+def test_close_during_a_check_stays_the_communicators_error(comm: Communicator, answer: JobResetError | None) -> None:
+    def close() -> JobResetError | None:
+        comm.close(wait=False)  # as another thread may, at this moment
+        return answer
 
-        def close() -> JobResetError | None:
-            comm.close(wait=False)  # as another thread may, at this moment
-            return answer
-
-        comm.failure.membership = Membership([close])
-        for _ in range(2):
-            with pytest.raises(CommunicatorClosedError):
-                comm.check()
+    comm.failure.membership = membership_of(close)
+    for _ in range(2):
+        with pytest.raises(CommunicatorClosedError):
+            comm.check()
 
 
 def test_a_sum_that_has_arrived_is_handed_out_despite_a_reset() -> None:
@@ -129,7 +115,7 @@ def test_a_sum_that_has_arrived_is_handed_out_despite_a_reset() -> None:
             inbox.put(inbox.get(timeout=LIMIT_S))  # the last RESULT is here
             return JobResetError("rank 1 left")
 
-        comm.failure.membership = Membership([None, reset])
+        comm.failure.membership = membership_of(lambda: None, reset)
         group.run(Communicator.barrier)
         with pytest.raises(JobResetError):
             comm.barrier()
@@ -149,38 +135,18 @@ def test_the_slot_waited_for_can_be_read_from_another_thread(busy: Busy) -> None
     assert running.waiting() is None
 
 
-class _Given:
-    """A transport and a membership that say whether they were given up."""
-
-    def __init__(self) -> None:
-        self.closed = self.left = False
-
-    def send(self, frames: Iterable[bytes]) -> None: ...
-
-    def receive(self, timeout_s: float) -> list[bytes]:
-        return []
-
-    def close(self) -> None:
-        self.closed = True
-
-    def failure(self) -> None: ...
-
-    def leave(self, *, finished: bool = False) -> None:
-        self.left = True
-
-
 @pytest.mark.parametrize("closed", [False, True])
-def test_a_new_membership_that_cannot_be_used_is_released(closed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    with LocalGroup(1) as group:
-        renewed, place = group.comms[0], _Given()
-        before, transport = renewed.lease, renewed.over_switch.transport
-        if closed:
-            group.comms[0].close()
-        else:
-            monkeypatch.setattr(
-                "p4reduce.paths.switch.SwitchPath.__init__", mock.Mock(side_effect=OSError("no descriptor is left"))
-            )
-        with pytest.raises(CommunicatorClosedError if closed else OSError):
-            enter_epoch(renewed, EpochMembership(replace(before, epoch=before.epoch + 1), place, place))
-        assert (place.closed, place.left) == (True, True)
-        assert (renewed.lease, renewed.over_switch.transport) == (before, transport)
+def test_a_new_membership_that_cannot_be_used_is_released(
+    comm: Communicator, closed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, before, transport = Mock(), comm.lease, comm.over_switch.transport
+    if closed:
+        comm.close()
+    else:
+        without = Mock(side_effect=OSError("no descriptor is left"))
+        monkeypatch.setattr("p4reduce.paths.switch.SwitchPath.__init__", without)
+    with pytest.raises(CommunicatorClosedError if closed else OSError):
+        enter_epoch(comm, EpochMembership(replace(before, epoch=before.epoch + 1), place, place))
+    place.close.assert_called()
+    place.leave.assert_called()
+    assert (comm.lease, comm.over_switch.transport) == (before, transport)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
+from collections.abc import Callable
 from functools import partial
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -12,11 +15,9 @@ from numpy.typing import NDArray
 from p4reduce.codecs import Floats, Int32
 from p4reduce.communicator import Communicator
 from p4reduce.errors import CollectiveMismatchError, InvalidTensorError, PeerRefusedError
-from p4reduce.paths.switch import SwitchPath
 from p4reduce.paths.window import Window
 from p4reduce.protocol.call import Call, CodecId, Kind
 from p4reduce.protocol.collective import Collective
-from p4reduce.stats import CollectiveStats
 from p4reduce.testing.local_group import LocalGroup
 from p4reduce.testing.reference_switch import ReferenceSwitch
 from p4reduce.testing.resettable_group import ResettableGroup
@@ -87,16 +88,6 @@ def test_a_dense_call_after_a_sparse_one_soon_has_the_window(eager: bool) -> Non
     assert (seconds(4) < 1.15 * seconds(None)) is eager
 
 
-def test_calls_that_differ_are_remembered_separately() -> None:
-    def rank_main(comm: Communicator) -> list[int]:
-        slots_used(comm, "sparse")
-        comm.all_reduce(np.zeros(ELEMENTS // 2, np.float32))
-        return [slots_of_last(comm), *slots_used(comm, "sparse")]
-
-    with LocalGroup(2, slots=64) as group:
-        assert group.run(rank_main) == [[64, 13]] * 2
-
-
 def test_few_blocks_of_a_name_take_few_frames_from_the_first_call_on() -> None:
     """A small model's step with a compressor has such calls: 16 blocks of 8 columns, from 4 ranks."""
 
@@ -136,51 +127,6 @@ def test_a_new_epoch_begins_with_no_remembered_calls() -> None:
         assert group.run(lambda comm: slots_used(comm, "sparse sparse")) == [[64, 13]] * 2
 
 
-def test_dense_on_one_rank_only_changes_no_sum() -> None:
-    def rank_main(comm: Communicator) -> list[int]:
-        found = []
-        for _ in range(3):
-            comm.all_reduce_segments([Floats(np.zeros(ELEMENTS, np.float32))], dense=comm.rank == 1)
-            found.append(slots_of_last(comm))
-        return [*found, *slots_used(comm, "sparse sparse")]
-
-    with LocalGroup(2, slots=64) as group:
-        assert group.run(rank_main) == [[64, 64, 64, 64, 13]] * 2
-
-
-def test_a_call_that_is_refused_is_not_remembered() -> None:
-    def rank_main(comm: Communicator) -> list[int]:
-        slots_used(comm, "dense")
-        given = np.zeros(ELEMENTS, np.float32)
-        given[7] = np.nan if comm.rank else 0
-        with pytest.raises(InvalidTensorError if comm.rank else PeerRefusedError):
-            comm.all_reduce(given)
-        return slots_used(comm, "sparse sparse")
-
-    with LocalGroup(2, slots=64) as group:
-        assert group.run(rank_main) == [[64, 13]] * 2
-
-
-def test_an_interrupt_after_the_collective_keeps_the_ranks_in_step() -> None:
-    def interrupt(_path: SwitchPath) -> None:
-        raise KeyboardInterrupt
-
-    def rank_main(comm: Communicator) -> list[int]:
-        given = tensor("sparse", comm.rank)
-        if comm.rank:
-            connection = comm.path
-            connection.settle = interrupt.__get__(connection)  # type: ignore[method-assign]
-            with pytest.raises(KeyboardInterrupt):
-                comm.all_reduce(given)
-            del connection.settle
-        else:
-            comm.all_reduce(given)
-        return slots_used(comm, "sparse")
-
-    with LocalGroup(2, slots=64) as group:
-        assert group.run(rank_main) == [[13]] * 2
-
-
 def test_the_least_recent_calls_are_forgotten_first() -> None:
     window = Window(128)
     for call in range(Window.MOST_CALLS):
@@ -215,12 +161,39 @@ def test_calls_that_agree_on_something_new_each_time_are_alike() -> None:
         assert group.run(rank_main) == [[64, 13]] * 2
 
 
-def test_a_short_collective_does_not_widen_the_window() -> None:
-    def proposal(*, limited: bool, losses: int = 0) -> int:
-        window = Window(256)
-        window.finished(64, CollectiveStats(rounds=400, losses=losses), limited=limited)
-        return window.proposal
+def another_size(comm: Communicator) -> None:
+    slots_used(comm, "sparse")
+    comm.all_reduce(np.zeros(ELEMENTS // 2, np.float32))
+    assert slots_of_last(comm) == 64
 
-    assert proposal(limited=False) == 128
-    assert proposal(limited=True) == 64
-    assert proposal(limited=True, losses=150) == 32
+
+def dense_on_one_rank(comm: Communicator) -> None:
+    for _ in range(3):
+        comm.all_reduce_segments([Floats(np.zeros(ELEMENTS, np.float32))], dense=comm.rank == 1)
+        assert slots_of_last(comm) == 64
+    slots_used(comm, "sparse")
+
+
+def refused(comm: Communicator) -> None:
+    slots_used(comm, "dense")
+    given = np.zeros(ELEMENTS, np.float32)
+    given[7] = np.nan if comm.rank else 0
+    with pytest.raises(InvalidTensorError if comm.rank else PeerRefusedError):
+        comm.all_reduce(given)
+    slots_used(comm, "sparse")
+
+
+def interrupted(comm: Communicator) -> None:
+    """After the collective, on rank 1."""
+    with pytest.MonkeyPatch.context() as patch:
+        if comm.rank:
+            patch.setattr(comm.path, "settle", Mock(side_effect=KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt) if comm.rank else contextlib.nullcontext():
+            comm.all_reduce(tensor("sparse", comm.rank))
+
+
+@pytest.mark.parametrize("before", [another_size, dense_on_one_rank, refused, interrupted])
+def test_the_ranks_remember_the_last_equal_call_alike(before: Callable[[Communicator], None]) -> None:
+    with LocalGroup(2, slots=64) as group:
+        group.run(before)
+        assert group.run(lambda comm: slots_used(comm, "sparse")) == [[13]] * 2

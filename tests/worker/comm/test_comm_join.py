@@ -51,6 +51,10 @@ class FakeClient:
     def _answer(self, what: str, default: Any) -> Any:
         return self.answers[what]() if what in self.answers else default
 
+    @classmethod
+    def lease(cls) -> jobs.Lease:
+        return jobs.Lease(5, "mnist", 9, 0, 1, 16, 8, 32, 0.01, (LeasedSwitch(port=cls.switch_port),))
+
     def join(self, job: str, rank: int, world_size: int, *_: str, **given: Any) -> jobs.JoinTicket:
         self.log.append(("join", job, rank, world_size))
         self.formers.append(given.get("former", 0))
@@ -62,8 +66,7 @@ class FakeClient:
 
     def wait_lease(self, nonce: int, timeout_s: float) -> jobs.Lease:
         self.log.append(("wait_lease", nonce))
-        lease = jobs.Lease(5, "mnist", 9, 0, 1, 16, 8, 32, 0.01, (LeasedSwitch(port=self.switch_port),))
-        return self._answer("wait_lease", lease)
+        return self._answer("wait_lease", self.lease())
 
     def get_job(self, job: str) -> JobInfo:
         return self._answer("get_job", JobInfo(job, 1, 1, 0, 16, "FORMING", 0, (), ""))
@@ -112,6 +115,15 @@ def refuse(error: Exception) -> Callable[[], Any]:
     return answer
 
 
+def join_alone(**options: Any) -> p4reduce.Communicator:
+    return p4reduce.join("a", rank=0, world_size=1, **options)
+
+
+def heartbeat_of(client: Any, interval_s: float = 0.01, *before: CollectiveStats) -> Heartbeat:
+    granted = Lease(5, "a", 9, 0, 1, 16, 8, 32, interval_s)
+    return Heartbeat(client, NONCE, granted, client.watch(NONCE), *before)
+
+
 def test_join_sends_hello_until_the_lease_and_close_leaves_the_job(
     fake: type[FakeClient], switch: socket.socket, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -124,7 +136,7 @@ def test_join_sends_hello_until_the_lease_and_close_leaves_the_job(
     def lease() -> jobs.Lease:
         for _ in range(3):  # HELLO is repeated for as long as the lease is awaited
             assert unpack_hello(switch.recv(100)) == (5, NONCE)
-        return jobs.Lease(5, "mnist", 9, 0, 1, 16, 8, 32, 0.01, (LeasedSwitch(port=fake.switch_port),))
+        return fake.lease()
 
     fake.answers["wait_lease"] = lease
     comm = p4reduce.join()
@@ -154,43 +166,39 @@ def test_what_a_check_raises_ends_the_wait(
         p4reduce.join("a", rank=0, world_size=2, timeout_s=10 * LIMIT_S, check=check)
 
 
+@pytest.fixture
+def variables(request: pytest.FixtureRequest, fake: type[FakeClient], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sets variables of the environment, of which `fake` has taken some out."""
+    for name, value in request.param.items():
+        monkeypatch.setenv(name, value)
+
+
+ONE: dict[str, Any] = {"job": "a", "rank": 0, "world_size": 1}
+
+
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("variables", "arguments", "message"),
     [
-        ({}, "P4REDUCE_JOB"),
-        ({"job": "a"}, "set RANK"),
-        ({"job": "a", "rank": 0}, "set WORLD_SIZE"),
-        ({"job": "a", "rank": 2, "world_size": 2}, "ranks are 0 to 1"),
-        ({"job": "a", "rank": -1, "world_size": 2}, "ranks are 0 to 1"),
-        ({"job": "a", "rank": 0, "world_size": 1, "timeout_s": 0}, "timeout_s is 0; give a time to wait"),
-        (
-            {"job": "a", "rank": 0, "world_size": 1, "timeout_s": timedelta(0)},
-            "timeout_s is 0:00:00; give a time to wait",
-        ),
-        ({"job": "a", "rank": 0, "world_size": 1, "timeout_s": float("nan")}, "timeout_s is nan"),
-        ({"job": "a", "rank": 0, "world_size": 1, "timeout_s": float("inf")}, "timeout_s is inf"),
-        ({"job": "a", "rank": 0, "world_size": 1, "collective_timeout_s": float("nan")}, "collective_timeout_s is nan"),
-        ({"job": "a", "rank": 0, "world_size": 1, "window": 0}, "window is 0"),
+        ({}, {}, "P4REDUCE_JOB"),
+        ({}, {"job": "a"}, "set RANK"),
+        ({"RANK": "first"}, {"job": "a", "world_size": 2}, "RANK is 'first'"),
+        ({}, {"job": "a", "rank": 0}, "set WORLD_SIZE"),
+        ({}, ONE | {"rank": 1}, "ranks are 0 to 0"),
+        ({}, ONE | {"rank": -1}, "ranks are 0 to 0"),
+        ({}, ONE | {"timeout_s": timedelta(0)}, "timeout_s is 0:00:00; give a time to wait"),
+        ({}, ONE | {"collective_timeout_s": float("nan")}, "collective_timeout_s is nan"),
+        ({}, ONE | {"window": 0}, "window is 0"),
+        ({"P4REDUCE_KERNELS": "of"}, ONE, "P4REDUCE_KERNELS is 'of'"),
+        ({"P4REDUCE_INSECURE": "on"}, ONE, "P4REDUCE_INSECURE is 'on'; it has to be 0 or 1"),
     ],
+    indirect=["variables"],
 )
-def test_the_error_names_missing_settings(fake: type[FakeClient], arguments: dict[str, Any], message: str) -> None:
+@pytest.mark.usefixtures("variables")
+def test_wrong_and_missing_settings_are_errors_before_joining(
+    fake: type[FakeClient], arguments: dict[str, Any], message: str
+) -> None:
     with pytest.raises(JoinError, match=message):
         p4reduce.join(**arguments)
-    assert fake.instances == []
-
-
-def test_a_rank_that_is_not_a_number_is_an_error(fake: type[FakeClient], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RANK", "first")
-    with pytest.raises(JoinError, match="RANK is 'first'"):
-        p4reduce.join("a", world_size=2)
-
-
-def test_a_wrong_setting_of_kernels_is_an_error_before_joining(
-    fake: type[FakeClient], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("P4REDUCE_KERNELS", "of")
-    with pytest.raises(JoinError, match="P4REDUCE_KERNELS is 'of'"):
-        p4reduce.join("a", rank=0, world_size=1)
     assert fake.instances == []
 
 
@@ -206,30 +214,17 @@ def test_a_wrong_setting_of_kernels_is_an_error_before_joining(
 def test_the_controllers_refusals_become_join_errors(fake: type[FakeClient], step: str, error: Exception) -> None:
     fake.answers[step] = refuse(error)
     with pytest.raises(JoinError) as caught:
-        p4reduce.join("a", rank=0, world_size=1)
+        join_alone()
     assert str(caught.value) == f"rank 0 could not join job 'a': {error}"
     (client,) = fake.instances
     assert client.log[-1] == "close"
     assert (("leave", NONCE) in client.log) == (step == "wait_lease")
 
 
-def test_join_waits_for_a_switch_that_is_reconnecting(fake: type[FakeClient]) -> None:
-    ticket = jobs.JoinTicket(NONCE, "a", 5, 0, 1, (SwitchAddress("", "127.0.0.1", fake.switch_port),), 8, 32, 0.01)
-    answers = [refuse(errors.SwitchAwayError("reconnecting")), lambda: ticket]
-
-    def answer() -> Any:
-        return answers.pop(0)()
-
-    fake.answers["join"] = answer
-    p4reduce.join("a", rank=0, world_size=1).close(wait=False)
-    fake.answers["join"] = refuse(errors.SwitchAwayError("reconnecting"))
-    with pytest.raises(JoinError, match=r"could not join job 'a' in 0\.1 s: reconnecting"):
-        p4reduce.join("a", rank=0, world_size=1, timeout_s=0.1)
-
-
 @pytest.mark.fault("the controller never starts: JoinError at the deadline, which names what it waited for")
-def test_an_absent_controller_is_waited_for_until_the_deadline_and_logged(
-    fake: type[FakeClient], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("kind", [errors.ControllerUnreachableError, errors.SwitchAwayError])
+def test_what_does_not_come_is_waited_for_until_the_deadline_and_logged(
+    fake: type[FakeClient], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, kind: type[Exception]
 ) -> None:
     now = [0.0]
 
@@ -237,19 +232,17 @@ def test_an_absent_controller_is_waited_for_until_the_deadline_and_logged(
         now[0] += seconds
 
     monkeypatch.setattr(join_module, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=sleep))
-    fake.answers["join"] = refuse(errors.ControllerUnreachableError("no controller at 127.0.0.1:9600: start one"))
+    fake.answers["join"] = refuse(kind("none at 127.0.0.1:9600"))
     with pytest.raises(JoinError) as caught:
         p4reduce.join("a", rank=3, world_size=4, timeout_s=20.0)
     assert now[0] >= 20.0
-    assert str(caught.value) == ("rank 3 could not join job 'a' in 20 s: no controller at 127.0.0.1:9600: start one")
+    assert str(caught.value) == "rank 3 could not join job 'a' in 20 s: none at 127.0.0.1:9600"
     (client,) = fake.instances
     assert client.log.count(("join", "a", 3, 4)) > 5
     assert client.log[-1] == "close"
     assert len(caplog.messages) == 4
-    assert all(
-        message.startswith("rank 3 waits to join job 'a': no controller at 127.0.0.1:9600: start one (")
-        for message in caplog.messages
-    )
+    start = "rank 3 waits to join job 'a': none at 127.0.0.1:9600 ("
+    assert all(message.startswith(start) for message in caplog.messages)
 
 
 def test_kernels_are_loaded_before_the_rank_joins(fake: type[FakeClient], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -257,48 +250,40 @@ def test_kernels_are_loaded_before_the_rank_joins(fake: type[FakeClient], monkey
     made = []
     for module, name in ((kernels, "preload"), (join_module, "load_pump")):
         monkeypatch.setattr(module, name, lambda *modules: made.append(len(fake.instances)))
-    p4reduce.join("a", rank=0, world_size=1).close(wait=False)
+    join_alone().close(wait=False)
     assert made[:2] == [0, 0], "no client was made yet"
 
 
+AWAY = errors.ControllerUnreachableError("no answer")
+
+
 @pytest.mark.fault("the controller starts after join(): join() waits, and joins")
-def test_join_waits_for_a_controller_that_starts_late(fake: type[FakeClient], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(join_module, "_RETRY_S", 0.01)
-    left = [3]
-
-    def late(step: str) -> Callable[[], Any]:
-        def answer() -> Any:
-            left[0] -= 1
-            if left[0] > 0:
-                raise errors.ControllerUnreachableError("no answer")
-            del fake.answers[step]
-            return getattr(fake.instances[-1], step)(*{"join": ("a", 0, 1), "wait_lease": (NONCE, 1.0)}[step])
-
-        return answer
-
-    for step in ("join", "wait_lease"):
-        left[0] = 3
-        fake.answers[step] = late(step)
-        p4reduce.join("a", rank=0, world_size=1).close(wait=False)
-        log = fake.instances[-1].log
-        assert log.count(("join", "a", 0, 1)) == (4 if step == "join" else 1)  # a lost connection is none to rejoin
-        assert log.count(("leave", NONCE)) == 1
-
-
-def test_a_member_unknown_to_a_restarted_controller_joins_again(
-    fake: type[FakeClient], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("step", "refusals", "joins"),
+    [
+        ("join", [AWAY, AWAY], 3),
+        ("join", [errors.SwitchAwayError("reconnecting")], 2),
+        ("wait_lease", [AWAY, AWAY], 1),  # a lost connection is none to rejoin
+        ("wait_lease", [AWAY, errors.MemberResetError("unknown; join again")], 2),  # of a controller that restarted
+    ],
+)
+def test_join_waits_for_what_comes_late(
+    fake: type[FakeClient], monkeypatch: pytest.MonkeyPatch, step: str, refusals: list[Exception], joins: int
 ) -> None:
     monkeypatch.setattr(join_module, "_RETRY_S", 0.01)
-    refused = [errors.ControllerUnreachableError("no answer"), errors.MemberResetError("unknown; join again")]
+    left = [*refusals]
 
-    def answer() -> Any:
-        if refused:
-            raise refused.pop(0)
-        return jobs.Lease(5, "a", 9, 0, 1, 16, 8, 32, 0.01, (LeasedSwitch(port=fake.switch_port),))
+    def late() -> Any:
+        if left:
+            raise left.pop(0)
+        del fake.answers[step]
+        return getattr(fake.instances[-1], step)(*{"join": ("a", 0, 1), "wait_lease": (NONCE, 1.0)}[step])
 
-    fake.answers["wait_lease"] = answer
-    p4reduce.join("a", rank=0, world_size=1).close(wait=False)
-    assert fake.instances[-1].log.count(("join", "a", 0, 1)) == 2
+    fake.answers[step] = late
+    join_alone().close(wait=False)
+    log = fake.instances[-1].log
+    assert log.count(("join", "a", 0, 1)) == joins + (step == "join")  # whose last answer is asked for twice
+    assert log.count(("leave", NONCE)) == 1 and not left
 
 
 def test_missing_ranks_are_logged_while_the_lease_is_awaited(
@@ -311,14 +296,8 @@ def test_missing_ranks_are_logged_while_the_lease_is_awaited(
         asked.set()
         return JobInfo("a", 1, 4, 0, 16, "FORMING", 0, (), "", missing="no HELLO of rank 2 came through switch b")
 
-    fake.answers["get_job"] = forming
-
-    def slow() -> Any:
-        assert asked.wait(LIMIT_S)
-        return jobs.Lease(5, "a", 9, 0, 4, 16, 8, 32, 0.01, (LeasedSwitch(port=fake.switch_port),))
-
-    fake.answers["wait_lease"] = slow
-    p4reduce.join("a", rank=0, world_size=4).close(wait=False)
+    fake.answers |= {"get_job": forming, "wait_lease": lambda: asked.wait(LIMIT_S) and fake.lease()}
+    join_alone().close(wait=False)
     assert "no HELLO of rank 2 came through switch b" in caplog.messages[0]
 
 
@@ -331,42 +310,39 @@ def test_the_timeout_of_a_call_is_at_most_the_time_left_for_joining(fake: type[F
 
     fake.answers["join"] = unreachable
     with pytest.raises(JoinError):
-        p4reduce.join("a", rank=0, world_size=1, timeout_s=0.3)
+        join_alone(timeout_s=0.3)
     assert all(0.1 <= timeout_s <= 0.3 for timeout_s in seen)
     assert fake.instances[-1].timeout_s == 1.0
 
 
-def test_a_controller_beyond_loopback_is_not_joined_in_the_clear(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_controller_beyond_loopback_is_not_joined_in_the_clear() -> None:
     told = r"10\.9\.8\.7:9600 is beyond loopback.* P4REDUCE_CA, P4REDUCE_CERT and P4REDUCE_KEY.*P4REDUCE_INSECURE=1"
     with pytest.raises(JoinError, match=told):
-        p4reduce.join("a", rank=0, world_size=1, controller="10.9.8.7:9600", token="a token")
-    monkeypatch.setenv("P4REDUCE_INSECURE", "on")
-    with pytest.raises(JoinError, match="P4REDUCE_INSECURE is 'on'; it has to be 0 or 1"):
-        p4reduce.join("a", rank=0, world_size=1)
+        join_alone(controller="10.9.8.7:9600", token="a token")
 
 
-def test_join_names_the_switch_of_the_environment_or_another(
-    fake: type[FakeClient], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("variables", "arguments", "named", "insecure"),
+    [
+        ({}, {}, "", False),
+        ({}, {"switch": "leaf1", "insecure": True}, "leaf1", True),
+        ({"P4REDUCE_SWITCH": "leaf2", "P4REDUCE_INSECURE": "1"}, {}, "leaf2", True),
+        ({"P4REDUCE_SWITCH": "leaf2"}, {"switch": "leaf1"}, "leaf1", False),
+    ],
+    indirect=["variables"],
+)
+@pytest.mark.usefixtures("variables")
+def test_join_passes_on_its_switch_and_whether_plaintext_is_allowed(
+    fake: type[FakeClient], arguments: dict[str, Any], named: str, insecure: bool
 ) -> None:
-    p4reduce.join("a", rank=0, world_size=1).close(wait=False)
-    p4reduce.join("a", rank=0, world_size=1, switch="leaf1").close(wait=False)
-    monkeypatch.setenv("P4REDUCE_SWITCH", "leaf2")
-    p4reduce.join("a", rank=0, world_size=1).close(wait=False)
-    p4reduce.join("a", rank=0, world_size=1, switch="leaf1").close(wait=False)
-    assert [client.switches for client in fake.instances] == [[""], ["leaf1"], ["leaf2"], ["leaf1"]]
-
-
-def test_join_passes_on_whether_plaintext_is_allowed(fake: type[FakeClient], monkeypatch: pytest.MonkeyPatch) -> None:
-    p4reduce.join("a", rank=0, world_size=1).close(wait=False)
-    p4reduce.join("a", rank=0, world_size=1, insecure=True).close(wait=False)
-    monkeypatch.setenv("P4REDUCE_INSECURE", "1")
-    p4reduce.join("a", rank=0, world_size=1).close(wait=False)
-    assert [client.options["insecure"] for client in fake.instances] == [False, True, True]
+    join_alone(**arguments).close(wait=False)
+    (client,) = fake.instances
+    assert (client.switches, client.options["insecure"]) == ([named], insecure)
 
 
 def test_a_worker_that_joins_again_names_the_nonce_it_had(fake: type[FakeClient]) -> None:
     """A controller that was away for long still has it as a member."""
-    comm = p4reduce.join("a", rank=0, world_size=1, rejoin=True)
+    comm = join_alone(rejoin=True)
     recovery = comm.failure.recovery
     assert isinstance(recovery, Rejoin)
     recovery._join(LIMIT_S).release()
@@ -375,9 +351,8 @@ def test_a_worker_that_joins_again_names_the_nonce_it_had(fake: type[FakeClient]
 
 
 def beating(fake: type[FakeClient]) -> Heartbeat:
-    granted = Lease(5, "a", 9, 0, 1, 16, 8, 32, heartbeat_interval_s=0.01)
-    client = fake("x")
-    heartbeat = Heartbeat(client, NONCE, granted, client.watch(NONCE))  # type: ignore[arg-type]
+    """Return one whose thread has ended."""
+    heartbeat = heartbeat_of(fake("x"))
     heartbeat._thread.join(LIMIT_S)
     assert not heartbeat._thread.is_alive()
     return heartbeat
@@ -397,8 +372,7 @@ def test_a_reset_is_detected_and_logged(
 
 def test_a_reset_in_the_watch_needs_no_heartbeat(fake: type[FakeClient]) -> None:
     client = fake("x")
-    granted = Lease(5, "a", 9, 0, 1, 16, 8, 32, 60.0)
-    heartbeat = Heartbeat(client, NONCE, granted, client.watch(NONCE))  # type: ignore[arg-type]
+    heartbeat = heartbeat_of(client, 60.0)
     client.reset("rank 2 is gone")
     failure = heartbeat.failure()
     assert isinstance(failure, JobResetError)
@@ -435,9 +409,7 @@ def test_a_failed_heartbeat_is_tried_again_sooner(fake: type[FakeClient], monkey
 
     fake.answers["heartbeat"] = lambda: answers.pop(0)()
     monkeypatch.setattr("p4reduce.membership.heartbeat.threading", SimpleNamespace(Event=Stop, Thread=threading.Thread))
-    client = fake("x")
-    granted = Lease(5, "a", 9, 0, 1, 16, 8, 32, 2.0)
-    Heartbeat(client, NONCE, granted, client.watch(NONCE))._thread.join(LIMIT_S)  # type: ignore[arg-type]
+    heartbeat_of(fake("x"), 2.0)._thread.join(LIMIT_S)
     assert pauses == [2.0, 2.0, 0.5, 0.5, 2.0]
 
 
@@ -453,7 +425,7 @@ def test_a_member_is_watched_before_it_has_its_lease(fake: type[FakeClient]) -> 
 
     fake.answers["wait_lease"] = lease
     with pytest.raises(JoinError):
-        p4reduce.join("a", rank=0, world_size=1)
+        join_alone()
     assert watched == [NONCE] and not fake.instances[-1].watched, "and no more once joining has failed"
 
 
@@ -462,8 +434,7 @@ def test_leaving_does_not_wait_for_a_controller_that_has_stopped() -> None:
     """It accepts the connection, as a stopped process's kernel does, and never answers."""
     with socket.create_server(("127.0.0.1", 0)) as stopped:
         client = jobs.JobClient(f"127.0.0.1:{stopped.getsockname()[1]}", timeout_s=2 * LIMIT_S)
-        granted = Lease(5, "a", 9, 0, 1, 16, 8, 32, heartbeat_interval_s=0.01)
-        heartbeat = Heartbeat(client, NONCE, granted, client.watch(NONCE))
+        heartbeat = heartbeat_of(client)
         time.sleep(0.1)  # a heartbeat is on its way
         begun = time.monotonic()
         heartbeat.leave()
@@ -494,8 +465,7 @@ def test_heartbeats_carry_the_slot_waited_for_and_hold_no_reference(fake: type[F
 
     communicator: Any = Waiting()
     before = CollectiveStats(collectives=1, bytes_up=200)  # of an earlier epoch, which the controller knows of
-    client, granted = Client("x"), Lease(5, "a", 9, 0, 1, 16, 8, 32, 0.01)
-    heartbeat = Heartbeat(client, NONCE, granted, client.watch(NONCE), before)
+    heartbeat = heartbeat_of(Client("x"), 0.01, before)
     heartbeat.attach(communicator)
     wait_until(lambda: any(told))
     assert next(filter(None, told)).missing_children == (1,)

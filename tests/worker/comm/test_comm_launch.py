@@ -12,18 +12,8 @@ TORCHRUN = {
 }
 
 
-def test_ranks_of_one_launch_agree_whatever_their_rank_is() -> None:
+def test_ranks_of_one_launch_agree_and_others_and_a_restart_differ() -> None:
     assert run_id({**TORCHRUN, "RANK": "0"}) == run_id({**TORCHRUN, "RANK": "1"}) == "none@127.0.0.1:29500 restart 0"
-
-
-def test_another_launch_and_a_restart_are_others() -> None:
-    others = [
-        {**TORCHRUN, "TORCHELASTIC_RUN_ID": "x"},
-        {**TORCHRUN, "MASTER_PORT": "29501"},
-        {**TORCHRUN, "TORCHELASTIC_RESTART_COUNT": "1"},
-    ]
-    assert len({run_id(one) for one in (TORCHRUN, *others)}) == 4
-
-
-def test_without_torchrun_there_is_no_launch() -> None:
-    assert run_id({"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}) == ""
+    others = ("TORCHELASTIC_RUN_ID", "x"), ("MASTER_PORT", "29501"), ("TORCHELASTIC_RESTART_COUNT", "1")
+    assert len({run_id(TORCHRUN), *(run_id({**TORCHRUN, name: value}) for name, value in others)}) == 4
+    assert run_id({"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}) == "", "it is none of torchrun"

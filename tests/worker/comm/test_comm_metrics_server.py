@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +21,7 @@ from p4reduce.membership.rank_metrics import RankMetrics, address_of
 from p4reduce.testing.local_group import LocalGroup
 from p4reduce_contracts.jobs.client import JobClient
 from rigs.limits import LIMIT_S
-from rigs.local_system import LocalSystem, local_system
+from rigs.local_system import local_system
 from rigs.networks import RACKS
 from rigs.ports import own_address
 
@@ -61,23 +63,12 @@ def test_a_private_job_has_a_number_instead_of_its_name() -> None:
 
 @pytest.mark.parametrize("racks", [1, RACKS])
 def test_ranks_and_controller_serve_metrics_with_real_switches(tmp_path: Path, racks: int) -> None:
-    with local_system(tmp_path, racks) as local:
-        check_metrics(local)
-
-
-def check_metrics(local: LocalSystem) -> None:
     addresses = [own_address(), own_address()]
     joined = threading.Barrier(2, timeout=LIMIT_S)
 
     def work(rank: int) -> tuple[Scraped, Scraped]:
-        with p4reduce.join(
-            "pair",
-            rank=rank,
-            world_size=2,
-            controller=local.address,
-            metrics=addresses[rank],
-            switch=local.switch_of(rank, 2),
-        ) as comm:
+        place = {"rank": rank, "world_size": 2, "switch": local.switch_of(rank, 2)}
+        with p4reduce.join("pair", controller=local.address, metrics=addresses[rank], **place) as comm:
             comm.all_reduce(np.ones(90, np.float32))
             found = scraped(addresses[rank])
             comm.barrier()
@@ -89,7 +80,7 @@ def check_metrics(local: LocalSystem) -> None:
             joined.wait()  # before a rank closes: its last round may end by a time limit
             return found, counted
 
-    with JobClient(local.address) as client, ThreadPoolExecutor(2) as pool:
+    with local_system(tmp_path, racks) as local, JobClient(local.address) as client, ThreadPoolExecutor(2) as pool:
         client.create_job("pair", 2)
         (first, counted), (second, _) = pool.map(work, range(2))
     rounds = first["p4reduce_worker_rounds_total", "pair", "0"]
@@ -104,24 +95,21 @@ def check_metrics(local: LocalSystem) -> None:
         assert of_switch["p4reduce_job_contribution_bytes_total"] > 100 * rounds_there
 
 
-def test_ranks_of_one_host_have_ports_of_their_own() -> None:
-    assert address_of(None, {}) is None
-    assert address_of(None, {"P4REDUCE_METRICS": "127.0.0.1:9610"}) == "127.0.0.1:9610"
-    assert address_of(None, {"P4REDUCE_METRICS": "127.0.0.1:9610", "LOCAL_RANK": "3"}) == "127.0.0.1:9613"
-    assert address_of("127.0.0.1:9700", {"P4REDUCE_METRICS": "127.0.0.1:9610", "LOCAL_RANK": "3"}) == "127.0.0.1:9700"
-
-
 @pytest.mark.parametrize(
-    "environment",
+    ("given", "variables", "address"),
     [
-        {"P4REDUCE_METRICS": "9610"},
-        {"P4REDUCE_METRICS": "127.0.0.1:65535", "LOCAL_RANK": "1"},
-        {"P4REDUCE_METRICS": "127.0.0.1:9610", "LOCAL_RANK": "x"},
+        (None, {}, None),
+        (None, {"P4REDUCE_METRICS": "127.0.0.1:9610"}, "127.0.0.1:9610"),
+        (None, {"P4REDUCE_METRICS": "127.0.0.1:9610", "LOCAL_RANK": "3"}, "127.0.0.1:9613"),
+        ("127.0.0.1:9700", {"P4REDUCE_METRICS": "127.0.0.1:9610", "LOCAL_RANK": "3"}, "127.0.0.1:9700"),
+        (None, {"P4REDUCE_METRICS": "9610"}, JoinError),
+        (None, {"P4REDUCE_METRICS": "127.0.0.1:65535", "LOCAL_RANK": "1"}, JoinError),
+        (None, {"P4REDUCE_METRICS": "127.0.0.1:9610", "LOCAL_RANK": "x"}, JoinError),
     ],
 )
-def test_an_invalid_metrics_address_is_an_error(environment: dict[str, str]) -> None:
-    with pytest.raises(JoinError):
-        address_of(None, environment)
+def test_ranks_of_one_host_have_ports_of_their_own(given: str | None, variables: dict[str, str], address: Any) -> None:
+    with pytest.raises(JoinError) if address is JoinError else contextlib.nullcontext():
+        assert address_of(given, variables) == address
 
 
 def test_metrics_of_a_rank_beyond_loopback_need_insecure() -> None:

@@ -15,6 +15,12 @@ from rigs.launched import OneHost
 from rigs.virtual_path import rank_0
 
 
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("P4REDUCE_TRACE", str(tmp_path / "trace.json"))
+    return tmp_path / "trace.json"
+
+
 def events(file: Path) -> list[dict[str, Any]]:
     text = file.read_text()
     assert text.startswith("[\n") and text.endswith(",\n")
@@ -22,9 +28,7 @@ def events(file: Path) -> list[dict[str, Any]]:
     return found
 
 
-def test_spans_of_collectives_with_their_cost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = tmp_path / "trace.json"
-    monkeypatch.setenv("P4REDUCE_TRACE", str(file))
+def test_spans_of_collectives_with_their_cost(file: Path) -> None:
     comm, path = rank_0(1, lambda now: 0.5)
     for _ in range(2):
         comm.all_reduce(np.arange(400, dtype=np.int32))
@@ -37,9 +41,7 @@ def test_spans_of_collectives_with_their_cost(tmp_path: Path, monkeypatch: pytes
     assert {event["args"]["name"] for event in events(file) if event["name"] == "thread_name"} == {"job train"}
 
 
-def test_waits_are_by_rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = tmp_path / "trace.json"
-    monkeypatch.setenv("P4REDUCE_TRACE", str(file))
+def test_waits_are_by_rank(file: Path) -> None:
     comm, _ = rank_0(3)
     with pytest.raises(CollectiveTimeoutError):
         comm.barrier(timeout_s=5)
@@ -52,12 +54,7 @@ def test_waits_are_by_rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert whole["args"]["retransmissions"] > 0
 
 
-def test_without_a_switch_spans_cover_calls_and_sums_and_waits_are_by_rank(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    file = tmp_path / "trace.json"
-    monkeypatch.setenv("P4REDUCE_TRACE", str(file))
-
+def test_without_a_switch_spans_cover_calls_and_sums_and_waits_are_by_rank(file: Path) -> None:
     def run(comm: Communicator) -> None:
         comm.all_reduce(np.ones(400, np.float32))
         if comm.rank == 0:
@@ -77,10 +74,8 @@ def test_without_a_switch_spans_cover_calls_and_sums_and_waits_are_by_rank(
     assert len({span["tid"] for span in spans if span["name"].startswith("all_reduce")}) == 2, "one for each group"
 
 
-def test_processes_append_to_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = tmp_path / "trace.json"
+def test_processes_append_to_one_file(file: Path) -> None:
     file.write_text("[\n" + json.dumps({"ph": "X", "name": "of another process"}) + ",\n")
-    monkeypatch.setenv("P4REDUCE_TRACE", str(file))
     comm, _ = rank_0(1)
     comm.barrier()
     assert [event["name"] for event in events(file) if event["ph"] == "X"][0] == "of another process"
