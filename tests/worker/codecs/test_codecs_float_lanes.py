@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from p4reduce.codecs import Floats, Summed
 from p4reduce.codecs.formats import headroom_bits, levels
-from p4reduce.errors import InvalidTensorError, LaneOverflowError
+from p4reduce.errors import LaneOverflowError
 from p4reduce_contracts.wire.lanes import lane_limit
 from rigs.float_sums import summed_words
 
@@ -83,34 +83,25 @@ def test_the_error_is_half_a_unit_and_sent_says_what_was_summed(
 @pytest.mark.parametrize("bits", [8, 16])
 @pytest.mark.parametrize("world_size", [1, 2, 3, 5, 17, 32, 64])
 def test_the_largest_numbers_fit_their_lane(bits: int, world_size: int) -> None:
-    """All ranks at the end of the exponent's range, with both signs side by side."""
+    """All ranks at the end of the exponent's range, with both signs side by side; the nearest step above 3.4e38 would
+    be 2^128, of which the largest level falls short by one step."""
     assert world_size * levels(bits, world_size) <= lane_limit(bits)
     largest = np.nextafter(np.float32(4), np.float32(0))
     tensor = np.tile(np.array([largest, -largest, 0, 1e-3], np.float32), 16)
     for one in switch_sum([tensor] * world_size, bits):
         np.testing.assert_array_equal(one.total[:2], [4 * world_size, -4 * world_size])
         np.testing.assert_array_equal(one.total[2::4], 0)
-    huge = np.array([1.7e38, -1.7e38], np.float32)
     step = 2.0 ** (headroom_bits(world_size) + 2 - bits)
-    for one in switch_sum([huge] * world_size, bits, mean=True):  # the sum is beyond float32, the mean is not
-        np.testing.assert_allclose(one.total, huge, rtol=2 * step)
-
-
-@pytest.mark.parametrize("bits", [8, 16])
-@pytest.mark.parametrize("world_size", [1, 2, 32])
-@pytest.mark.parametrize("mean", [False, True])
-def test_numbers_that_round_up_beyond_float32_stay_finite(bits: int, world_size: int, mean: bool) -> None:
-    """The nearest step above 3.4e38 would be 2^128, of which the largest level falls short by one step."""
-    step = 2.0 ** (headroom_bits(world_size) + 2 - bits)
-    most = 2.0**128 * (1 - step)
-    tensor = np.array([3.4e38, -3.4e38, np.finfo(np.float32).max, 1.0], np.float32)
-    for one in switch_sum([tensor] * world_size, bits, mean=mean):
-        np.testing.assert_allclose(one.sent, [3.4e38, -3.4e38, most, 0], rtol=max(step, 1e-6))
-        assert one.sent[2] == np.float32(most)
-        if mean or world_size == 1:
-            np.testing.assert_allclose(one.total, one.sent, rtol=1e-6)
-        else:
-            np.testing.assert_array_equal(one.total, [np.inf, -np.inf, np.inf, 0])  # as in float32 arithmetic
+    most = np.float32(2.0**128 * (1 - step))
+    huge = np.array([3.4e38, -3.4e38, np.finfo(np.float32).max, 1.0], np.float32)
+    for mean in (False, True) if world_size < 64 else ():  # of which each number is one step or none
+        for one in switch_sum([huge] * world_size, bits, mean=mean):
+            np.testing.assert_allclose(one.sent, [3.4e38, -3.4e38, most, 0], rtol=max(step, 1e-6))
+            assert one.sent[2] == most
+            if mean or world_size == 1:  # the sum is beyond float32, the mean is not
+                np.testing.assert_allclose(one.total, one.sent, rtol=1e-6)
+            else:
+                np.testing.assert_array_equal(one.total, [np.inf, -np.inf, np.inf, 0])  # as in float32 arithmetic
 
 
 def test_eight_bits_hold_64_ranks() -> None:
@@ -138,15 +129,3 @@ def test_blocks_of_zeros_are_skipped() -> None:
     assert Floats(values, 8).bind(2, WORDS, True).nonzero.all()
     (empty,) = switch_sum([np.zeros((0, 4), np.float32)], 16)
     assert empty.total.shape == empty.sent.shape == (0, 4)
-
-
-def test_invalid_widths_and_types_are_refused() -> None:
-    for bits in (0, 4, 10, 64):
-        with pytest.raises(InvalidTensorError, match=f"bits is {bits}; give 32, 16 or 8"):
-            Floats(np.ones(3, np.float32), bits)
-    for dtype in (np.float64, np.int64, np.int8):
-        with pytest.raises(InvalidTensorError, match=f"values is {np.dtype(dtype)}; convert it to float32"):
-            Floats(np.ones(3, dtype), 8, name="values")
-    for other in ([1.0], 2.0):
-        with pytest.raises(InvalidTensorError, match="give a numpy array or a torch tensor"):
-            Floats(other)

@@ -9,7 +9,7 @@ import torch
 from p4reduce.codecs import Floats, Gathered, Lanes
 from p4reduce.codecs.raw import block_count
 from p4reduce.communicator import Communicator
-from p4reduce.errors import CollectiveMismatchError, InvalidTensorError
+from p4reduce.errors import InvalidTensorError
 from p4reduce.testing.local_group import LocalGroup
 from p4reduce_contracts.wire.geometry import DEFAULT, SMALL, Geometry
 
@@ -39,40 +39,28 @@ def gather(
         return group.run(rank_main)
 
 
-@pytest.mark.parametrize("geometry", [DEFAULT, SMALL], ids=["default", "small"])
-@pytest.mark.parametrize("world_size", range(1, 9))
-def test_unequal_lengths(geometry: Geometry, world_size: int) -> None:
-    lengths = [0 if rank == 1 else 1 + 397 * rank for rank in range(world_size)]
-    given = [bytes_of_rank(rank, length) for rank, length in enumerate(lengths)]
-    longest = block_count(max(lengths), geometry.block_words) * geometry.block_bytes
-    for rows, _ in gather(given, geometry):
-        assert rows.shape == (world_size, longest) and rows.dtype == np.uint8
-        for row, mine in zip(rows, given, strict=True):
-            assert row[: len(mine)].tolist() == mine.tolist()
-            assert not row[len(mine) :].any()
+def spans_of_zeros(geometry: Geometry) -> list[np.ndarray]:
+    """Return the bytes of three ranks, with whole blocks of zeros within and at the end."""
+    given, block = [bytes_of_rank(rank, 5 * geometry.block_bytes) for rank in range(3)], geometry.block_bytes
+    for rank, begin, end in ((0, 1, 4), (1, 0, 2), (1, 4, 5), (2, 3, 5)):
+        given[rank][begin * block : end * block] = 0
+    return given
 
 
 @pytest.mark.parametrize("geometry", [DEFAULT, SMALL], ids=["default", "small"])
-def test_blocks_of_zeros_inside_and_at_the_end(geometry: Geometry) -> None:
+def test_every_rank_gets_the_bytes_of_each(geometry: Geometry) -> None:
     """Zeros do not travel: neither those between other bytes nor those that end the data."""
-    block = geometry.block_bytes
-    given = [bytes_of_rank(rank, 5 * block) for rank in range(3)]
-    given[0][block : 4 * block] = 0
-    given[1][: 2 * block] = 0
-    given[2][3 * block :] = 0
-    given[1][4 * block :] = 0
-    for rows, _ in gather(given, geometry):
-        for row, mine in zip(rows, given, strict=True):
-            assert row[: 5 * block].tolist() == mine.tolist()
-    for rows, _ in gather([np.zeros(5 * block, np.uint8) for _ in range(3)], geometry):
-        assert rows.shape == (3, 0)
-
-
-def test_no_rank_has_any_bytes() -> None:
-    for rows, _ in gather([np.zeros(0, np.uint8)] * 4):
-        assert rows.shape == (4, 0)
-    for rows, _ in gather([np.zeros(0, np.uint8)] * 2, capacity=0):
-        assert rows.shape == (2, 0)
+    of_rank = [bytes_of_rank(rank, 0 if rank == 1 else 1 + 397 * rank) for rank in range(8)]
+    none = [np.zeros(length, np.uint8) for length in (0, 0, 5 * geometry.block_bytes)]
+    for given in (of_rank[:1], of_rank[:2], of_rank, spans_of_zeros(geometry), none):
+        longest = max(block_count(len(np.trim_zeros(mine, "b")), geometry.block_words) for mine in given)
+        for rows, _ in gather(given, geometry):
+            assert rows.shape == (len(given), longest * geometry.block_bytes) and rows.dtype == np.uint8
+            for row, mine in zip(rows, given, strict=True):
+                shown = mine[: len(row)]
+                assert row[: len(shown)].tolist() == shown.tolist() and not mine[len(row) :].any()
+                assert not row[len(mine) :].any()
+    assert [rows.shape for rows, _ in gather([np.zeros(0, np.uint8)] * 2, capacity=0)] == [(2, 0)] * 2
 
 
 def test_the_bytes_down_are_those_given_and_not_the_capacity() -> None:
@@ -96,13 +84,3 @@ def test_full_to_capacity_and_beyond() -> None:
         assert rows[0, :700].tolist() == full.tolist()
     with pytest.raises(InvalidTensorError, match="coordinates: 700 B, more than the 699 B all ranks agreed on"):
         Gathered(full, 699, 0, name="coordinates")
-
-
-def test_ranks_of_different_capacity_get_an_error() -> None:
-    def rank_main(comm: Communicator) -> bool:
-        with pytest.raises(CollectiveMismatchError):
-            comm.all_reduce_segments([Gathered(bytes_of_rank(0, 10), 100 + comm.rank, comm.rank)])
-        return True
-
-    with LocalGroup(2) as group:
-        assert group.run(rank_main) == [True, True]

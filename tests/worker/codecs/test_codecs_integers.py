@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import reduce
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from p4reduce.codecs import Floats, Gathered, Segment
 from p4reduce.codecs.integers import Int32, Lanes, pack_lanes, unpack_lanes
-from p4reduce.communicator import Communicator
-from p4reduce.errors import CollectiveMismatchError, IntegerOverflowError, InvalidTensorError, LaneOverflowError
-from p4reduce.testing.local_group import LocalGroup
+from p4reduce.errors import IntegerOverflowError, InvalidTensorError, LaneOverflowError
 from p4reduce_contracts.wire.lanes import WIDTHS, check_lanes, lane_limit, lanes_per_word, narrowest
 
 TERNARY_LIMITS = {4: 7, 5: 15, 6: 31, 8: 127, 10: 511, 16: 32767, 32: 2**31 - 1}
@@ -47,34 +48,15 @@ def test_every_world_size_at_its_largest_bound(bits: int, sign: int) -> None:
     for world_size in range(1, min(lane_limit(bits), MOST_RANKS) + 1):
         bound = lane_limit(bits) // world_size
         tensor = np.array([sign, -sign, 0] * 7) * bound
-        Lanes(tensor, bits, bound=bound).bind(world_size, 8, False)
         words = pack_lanes(tensor, bits) * np.uint32(world_size)
         assert unpack_lanes(words, bits, 21).tolist() == (tensor * world_size).tolist()
+        full = np.full(lanes_per_word(bits), sign)  # other ranks may hold larger numbers, but where a bound is stated
+        for stated, most in ((bound, world_size * bound), (None, lane_limit(bits))):
+            source = Lanes(full * bound, bits, bound=stated).bind(world_size, 8, False)
+            largest = pack_lanes(full * most, bits).view(np.int32)
+            assert abs(int(largest[0])) == source.parts[0].largest_sum
         with pytest.raises(LaneOverflowError, match=f"holds {lane_limit(bits)}"):
             Lanes(np.array([sign * (bound + 1)]), bits).bind(world_size, 8, False)
-
-
-@pytest.mark.parametrize("bits", WIDTHS)
-@pytest.mark.parametrize("sign", [-1, 1])
-def test_the_largest_sum_of_a_word_is_that_of_the_bound_or_of_the_lanes(bits: int, sign: int) -> None:
-    for world_size in range(1, min(lane_limit(bits), MOST_RANKS) + 1):
-        bound = lane_limit(bits) // world_size
-        tensor = np.full(lanes_per_word(bits), sign * bound)
-        source = Lanes(tensor, bits, bound=bound).bind(world_size, 8, False)
-        summed = pack_lanes(tensor, bits) * np.uint32(world_size)
-        assert abs(int(summed.view(np.int32)[0])) == source.parts[0].largest_sum
-        full = pack_lanes(np.full_like(tensor, sign * lane_limit(bits)), bits)
-        without = Lanes(tensor, bits).bind(world_size, 8, False)  # other ranks may hold larger ones
-        assert abs(int(full.view(np.int32)[0])) == without.parts[0].largest_sum
-
-
-def test_ranks_with_different_bounds_get_an_error() -> None:
-    def rank_main(comm: Communicator) -> None:
-        with pytest.raises(CollectiveMismatchError):
-            comm.all_reduce_segments([Lanes(np.array([1, -1]), 8, bound=1 + comm.rank)])
-
-    with LocalGroup(2) as group:
-        group.run(rank_main)
 
 
 @pytest.mark.parametrize("bits", WIDTHS)
@@ -111,36 +93,11 @@ def test_127_ranks_fit_eight_bits_and_128_do_not() -> None:
         narrowest(4, 2**29)
 
 
-def test_a_stated_bound_is_kept_even_by_a_rank_with_smaller_values() -> None:
-    with pytest.raises(LaneOverflowError, match=r"4 ranks x \|t\| <= 40"):
-        Lanes(np.zeros(3, np.int8), 8, bound=40).bind(4, 8, False)
-    with pytest.raises(LaneOverflowError, match=r"element \[1\] of conv1 is -2, beyond the stated bound 1"):
-        Lanes(np.array([1, -2], np.int8), 8, bound=1, name="conv1").bind(4, 8, False)
-
-
-def test_the_most_negative_integer_is_refused() -> None:
-    for bits, dtype in ((8, np.int8), (16, np.int16), (32, np.int32)):
-        with pytest.raises(LaneOverflowError):
-            Lanes(np.array([-(2 ** (bits - 1))], dtype), bits).bind(1, 8, False)
-
-
 def test_zero_blocks_stay_zero() -> None:
     values = np.zeros(4 * 8 * 3, np.int8)
     values[40] = -1
     source = Lanes(values, 8).bind(4, 8, False)
     assert source.nonzero.tolist() == [False, True, False]
-
-
-@pytest.mark.parametrize("bits", [0, 1, 3, 7, 9, 31, 33, 64])
-def test_other_widths_are_refused(bits: int) -> None:
-    with pytest.raises(InvalidTensorError, match=f"lanes are 4, 5, 6, 8, 10, 16 or 32 bits wide, not {bits}$"):
-        Lanes(np.zeros(1, np.int8), bits)
-
-
-def test_lanes_of_unsigned_or_floats_are_refused() -> None:
-    for dtype in (np.uint8, np.float32, np.bool_):
-        with pytest.raises(InvalidTensorError):
-            Lanes(np.zeros(1, dtype), 8)
 
 
 def test_int32_wraps_like_numpy() -> None:
@@ -160,6 +117,45 @@ def test_int32_can_refuse_overflow_at_the_exact_limit() -> None:
             Int32(np.array([0, value], np.int32), refuse_overflow=True, name="counts").bind(3, 8, False)
 
 
-def test_int32_refuses_other_types() -> None:
-    with pytest.raises(InvalidTensorError, match="int64; convert"):
-        Int32(np.zeros(3, np.int64))
+def ones(dtype: Any, *numbers: int) -> np.ndarray:
+    return np.array(numbers or [1], dtype)
+
+
+WIDE = "lanes are 4, 5, 6, 8, 10, 16 or 32 bits wide, not"
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "told"),
+    [
+        (lambda: Lanes(ones(np.int8), 8, bound=40), LaneOverflowError, r"4 ranks x \|t\| <= 40"),
+        (lambda: Lanes(ones(np.int8, 1, -2), 8, bound=1, name="c"), LaneOverflowError, r"\[1\] of c is -2, beyond the"),
+        (lambda: Lanes(ones(np.int8, -128), 8), LaneOverflowError, "holds 127"),
+        (lambda: Lanes(ones(np.int32, -(2**31)), 32), LaneOverflowError, "holds 2147483647"),
+        (lambda: Lanes(ones(np.int8), 3), InvalidTensorError, f"{WIDE} 3$"),
+        (lambda: Lanes(ones(np.int8), 64), InvalidTensorError, f"{WIDE} 64$"),
+        (lambda: Lanes(ones(np.uint8), 8, name="x"), InvalidTensorError, "x is uint8"),
+        (lambda: Lanes(ones(np.float32), 8, name="x"), InvalidTensorError, "x is float32"),
+        (lambda: Int32(ones(np.int64)), InvalidTensorError, "int64; convert"),
+        (lambda: Floats(ones(np.float32), 4), InvalidTensorError, "bits is 4; give 32, 16 or 8"),
+        (lambda: Floats(ones(np.int64), name="x"), InvalidTensorError, "x is int64; convert it to float32"),
+        (lambda: Floats([1.0]), InvalidTensorError, "give a numpy array or a torch tensor"),
+    ],
+)
+def test_what_a_format_does_not_hold_is_refused(make: Callable[[], Any], error: type[Exception], told: str) -> None:
+    """Of 4 ranks; a stated bound holds for a rank with smaller numbers too."""
+    with pytest.raises(error, match=told):
+        make().bind(4, 8, False)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (Lanes(ones(np.int8), 8, bound=1), Lanes(ones(np.int8), 8, bound=2)),
+        (Lanes(ones(np.int8), 8), Lanes(ones(np.int8), 10)),
+        (Floats(ones(np.float32), 16), Floats(ones(np.float32), 32)),
+        (Gathered(ones(np.uint8), 100, 0), Gathered(ones(np.uint8), 101, 0)),
+    ],
+)
+def test_segments_of_different_formats_have_different_layouts(one: Segment, other: Segment) -> None:
+    """By which ranks that call differently get an error."""
+    assert one.layout != other.layout

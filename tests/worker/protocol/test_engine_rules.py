@@ -35,17 +35,8 @@ TIMEOUT_S = 5.0
 
 
 def lease(rank: int = 0, world_size: int = 2, slots: int = 4) -> Lease:
-    return Lease(
-        1,
-        "test",
-        7,
-        rank,
-        world_size,
-        slots,
-        SMALL.columns,
-        SMALL.block_words,
-        switches=(LeasedSwitch(secret=rank_secret(rank)),),
-    )
+    shape, switch = (SMALL.columns, SMALL.block_words), LeasedSwitch(secret=rank_secret(rank))
+    return Lease(1, "test", 7, rank, world_size, slots, *shape, switches=(switch,))
 
 
 def make(source: Blocks | None = None, call: Call | None = None, rank: int = 0, world_size: int = 2) -> Collective:
@@ -176,17 +167,17 @@ def flipped(payload: bytes, bit: int, place: int = -1) -> bytes:
     return bytes(changed)
 
 
-def in_data_round() -> tuple[Collective, ReferenceSwitch, list[bytes], dict[int, list[bytes]]]:
-    """Rank 0 of two, the switch, what rank 0 sent in the first round with blocks, and the answers, not yet received."""
+def in_data_round() -> tuple[list[Collective], ReferenceSwitch, dict[int, list[bytes]]]:
+    """Two ranks, the switch, and what they sent in the first round with blocks."""
     ranks, reference = [make(), make(rank=1)], switch()
     got = exchange(reference, {rank: member.start(0.0) for rank, member in enumerate(ranks)})
-    sent = {rank: member.receive_burst(got[rank], 0.1) for rank, member in enumerate(ranks)}
-    return ranks[0], reference, sent[0], exchange(reference, sent)
+    return ranks, reference, {rank: member.receive_burst(got[rank], 0.1) for rank, member in enumerate(ranks)}
 
 
 @pytest.mark.fault("a block is damaged on the way down: retransmitted")
 def test_a_block_damaged_on_the_way_down_is_requested_again() -> None:
-    mine, reference, sent, got = in_data_round()
+    (mine, _), reference, both = in_data_round()
+    sent, got = both[0], exchange(reference, both)
     assert mine.receive_burst([flipped(result, 1 << n) for n, result in enumerate(got[0])], 0.2) == []
     assert (mine.stats.corrupt, mine.stats.rounds) == (4, 4)
     repeated: list[bytes] = []
@@ -204,9 +195,7 @@ def test_a_block_damaged_on_the_way_down_is_requested_again() -> None:
 
 def test_a_sum_that_stays_wrong_is_an_error_that_names_the_round() -> None:
     """A word damaged on its way up: the switch has the wrong sum, and says so as often as it is asked."""
-    ranks, reference = [make(), make(rank=1)], switch()
-    got = exchange(reference, {rank: member.start(0.0) for rank, member in enumerate(ranks)})
-    sent = {rank: member.receive_burst(got[rank], 0.1) for rank, member in enumerate(ranks)}
+    ranks, reference, sent = in_data_round()
     at = next(n for n, frame in enumerate(sent[1]) if unpack(SMALL, frame).slot == 2)
     sent[1][at] = flipped(sent[1][at], 4)
     for rank, answers in exchange(reference, sent).items():
@@ -236,7 +225,8 @@ def test_an_opening_round_that_stays_wrong_is_an_error_too() -> None:
 @pytest.mark.fault("a forged RESULT at a worker: not taken")
 def test_a_forged_result_is_ignored() -> None:
     """Its sender has job, epoch, slot, round and the tensor's shape, but not the secret."""
-    mine, _, _, got = in_data_round()
+    (mine, _), reference, sent = in_data_round()
+    got = exchange(reference, sent)
     for result in got[0]:
         frame = unpack(SMALL, result)
         blocks = bytes(len(frame.blocks))
@@ -339,13 +329,8 @@ def test_the_deadline_says_when_full_frames_alone_are_lost(blocks: int, passed: 
 
 
 def test_lost_full_frames_are_not_blamed_on_the_mtu_after_one_was_answered() -> None:
-    mine, other = make(), make(rank=1)
-    reference = switch()
-    sent = {0: mine.start(0.0), 1: other.start(0.0)}
-    for _ in range(2):
-        got = exchange(reference, sent)
-        sent = {0: mine.receive_burst(got[0], 0.1), 1: other.receive_burst(got[1], 0.1)}
-    assert mine.stats.blocks_down and sent[0]
+    (mine, _), reference, sent = in_data_round()
+    assert mine.receive_burst(exchange(reference, sent)[0], 0.1) and mine.stats.blocks_down
     with pytest.raises(CollectiveTimeoutError, match="answers from the switch at .* stopped; look for a lost link"):
         mine.on_timer(TIMEOUT_S)
 
@@ -418,35 +403,31 @@ def test_few_delayed_rounds_change_the_timeout_little() -> None:
     assert 0.05 < estimate.timeout_s < 0.5  # but a path that became slower is followed
 
 
-def test_window_shrinks_on_loss_and_grows_when_full_and_clean() -> None:
+@pytest.mark.parametrize(
+    "runs",
+    [
+        # a path that loses frames here and there is not overrun; after more losses it grows slowly
+        [(64, 1000, 20, 64), (64, 1000, 200, 64), (64, 1000, 201, 32), (32, 1000, 0, 72), (32, 10, 0, 32)],
+        # too few rounds tell nothing; once something was lost it grows slowly
+        [(64, 1000, 0, 128), (128, 511, 0, 128), (128, 512, 0, 256), (256, 5000, 1, None), (128, 5000, 0, None)]
+        + [(128, 5000, 0, 144)],
+        [(64, 1000, 0, 128), (128, 1000, 0, None), (128, 1000, 21, 64)],  # the doubled window was too wide
+    ],
+)
+def test_window_shrinks_on_loss_and_grows_when_full_and_clean(runs: list[tuple[int, int, int, int | None]]) -> None:
+    """Slots, rounds and losses of each collective, and the window that is proposed then."""
     window = Window(256)
     assert window.slots == 64
-    window.finished(64, CollectiveStats(rounds=1000, losses=20))
-    assert (window.slots, window.proposal) == (64, 64)
-    window.finished(64, CollectiveStats(rounds=1000, losses=200))
-    assert (window.slots, window.proposal) == (64, 64), "a path that loses frames here and there is not overrun"
-    window.finished(64, CollectiveStats(rounds=1000, losses=201))
-    assert (window.slots, window.proposal) == (64, 32)
-    window.finished(32, CollectiveStats(rounds=1000))
-    assert (window.slots, window.proposal) == (32, 72)
-    window.finished(32, CollectiveStats(rounds=10))
-    assert window.proposal == 32
-    growing = Window(256)
-    growing.finished(64, CollectiveStats(rounds=1000))
-    assert (growing.slots, growing.proposal) == (64, 128)
-    growing.finished(128, CollectiveStats(rounds=511))
-    assert (growing.slots, growing.proposal) == (128, 128), "too few rounds to tell"
-    growing.finished(128, CollectiveStats(rounds=512))
-    assert growing.proposal == 256
-    growing.finished(256, CollectiveStats(rounds=5000, losses=1))
-    growing.finished(128, CollectiveStats(rounds=5000))
-    growing.finished(128, CollectiveStats(rounds=5000))
-    assert growing.proposal == 144, "once something was lost it grows slowly"
-    overrun = Window(256)
-    overrun.finished(64, CollectiveStats(rounds=1000))
-    overrun.finished(128, CollectiveStats(rounds=1000))
-    overrun.finished(128, CollectiveStats(rounds=1000, losses=21))
-    assert overrun.proposal == 64, "the doubled window was too wide"
-    fixed = Window(256, 16)
+    for slots, rounds, losses, proposal in runs:
+        window.finished(slots, CollectiveStats(rounds=rounds, losses=losses))
+        assert window.slots == slots and window.proposal == proposal or proposal is None
+
+
+def test_a_fixed_window_and_one_of_a_short_collective_stay() -> None:
+    fixed, short = Window(256, 16), Window(256)
     fixed.finished(16, CollectiveStats(rounds=1000, losses=900))
     assert (fixed.slots, fixed.proposal) == (16, 16)
+    short.finished(64, CollectiveStats(rounds=400), limited=True)
+    assert short.proposal == 64
+    short.finished(64, CollectiveStats(rounds=400, losses=150), limited=True)
+    assert short.proposal == 32

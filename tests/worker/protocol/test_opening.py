@@ -17,7 +17,7 @@ from p4reduce.errors import CollectiveMismatchError, CollectiveTimeoutError, Rea
 from p4reduce.protocol.blocks import Blocks
 from p4reduce.protocol.call import Call, CodecId, Kind, describe
 from p4reduce.protocol.collective import Collective
-from p4reduce.protocol.opening import read_calls, shared_words
+from p4reduce.protocol.opening import read_calls
 from p4reduce_contracts.jobs.lease import Lease, LeasedSwitch, Level
 from p4reduce_contracts.wire.check import check_of
 from p4reduce_contracts.wire.frames import Frame, pack, unpack
@@ -70,17 +70,8 @@ def lease(rank: int, ranks: int) -> Lease:
     racks = tuple(tuple(range(begin, min(begin + 32, ranks))) for begin in range(0, ranks, 32))
     own = Level(f"leaf{rank // 32}", tuple((one,) for one in racks[rank // 32]), "root")
     levels = own, Level("root", racks)
-    return Lease(
-        1,
-        "test",
-        7,
-        rank,
-        ranks,
-        4,
-        DEFAULT.columns,
-        DEFAULT.block_words,
-        switches=(LeasedSwitch(secret=rank_secret(rank), levels=levels),),
-    )
+    switch = LeasedSwitch(secret=rank_secret(rank), levels=levels)
+    return Lease(1, "test", 7, rank, ranks, 4, DEFAULT.columns, DEFAULT.block_words, switches=(switch,))
 
 
 def definition(said: Sequence[Said]) -> np.ndarray:
@@ -129,6 +120,20 @@ def engine(rank: int, mine: Said, ranks: int) -> Collective:
     return Collective(lease(rank, ranks), [0] * 4, source, mine.call, 5.0, proposal=mine.window)
 
 
+def result(mine: Collective, said: Sequence[Said]) -> Frame:
+    """Begin; return the RESULT of slot 0's opening frame."""
+    opening, blocks, rank = unpack(DEFAULT, mine.start(0.0)[0]), blocks_of(said), mine._lease.rank
+    check, leaves = check_of(opening.present, blocks, DEFAULT.block_words), (1 << -(-len(said) // 32)) - 1
+    return opening._replace(type=RESULT, seen=leaves, secret=rank_secret(rank), check=check, blocks=blocks, level=1)
+
+
+def pending(mine: Collective, seen: int, level: int) -> bytes:
+    """Begin; return a PENDING of slot 0."""
+    opening = unpack(DEFAULT, mine.start(0.0)[0])
+    told = opening._replace(type=PENDING, present=0, seen=seen, check=0, blocks=b"", level=level)
+    return pack(DEFAULT, told._replace(secret=rank_secret(mine._lease.rank)))
+
+
 @pytest.mark.parametrize("ranks", SIZES)
 def test_the_frames_of_all_ranks_add_up_to_the_definition(ranks: int) -> None:
     rng = np.random.default_rng(ranks)
@@ -152,38 +157,24 @@ def test_the_frames_of_all_ranks_add_up_to_the_definition(ranks: int) -> None:
 def test_equal_calls_go_on(ranks: int) -> None:
     """Without Python, in the kernel, and by `read_calls` alike."""
     said = [replace(Said(), window=WINDOW - (rank == 40)) for rank in range(ranks)]
-    blocks = blocks_of(said)
-    present = (1 << len(blocks) // DEFAULT.block_bytes) - 1
-    check = check_of(present, blocks, DEFAULT.block_words)
-    keys = (126, *(KEY_NONE,) * 7)
     for rank in {0, 1, 40, ranks - 1}:
         mine = engine(rank, said[rank], ranks)
-        opening = unpack(DEFAULT, mine.start(0.0)[0])
-        full = (1 << -(-ranks // 32)) - 1
-        answer = Frame(
-            RESULT, 1, present, 7, 0, 0, full, rank_secret(rank), check, opening.keys if rank else keys, blocks, 1
-        )
+        answer = result(mine, said)
+        if rank == 0:
+            answer = answer._replace(keys=(126, *(KEY_NONE,) * 7))
         mine.receive(pack(DEFAULT, answer), 0.1)
-        assert mine.stats.malformed == 0
-        assert mine.stats.rounds == 1
-        assert mine.next_window == 2
+        assert (mine.stats.malformed, mine.stats.rounds, mine.next_window) == (0, 1, 2)
         assert read(rank, said) == ({}, 2)
 
 
 @pytest.mark.parametrize("level", [0, 2])
 def test_a_result_of_another_level_than_the_root_is_malformed(level: int) -> None:
     """A leaf that was set up as a root never gives a sum."""
-    said = [Said()] * 65
-    blocks = blocks_of(said)
-    present = (1 << len(blocks) // DEFAULT.block_bytes) - 1
-    check = check_of(present, blocks, DEFAULT.block_words)
-    mine = engine(3, said[3], 65)
-    keys = unpack(DEFAULT, mine.start(0.0)[0]).keys
-    answer = Frame(RESULT, 1, present, 7, 0, 0, 7, rank_secret(3), check, keys, blocks, level)
-    assert mine.receive(pack(DEFAULT, answer), 0.1) == []
-    assert mine.stats.malformed == 1
-    assert mine.stats.rounds == 0
-    mine.receive(pack(DEFAULT, answer._replace(level=1)), 0.1)
+    mine = engine(3, Said(), 65)
+    answer = result(mine, [Said()] * 65)
+    assert mine.receive(pack(DEFAULT, answer._replace(level=level)), 0.1) == []
+    assert (mine.stats.malformed, mine.stats.rounds) == (1, 0)
+    mine.receive(pack(DEFAULT, answer), 0.1)
     assert mine.stats.rounds == 1
 
 
@@ -258,8 +249,7 @@ def test_what_is_missing_is_named_by_the_level_of_the_switch_that_waits(
     level: int, seen: int, text: str, missing: tuple[int, ...]
 ) -> None:
     mine = engine(40, Said(), 96)
-    keys = unpack(DEFAULT, mine.start(0.0)[0]).keys
-    mine.receive(pack(DEFAULT, Frame(PENDING, 1, 0, 7, 0, 0, seen, rank_secret(40), 0, keys, b"", level)), 0.1)
+    mine.receive(pending(mine, seen, level), 0.1)
     assert mine.stats.pendings == 1
     assert mine.obstacle() == (text, missing)
     waiting = mine.waiting(1.0)
@@ -272,18 +262,14 @@ def test_what_is_missing_is_named_by_the_level_of_the_switch_that_waits(
 
 def test_a_pending_of_a_level_above_the_root_is_malformed() -> None:
     mine = engine(40, Said(), 96)
-    keys = unpack(DEFAULT, mine.start(0.0)[0]).keys
-    mine.receive(pack(DEFAULT, Frame(PENDING, 1, 0, 7, 0, 0, 1, rank_secret(40), 0, keys, b"", 2)), 0.1)
+    mine.receive(pending(mine, 1, 2), 0.1)
     assert (mine.stats.pendings, mine.stats.malformed) == (0, 1)
 
 
 def test_without_answers_the_links_above_are_named() -> None:
     mine = engine(40, Said(), 96)
-    opening = unpack(DEFAULT, mine.start(0.0)[0])
+    answer = result(mine, [Said()] * 96)
     assert "and that the job is active, and that its links to root carry frames. " in mine.obstacle().text
-    blocks = blocks_of([Said()] * 96)
-    check = check_of(opening.present, blocks, DEFAULT.block_words)
-    answer = Frame(RESULT, 1, opening.present, 7, 0, 0, 7, rank_secret(40), check, opening.keys, blocks, 1)
     mine.receive(pack(DEFAULT, answer), 0.1)
     assert mine.stats.rounds == 1
     assert mine.obstacle().text.endswith("(`p4reduce stats`); see that its links to root carry frames")
@@ -305,10 +291,3 @@ def test_how_many_ranks_an_opening_frame_describes() -> None:
             assert all(opening_words(ranks, words) <= words for ranks in range(1, most + 1))
             assert most == 1024 or opening_words(most + 1, words) > words
     assert [most_ranks(words) for words in (32, 128, 256, 512)] == [8, 46, 1024, 1024]
-
-
-def test_a_rank_puts_six_words_into_the_frame_at_most() -> None:
-    places, words = shared_words(lease(64, 65), Said().words)
-    assert len(places) == len(words) == 8
-    assert sum(place >= 0 for place in places) == 6
-    assert sum(place >= 0 for place in shared_words(lease(64, 65), refusal().words)[0]) == 3
