@@ -11,32 +11,22 @@ from p4reduce.compressors import Compressor
 from p4reduce.errors import InvalidTensorError, NotFiniteError, PeerRefusedError, Reason
 from p4reduce.pytorch.ddp import DDPState
 from p4reduce.testing.local_group import LocalGroup
-from rigs.buckets import Bucket
+from rigs.buckets import Bucket, model_of, reduce_all
 from rigs.ranks import MAKERS, equal
 
 NAMES = ("first", "second", "third")
-
-
-class Model(torch.nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        generator = torch.Generator().manual_seed(1)
-        for name in NAMES:
-            self.register_parameter(name, torch.nn.Parameter(torch.randn(40, 50, generator=generator)))
+SHAPES = dict.fromkeys(NAMES, (40, 50))
 
 
 def step_of(
-    state: DDPState, model: Model, rank: int, step: int, spoil: Callable[[int, int, int], float] | None
+    state: DDPState, model: torch.nn.Module, rank: int, step: int, spoil: Callable[[int, int, int], float] | None
 ) -> list[torch.Tensor]:
     """The means of a backward pass of three buckets; `spoil(rank, step, bucket)` is put into an element of each."""
-    generator = torch.Generator().manual_seed(100 * step + rank)
-    futures = []
-    for index, parameter in enumerate(model.parameters()):
-        gradient = torch.randn(40, 50, generator=generator)
+    gradients = [*torch.randn(len(NAMES), 40, 50, generator=torch.Generator().manual_seed(100 * step + rank))]
+    for index, gradient in enumerate(gradients):
         if spoil is not None and (bad := spoil(rank, step, index)):
             gradient[7, 7] = bad
-        futures.append(state.reduce(Bucket(index, parameter, gradient, last=index == len(NAMES) - 1)))  # type: ignore[arg-type]
-    return [future.wait().clone() for future in futures]
+    return reduce_all(state, model.parameters(), gradients)
 
 
 def raised(call: Callable[[], Any]) -> BaseException:
@@ -53,9 +43,11 @@ def test_by_default_all_ranks_raise_in_that_bucket_and_the_communicator_stays_us
     with LocalGroup(3) as group:
 
         def train(comm: Communicator) -> tuple[BaseException, torch.Tensor]:
-            model = Model()
+            model = model_of(SHAPES)
             state = DDPState(comm, module=model)
             error = raised(lambda: step_of(state, model, comm.rank, 0, spoil))
+            assert "this DDPState is finished, its communicator is not" in error.__notes__[0]
+            assert raised(lambda: step_of(state, model, comm.rank, 0, None)) is error
             state.close()
             with DDPState(comm, module=model) as fresh:
                 return error, step_of(fresh, model, comm.rank, 1, None)[2]
@@ -92,7 +84,7 @@ def test_a_skipped_step_is_skipped_by_all_and_changes_no_state(name: str) -> Non
         with LocalGroup(2) as group:
 
             def rank_main(comm: Communicator) -> tuple[list[list[torch.Tensor]], Any, int]:
-                model = Model()
+                model = model_of(SHAPES)
                 compressor: Compressor | None = None if name == "dense" else MAKERS[name]()
                 with DDPState(comm, compressor, module=model, on_nonfinite="skip") as state:
                     means = [step_of(state, model, comm.rank, step, spoil) for step in steps]
@@ -133,9 +125,24 @@ def test_other_refusals_are_raised_even_where_steps_may_be_skipped() -> None:
         assert type(second) is InvalidTensorError
 
 
-def test_an_unknown_value_of_on_nonfinite_is_refused() -> None:
-    with LocalGroup(1) as group, pytest.raises(ValueError, match='on_nonfinite is \'ignore\'; give "raise" or "skip"'):
-        DDPState(group.comms[0], on_nonfinite="ignore")  # type: ignore[arg-type]
+def test_an_unknown_value_of_on_nonfinite_is_refused(comm: Communicator) -> None:
+    with pytest.raises(ValueError, match='on_nonfinite is \'ignore\'; give "raise" or "skip"'):
+        DDPState(comm, on_nonfinite="ignore")  # type: ignore[arg-type]
+
+
+@pytest.mark.fault(
+    '`on_nonfinite="skip"` on some ranks only: ValueError on every rank when the DDPState is constructed, with each '
+    "rank's options"
+)
+def test_options_that_differ_are_an_error_on_every_rank() -> None:
+    def make(comm: Communicator) -> str:
+        with pytest.raises(ValueError) as caught:
+            DDPState(comm, on_nonfinite="skip" if comm.rank == 1 else "raise")
+        return str(caught.value)
+
+    told = "DDPState's on_nonfinite is 'raise' on ranks 0, 2 and 'skip' on rank 1: give all ranks the same"
+    with LocalGroup(3) as group:
+        assert group.run(make) == [told] * 3
 
 
 def train_scaled(ranks: list[int], mean: Callable[[list[list[torch.Tensor]]], list[torch.Tensor]]) -> tuple[Any, ...]:

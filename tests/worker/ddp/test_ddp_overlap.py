@@ -16,7 +16,7 @@ from p4reduce.compressors import AdaComp, Compressed, NoCompression, Step
 from p4reduce.errors import InvalidTensorError
 from p4reduce.pytorch.ddp import DDPState
 from p4reduce.testing.local_group import LocalGroup
-from rigs.buckets import Bucket
+from rigs.buckets import Bucket, reduce_all
 from rigs.kernels import bits
 from rigs.limits import LIMIT_S
 
@@ -44,12 +44,8 @@ class Watched(AdaComp):
 
 def backward(state: DDPState, rank: int, parameters: list[torch.Tensor]) -> list[torch.Tensor]:
     """The means of a backward pass that gives each bucket one parameter."""
-    generator = torch.Generator().manual_seed(rank)
-    futures = [
-        state.reduce(Bucket(index, parameter, torch.randn(40, 50, generator=generator), last=index == BUCKETS - 1))  # type: ignore[arg-type]
-        for index, parameter in enumerate(parameters)
-    ]
-    return [future.wait() for future in futures]
+    gradients = torch.randn(BUCKETS, 40, 50, generator=torch.Generator().manual_seed(rank))
+    return reduce_all(state, parameters, [*gradients])
 
 
 def parameters() -> list[torch.Tensor]:

@@ -9,23 +9,19 @@ from torch.profiler import ProfilerActivity, profile
 from p4reduce.communicator import Communicator
 from p4reduce.compressors import AdaComp, Policy
 from p4reduce.pytorch.ddp import DDPState, PassReport
-from rigs.buckets import Bucket
+from rigs.buckets import model_of, reduce_all
 
+TWO = {"one": (60, 50), "other": (60, 50)}
 GIVEN = torch.randn(2, 60, 50, generator=torch.Generator().manual_seed(1))
 
 
-def backward(state: DDPState, parameters: list[torch.Tensor], scale: float = 1.0) -> None:
-    for index, parameter in enumerate(parameters):
-        bucket = Bucket(index, parameter, scale * GIVEN[index], last=index == len(parameters) - 1)
-        state.reduce(bucket)  # type: ignore[arg-type]
-
-
-def parameters() -> list[torch.Tensor]:
-    return [torch.nn.Parameter(torch.zeros(60, 50)) for _ in range(2)]
+def backward(state: DDPState, weights: torch.nn.Module, scale: float = 1.0) -> None:
+    parameters = [*weights.parameters()]
+    reduce_all(state, parameters, [*(scale * GIVEN[: len(parameters)])])
 
 
 def test_each_pass_is_reported(comm: Communicator) -> None:
-    weights, found = parameters(), list[PassReport]()
+    weights, found = model_of(TWO), list[PassReport]()
     with DDPState(comm, AdaComp(Policy(linear=50), form="gather")) as state:
         backward(state, weights)
         state.after_each_pass(found.append)
@@ -41,7 +37,7 @@ def test_each_pass_is_reported(comm: Communicator) -> None:
 
 
 def test_the_density_is_that_of_the_blocks(comm: Communicator) -> None:
-    weights, found = [torch.nn.Parameter(torch.zeros(60, 50))], list[PassReport]()
+    weights, found = model_of({"one": (60, 50)}), list[PassReport]()
     with DDPState(comm) as state:
         state.after_each_pass(found.append)
         backward(state, weights)
@@ -56,7 +52,7 @@ def test_the_threads_of_the_hook_have_ranges_in_a_profile(comm: Communicator) ->
     except TypeError:
         pytest.skip("this torch profiles the thread alone that starts the profiler")
     with DDPState(comm, AdaComp()) as state:
-        weights = parameters()
+        weights = model_of(TWO)
         with profile(activities=[ProfilerActivity.CPU], experimental_config=of_all_threads) as profiled:
             backward(state, weights)
     counts = {event.key: event.count for event in profiled.key_averages()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -18,7 +19,7 @@ from p4reduce.pytorch.backend.work import CollectiveWork
 from p4reduce.pytorch.ddp import DDPState
 from p4reduce.pytorch.staging import OnDevice, stage
 from p4reduce.testing.local_group import LocalGroup
-from rigs.buckets import Bucket
+from rigs.buckets import Bucket, model_of, reduce_all
 from rigs.limits import LIMIT_S
 from rigs.simulated_accelerator import Schedule, SimulatedAccelerator
 
@@ -36,9 +37,9 @@ def accelerator(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
     return made
 
 
-def double(accelerator: SimulatedAccelerator, tensor: torch.Tensor, kind: type[OnDevice] = OnDevice) -> OnDevice:
+def double(accelerator: SimulatedAccelerator, tensor: torch.Tensor) -> OnDevice:
     """Double a tensor on the host."""
-    staged = kind(accelerator, META, [tensor], [tensor])
+    staged = OnDevice(accelerator, META, [tensor], [tensor])
     staged.arrive(LIMIT_S)
     staged.writes[0].mul_(2)
     staged.give_back()
@@ -110,38 +111,6 @@ def test_each_call_that_orders_copies_is_needed(use: Use, calls: list[str], need
         assert wrong != (needless.get(number) == call), f"{call}, call {number} of {calls}"
 
 
-class CopiesBackTooEarly(OnDevice):
-    def arrive(self, timeout_s: float) -> None:
-        super().arrive(timeout_s)
-        super().give_back()
-
-    def give_back(self) -> None:
-        pass
-
-
-class SaysTooEarlyThatItIsBack(OnDevice):
-    def give_back(self) -> None:
-        self._returned.record(self._side)
-        for tensor, host in zip(self._written, self.writes, strict=True):
-            with self._accelerator.on(self._side):
-                self._accelerator.copy(tensor, host)
-
-
-class SaysTooEarlyThatItArrived(OnDevice):
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self._arrived = self._accelerator.event()
-        self._arrived.record(self._accelerator.current_stream(META))
-
-
-@pytest.mark.parametrize("kind", [CopiesBackTooEarly, SaysTooEarlyThatItIsBack, SaysTooEarlyThatItArrived])
-def test_another_order_goes_wrong(kind: type[OnDevice]) -> None:
-    def use(accelerator: SimulatedAccelerator, tensor: torch.Tensor) -> None:
-        double(accelerator, tensor, kind).wait()
-
-    assert any(goes_wrong(schedule, use, None) for schedule in SCHEDULES)
-
-
 def test_copies_and_sums_of_three_tensors_overlap() -> None:
     accelerator = SimulatedAccelerator("lazy")
     tensors = [accelerator.tensor(GIVEN + each) for each in range(3)]
@@ -183,28 +152,16 @@ RANKS, STEPS = 2, 3
 NAMES = ("first", "second", "third")
 
 
-class Model(torch.nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        for name in NAMES:
-            self.register_parameter(name, torch.nn.Parameter(torch.zeros(30, 21)))
-
-
 def means_of(
     comm: Communicator, given: torch.Tensor, accelerator: SimulatedAccelerator | None, **options: Any
 ) -> torch.Tensor:
     """Return the mean of each step and bucket, as an operation after the backward pass finds it."""
-    model, means = Model(), []
+    model, means = model_of(dict.fromkeys(NAMES, (30, 21))), []
     with DDPState(comm, module=model, **options) as state:
         for step in given[comm.rank]:
             tensors = [row.clone() if accelerator is None else accelerator.tensor(row) for row in step]
-            futures = [
-                state.reduce(Bucket(index, parameter, tensors[index], last=index == len(NAMES) - 1))  # type: ignore[arg-type]
-                for index, parameter in enumerate(model.parameters())
-            ]
-            for future in futures:
-                mean = future.wait()
-                means.append((mean.clone() if accelerator is None else accelerator.read(mean)).reshape(30, 21))
+            for mean in reduce_all(state, model.parameters(), tensors):
+                means.append((mean if accelerator is None else accelerator.read(mean)).reshape(30, 21))
     return torch.stack(means)
 
 
@@ -271,32 +228,26 @@ def test_a_future_that_the_device_cannot_complete_is_an_error(monkeypatch: pytes
     """And no end of the thread that would have completed the later ones."""
     accelerator = SimulatedAccelerator()
     monkeypatch.setitem(staging.ACCELERATORS, "meta", lambda: accelerator)
-
-    def fail(*_: Any) -> None:
-        raise RuntimeError("the device is lost")
-
-    monkeypatch.setattr(OnDevice, "complete", fail)
+    monkeypatch.setattr(OnDevice, "complete", Mock(side_effect=RuntimeError("the device is lost")))
     tensors = [accelerator.tensor(torch.ones(40)) for _ in range(2)]
+
+    def raised(call: Callable[[], object]) -> str:
+        told: list[str] = []
+
+        def run() -> None:
+            with pytest.raises(RuntimeError) as caught:
+                call()
+            told.append(str(caught.value))
+
+        thread = threading.Thread(target=run, daemon=True)
+        thread.start()
+        thread.join(LIMIT_S)
+        assert not thread.is_alive(), "it waits for a thread that has ended"
+        return told[0]
+
     work = CollectiveWork("sum", tensors, stage(META, [], []), CollectiveQueue().submit(lambda: None))
-    future = work.get_future()
-    waited = threading.Thread(target=lambda: pytest.raises(RuntimeError, future.wait), daemon=True)
-    waited.start()
-    waited.join(LIMIT_S)
-    assert not waited.is_alive() and isinstance(work.exception(), RuntimeError)
+    assert "the device is lost" in raised(work.get_future().wait) and isinstance(work.exception(), RuntimeError)
     with LocalGroup(1) as group:
         state = DDPState(group.comms[0])
-        raised: list[BaseException] = []
-
-        def backward() -> None:
-            try:
-                for index, tensor in enumerate(tensors):
-                    state.reduce(Bucket(index, torch.zeros(40), tensor, last=index == 1))  # type: ignore[arg-type]
-            except RuntimeError as error:
-                raised.append(error)
-
-        passed = threading.Thread(target=backward, daemon=True)
-        passed.start()
-        passed.join(LIMIT_S)
-        assert not passed.is_alive(), "it waits for a thread that has ended"
-        assert "the device is lost" in str(raised)
+        assert "the device is lost" in raised(lambda: reduce_all(state, tensors, tensors))
         group.comms[0].close(wait=False)
