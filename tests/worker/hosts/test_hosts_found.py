@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import platform
 import threading
@@ -15,6 +16,7 @@ import pytest
 import torch
 
 import p4reduce
+from p4reduce.codecs.arrays import address
 from p4reduce.compressors import NoCompression
 from p4reduce.compressors.all_reduce import all_reduce_compressed
 from p4reduce.errors import CollectiveError, CollectiveTimeoutError, JobResetError
@@ -166,6 +168,12 @@ def test_memory_is_used_where_it_was_written(shared: HostMemory) -> None:
     shared.data[shared.input_words : shared.input_words + 1_000_000] = 1
     assert shared.bytes_used - before == pytest.approx(4_000_000, abs=1 << 22)
     assert not shared.elements.flags.writeable and shared.elements[shared.input_words] == 1
+
+
+@pytest.mark.parametrize("offset", [16, 64])  # where numpy's and torch's large arrays begin in a page
+def test_results_do_not_begin_in_a_page_just_behind_the_sums(shared: HostMemory, offset: int) -> None:
+    assert (offset - address(shared.sums)) % mmap.PAGESIZE >= 1_024
+    assert len(shared.sums) >= shared.most_words
 
 
 def test_memory_that_cannot_be_made_private_is_a_warning(
