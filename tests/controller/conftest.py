@@ -9,6 +9,7 @@ import pytest
 
 from p4reduce_contracts.jobs.client import JobClient
 from p4reduce_controller.config import Config
+from rigs.certificates import Bench
 from rigs.fake_switch_client import Running, make_config, serving
 from rigs.limits import LIMIT_S
 
@@ -16,6 +17,11 @@ from rigs.limits import LIMIT_S
 @pytest.fixture
 def config(tmp_path: Path) -> Config:
     return make_config(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
+    return Bench(tmp_path_factory.mktemp("certs"))
 
 
 @pytest.fixture

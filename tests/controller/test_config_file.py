@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from p4reduce_controller.config import Config, ConfigError, PortConfig, load, override, parse
+from p4reduce_controller.config import Config, ConfigError, load, override, parse
 from p4reduce_controller.registry.tree import Tree, TreeSwitch
 
 FILE = """
@@ -80,13 +80,10 @@ def test_the_default_configuration_is_for_the_embedded_switch_on_loopback() -> N
     ("text", "message"),
     [
         ("[swich]", "the file: Object contains unknown field `swich`"),
-        ("[switch]\nport = 1", "switch: Object contains unknown field `port`"),
-        ("[switch]\ndevice_id = '1'", "switch.device_id: Expected `int`, got `str`"),
         ("[switch]\ndevice_id = -1", "switch.device_id: Expected `int` >= 0"),
         ("[switch]\nelection_id = 0", "switch.election_id: Expected `int` >= 1"),
         (f"[switch]\nelection_id = {2**128}", "switch: election_id must have at most 128 bits"),
         ("[switch]\nelection_id = 'first'", "switch.election_id: Invalid enum value 'first'"),
-        ("[switch]\npipeline = ''", "switch.pipeline: Expected `str` of length >= 1"),
         ("[switch]\nudp_port = 65536", "switch.udp_port: Expected `int` <= 65535"),
         ("[switch]\naddress = 'localhost'", "switch.address: must be an IPv4 address like 10.0.0.254, not 'localhost'"),
         ("[switch]\naddress = '224.0.0.1'", "switch.address: must be the address of one host"),
@@ -94,21 +91,15 @@ def test_the_default_configuration_is_for_the_embedded_switch_on_loopback() -> N
         ("[switch]\nmac = '02-00-00-00-00-01'", "switch.mac: must be a MAC address"),
         ("[switch]\nmac = '01:00:00:00:00:01'", "switch.mac: must be the address of one host, not the group"),
         ("[switch]\np4runtime = '9559'", "switch.p4runtime: must be HOST:PORT"),
-        ("[switch]\nhello_burst = 0", "switch.hello_burst: Expected `int` >= 1"),
         ("[controller]\nlisten = 'host:x'", "controller.listen: must be HOST:PORT"),
-        ("[controller]\nlisten = ':70000'", "controller.listen: must be HOST:PORT"),
         ("[controller]\nmetrics = '70000'", "controller.metrics: must be HOST:PORT"),
-        ("[controller]\nheartbeat_timeout_s = nan", "controller.heartbeat_timeout_s: Expected `float` > 0.0"),
-        ("[controller]\nheartbeat_timeout_s = inf", "controller.heartbeat_timeout_s: Expected `float` <= "),
         ("[controller]\nheartbeat_timeout_s = 3", "controller: heartbeat_timeout_s must be at least twice"),
-        ("[quotas]\njobs = 0", "quotas.jobs: Expected `int` >= 1"),
         ("[forwarding]\nflood = [1, 511]", "forwarding.flood[1]: Expected `int` <= 509"),
         ("[forwarding]\nflood = [1, 1]", "forwarding: flood names a port twice"),
         (
             "[[ports]]\nnumber = 1\nmac = '02:00:00:00:00:09'\n[[ports]]\nnumber = 2\nmac = '02:00:00:00:00:09'",
             "02:00:00:00:00:09 is behind two ports",
         ),
-        ("[switch", "not valid TOML"),
         ("switch = []", "switch: Expected `array` of length >= 1"),
         ("[[switch]]\nname = 'a b'", "switch[0].name: Expected `str` matching regex"),
         (f"{ROOT}{LEAF}mac = 1", "switch[1].mac: expected a string, not 1"),
@@ -127,7 +118,6 @@ def test_the_default_configuration_is_for_the_embedded_switch_on_loopback() -> N
         ),
         (f"{ROOT}mac = '02:00:0a:00:00:09'\n{LEAF}address = '10.0.0.9'", "trunk_mac of switch root, 02:00:0a:00:00:09"),
         (f"{ROOT}{LEAF}udp_port = 4000", "one of them has the UDP port 21072, from which the other one takes nothing"),
-        (f"{ROOT}trunk_mac = '01:00:00:00:00:01'", "switch[0].trunk_mac: must be the address of one host"),
         ("[switch]\nflood = [1, 1]", "switch: flood names a port twice"),
         (f"{TREE}[[ports]]\nnumber = 1\nmac = '02:00:00:00:00:09'", "a port of switch ''; there are leaf, root"),
     ],
@@ -164,21 +154,3 @@ def test_state_goes_to_the_users_state_folder(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.delenv("XDG_STATE_HOME")
     monkeypatch.setenv("HOME", "/home/somebody")
     assert Config().controller.state_path == Path("/home/somebody/.local/state/p4reduce")
-
-
-class CountedMac(str):
-    """A MAC address that counts its comparisons."""
-
-    __slots__ = ()
-    __hash__ = str.__hash__
-    compared = 0
-
-    def __eq__(self, other: object) -> bool:
-        CountedMac.compared += 1
-        return str.__eq__(self, other)
-
-
-def test_ports_are_not_compared_with_all_the_others() -> None:
-    ports = tuple(PortConfig(1, CountedMac(f"02:00:00:00:00:{number:02x}")) for number in range(200))
-    assert Config(ports=ports).ports == ports
-    assert CountedMac.compared < 2 * len(ports)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import urllib.request
-from pathlib import Path
 
 import pytest
-from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
 
 from p4reduce_contracts.jobs.client import JobClient
@@ -19,8 +17,7 @@ from p4reduce_controller.service.metrics import KEPT_S
 from p4reduce_controller.switches import reconciler
 from p4reduce_controller.switches.program_names import V1MODEL
 from p4reduce_runtime import metrics
-from p4reduce_runtime.settings import ConfigError
-from rigs.fake_switch_client import RACKS, Running, form, form_at, make_config, serving, with_tree
+from rigs.fake_switch_client import RACKS, Running, form, form_at, with_tree
 from rigs.limits import LIMIT_S
 
 NETWORKS = {"one_switch": ({ONLY_SWITCH: ""}, [ONLY_SWITCH] * 2), "tree": (RACKS, ["leaf1", "leaf2"])}
@@ -152,12 +149,3 @@ def test_scrapes_read_the_switch_at_a_limited_rate(running: Running, client: Job
     running.clock.now -= KEPT_S  # the next scrape finds the time of the last one
     assert scrape(running)["p4reduce_job_rounds_total", ("train", "switch")] == 0
     assert scrape(running)["p4reduce_job_rounds_total", ("train", "switch")] == 5
-
-
-def test_metrics_beyond_loopback_need_insecure(tmp_path: Path) -> None:
-    beyond = configuration.override(make_config(tmp_path), metrics="0.0.0.0:0")
-    with pytest.raises(ConfigError, match="could read the metrics"), serving(beyond):
-        pass
-    plain = replace(beyond, security=replace(beyond.security, insecure=True))
-    with serving(plain) as controller:
-        assert controller.controller.metrics_address.startswith("0.0.0.0:")

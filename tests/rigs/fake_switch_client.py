@@ -19,11 +19,17 @@ from p4reduce_contracts.cli import main
 from p4reduce_contracts.jobs.answers import JoinTicket
 from p4reduce_contracts.jobs.client import JobClient
 from p4reduce_contracts.jobs.lease import ONLY_SWITCH, Lease
-from p4reduce_controller.config import Config, HostPort, OptionalHostAddress, OptionalMacAddress
-from p4reduce_controller.registry.job import Member
+from p4reduce_controller.config import Config, HostPort, OptionalHostAddress, OptionalMacAddress, SecurityConfig
+from p4reduce_controller.p4runtime.client import Client
+from p4reduce_controller.registry.hello import Address
+from p4reduce_controller.registry.job import Grant, Member, rank_children
+from p4reduce_controller.registry.slots import SlotRange
 from p4reduce_controller.service import process
 from p4reduce_controller.service.process import Controller
+from p4reduce_controller.switches import pipeline as pipelines
 from p4reduce_controller.switches import reconciler
+from p4reduce_controller.switches.entry_writer import EntryWriter
+from p4reduce_controller.switches.mac_table import MacTable
 from p4reduce_runtime.p4runtime.entries import CounterEntry, Entry, MeterEntry, MulticastGroup, TableEntry
 from p4reduce_runtime.p4runtime.errors import (
     Failure,
@@ -32,6 +38,8 @@ from p4reduce_runtime.p4runtime.errors import (
     SwitchUnreachableError,
     WriteError,
 )
+from p4reduce_runtime.pipeline_folders import find
+from p4reduce_runtime.security import Security
 from rigs.limits import LIMIT_S
 
 UPLINK = 99
@@ -53,8 +61,6 @@ T = TypeVar("T")
 
 @dataclass
 class Held:
-    """The answer of get_pipeline."""
-
     p4info: Any
     device_config: bytes
     cookie: int | None = None
@@ -110,7 +116,6 @@ class FakeSwitchClient:
         self.lose()
 
     def lose(self) -> None:
-        """The stream breaks."""
         self.connected = False
         assert self.on_lost is not None
         self.on_lost(SwitchUnreachableError("the stream ended"))
@@ -220,6 +225,39 @@ def identity(entry: Entry) -> str:
     return repr(entry)
 
 
+def make_entry_writer(client: Client, pipeline: str | Path = "small", **changes: Any) -> EntryWriter:
+    """Connect the client of a switch, whose configuration has these changes; return its entry writer."""
+    config, compiled = Config(), pipelines.read(find(pipeline))
+    only = structs.replace(config.switches[0], **changes)
+    client.connect()
+    return EntryWriter(client, only, compiled, MacTable(config, only, compiled.names))
+
+
+def one_rank_grant(number: int) -> Grant:
+    """The grant of a job of one rank at port 1 + number."""
+    address = Address(ingress_port=1 + number, mac=0x020000000A00 + number, ip=0x0A00000A + number, udp_port=4000)
+    return Grant(1 + number, f"job{number}", 1 + number, SlotRange(4 * number, 4), rank_children((address,), (number,)))
+
+
+def check_restarts(make: Callable[[], EntryWriter]) -> EntryWriter:
+    """Let a controller start, install two jobs and end; return the entry writer of a second one, which keeps job 2."""
+    grants, first = [one_rank_grant(number) for number in range(2)], make()
+    assert first.warm_restart(7, [], 0) is None, "it has no pipeline"
+    first.cold_start(7)
+    for draws, grant in enumerate(grants, 1):
+        first.install(grant, draws)
+    first.learn([(0x020000000A00, 3)])
+    first.client.close()
+    second = make()
+    assert second.warm_restart(8, grants, 2) is None, "another era's"
+    assert second.warm_restart(7, grants, 1) is None, "an epoch was drawn that this controller does not know"
+    assert second.warm_restart(7, grants, 2) == {1, 2}
+    assert second.warm_restart(7, grants[1:], 3) == {2}
+    assert {entry.match["job"] for entry in second.client.read_table(second._names.admit)} == {2}
+    assert [entry.match for entry in second.client.read_table(second._names.mac_table)] == [{"dst_mac": 0x020000000A00}]
+    return second
+
+
 def hello_frame(job_id: int, nonce: int, rank: int) -> bytes:
     """The HELLO of a worker at 10.0.0.(10 + rank), as the switch punts it."""
     payload = struct.pack("!BBBBHHIIQ", 2 << 4 | 4, job_id, 0, 0, 0, 0, 0, 0, nonce)
@@ -254,7 +292,6 @@ class Running:
 
     @property
     def client(self) -> FakeSwitchClient:
-        """The only switch's."""
         (client,) = self.clients.values()
         return client
 
@@ -311,6 +348,10 @@ def make_config(folder: Path, columns: int = 4, block_words: int = 8, slots: int
         switches=(structs.replace(config.switches[0], pipeline=str(pipeline), connect_timeout_s=0.3),),
         controller=structs.replace(config.controller, listen="127.0.0.1:0", state_dir=str(folder / "state")),
     )
+
+
+def with_security(config: Config, files: Security) -> Config:
+    return structs.replace(config, security=SecurityConfig(str(files.ca), str(files.certificate), str(files.key)))
 
 
 def with_tree(config: Config, parents: Mapping[str, str]) -> Config:
@@ -414,7 +455,6 @@ def serving(config: Config, *clients: FakeSwitchClient) -> Iterator[Running]:
 def join_side_by_side(
     running: Running, client: JobClient, job: str, world_size: int, at: Iterable[str] = SIDE_BY_SIDE
 ) -> list[JoinTicket]:
-    """Every rank joins and says HELLO at each of these switches."""
     tickets = [client.join(job, rank, world_size) for rank in range(world_size)]
     for ticket in tickets:
         for switch in at:
@@ -423,7 +463,6 @@ def join_side_by_side(
 
 
 def join_at(running: Running, client: JobClient, job: str, at: Sequence[str]) -> list[JoinTicket]:
-    """Every rank joins and says HELLO at its switch."""
     tickets = [client.join(job, rank, len(at)) for rank in range(len(at))]
     for ticket, switch in zip(tickets, at, strict=True):
         running.hello(ticket.job_id, ticket.nonce, ticket.rank, switch)
@@ -431,18 +470,15 @@ def join_at(running: Running, client: JobClient, job: str, at: Sequence[str]) ->
 
 
 def join_all(running: Running, client: JobClient, job: str, world_size: int) -> list[JoinTicket]:
-    """Every rank joins and says HELLO at the only switch."""
     return join_at(running, client, job, [ONLY_SWITCH] * world_size)
 
 
 def form_at(running: Running, client: JobClient, job: str, at: Sequence[str]) -> tuple[list[JoinTicket], list[Lease]]:
-    """Every rank joins, says HELLO at its switch and gets its lease."""
     tickets = join_at(running, client, job, at)
     return tickets, [client.wait_lease(ticket.nonce, LIMIT_S) for ticket in tickets]
 
 
 def form(running: Running, client: JobClient, job: str, world_size: int) -> tuple[list[JoinTicket], list[Lease]]:
-    """Every rank joins, says HELLO at the only switch and gets its lease."""
     return form_at(running, client, job, [ONLY_SWITCH] * world_size)
 
 
@@ -451,3 +487,9 @@ def shown(running: Running, *arguments: str) -> str:
     result = CliRunner().invoke(main, [*arguments, "--controller", running.address])
     assert result.exit_code == 0, result.output
     return result.output
+
+
+def rows(text: str, beginning: str) -> list[list[str]]:
+    """The cells of the rows whose first cell is this."""
+    found = [[cell.strip() for cell in line.strip("│┃ ").split("│")] for line in text.splitlines()]
+    return [cells for cells in found if cells[0] == beginning]

@@ -29,7 +29,3 @@ class Bench:
     def toml(self, name: str) -> str:
         files = self.of(name)
         return f"[security]\nca = '{files.ca}'\ncertificate = '{files.certificate}'\nkey = '{files.key}'\n"
-
-    def switch_options(self) -> list[str]:
-        files = self.of("switch")
-        return ["--tls-ca", str(files.ca), "--tls-certificate", str(files.certificate), "--tls-key", str(files.key)]

@@ -19,8 +19,7 @@ from p4reduce_contracts.jobs.answers import Usage
 from p4reduce_contracts.jobs.client import JobClient
 from p4reduce_contracts.jobs.errors import UnknownJobError
 from p4reduce_switch.run import SwitchError, SwitchOptions
-from rigs.fake_switch_client import Running, form, make_config
-from rigs.tables import rows
+from rigs.fake_switch_client import Running, form, make_config, rows
 
 
 def p4reduce(*arguments: str, controller: str | None = None, **env: str) -> Result:

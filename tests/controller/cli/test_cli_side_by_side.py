@@ -11,9 +11,8 @@ from p4reduce_contracts.jobs.client import JobClient
 from p4reduce_controller.cli import trace_view
 from p4reduce_controller.config import Config
 from p4reduce_controller.switches.program_names import V1MODEL
-from rigs.fake_switch_client import SIDE_BY_SIDE, Running, join_side_by_side, shown, with_switches_side_by_side
+from rigs.fake_switch_client import SIDE_BY_SIDE, Running, join_side_by_side, rows, shown, with_switches_side_by_side
 from rigs.limits import LIMIT_S
-from rigs.tables import rows
 
 
 @pytest.fixture

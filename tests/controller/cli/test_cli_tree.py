@@ -10,8 +10,7 @@ from p4reduce_contracts.jobs.answers import JoinTicket, WaitingSlot
 from p4reduce_contracts.jobs.client import JobClient
 from p4reduce_controller.config import Config
 from p4reduce_controller.switches.program_names import V1MODEL
-from rigs.fake_switch_client import RACKS, UPLINK, Running, form_at, shown, with_tree
-from rigs.tables import rows
+from rigs.fake_switch_client import RACKS, UPLINK, Running, form_at, rows, shown, with_tree
 
 
 @pytest.fixture

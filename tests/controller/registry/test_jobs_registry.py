@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection
+from typing import cast
 
 import pytest
 
@@ -14,7 +15,6 @@ from p4reduce_contracts.jobs.errors import (
     InvalidRequestError,
     MemberResetError,
     PlaceTakenError,
-    StoreError,
     SwitchFullError,
 )
 from p4reduce_contracts.jobs.lease import ONLY_SWITCH
@@ -22,7 +22,7 @@ from p4reduce_contracts.jobs.reasons import was_asked_for
 from p4reduce_contracts.wire.numbers import MAX_JOBS
 from p4reduce_controller.config import QuotaConfig
 from p4reduce_controller.registry.hello import Address, Hello
-from p4reduce_controller.registry.job import MOST_COUNTED, Job, Member
+from p4reduce_controller.registry.job import MOST_COUNTED, Member
 from p4reduce_controller.registry.registry import Registry
 from p4reduce_controller.registry.slots import SlotRange
 from rigs.memory_job_store import MemoryJobStore
@@ -40,7 +40,6 @@ def place(number: int) -> Address:
 
 
 def form(registry: Registry, name: str, world_size: int, now: float = 0.0) -> list[Member]:
-    """Join all ranks, say their HELLOs and install the grant."""
     members = [registry.join(name, rank, world_size, now) for rank in range(world_size)]
     job = registry.get(name)
     for member in members:
@@ -103,7 +102,7 @@ def test_a_normal_end_is_no_reset(registry: Registry, caplog: pytest.LogCaptureF
 def test_a_reset_of_an_active_job_gives_every_member_the_reason(registry: Registry, event: str) -> None:
     job = registry.create("train", 3)
     members = form(registry, "train", 3)
-    first_epoch = job.epoch
+    first_epoch, secrets = job.epoch, {child.secret for child in job.grants[ONLY_SWITCH].children}
     if event == "leave":
         registry.leave(members[2].nonce)
         reason = "rank 2 left"
@@ -133,6 +132,7 @@ def test_a_reset_of_an_active_job_gives_every_member_the_reason(registry: Regist
         registry.sweep(20.0)  # drops the member that joined again
         form(registry, "train", 3, 20.0)
         assert job.epoch > first_epoch
+        assert not secrets & {child.secret for child in job.grants[ONLY_SWITCH].children}
 
 
 def test_in_forming_the_others_stay_when_a_rank_leaves_or_joins_again(registry: Registry) -> None:
@@ -292,18 +292,12 @@ def test_a_hello_needs_its_job_and_nonce(registry: Registry, job_offset: int, no
     assert (bool(job.grants)) is taken
 
 
-def test_the_first_address_of_a_nonce_stays(registry: Registry) -> None:
-    job = registry.create("train", 2)
-    member = registry.join("train", 0, 2, 0.0)
-    assert registry.hello(Hello(job.id, member.nonce, place(1)), 0.0)
-    assert not registry.hello(Hello(job.id, member.nonce, place(2)), 0.0), "another port replayed the HELLO"
-    assert member.addresses == {ONLY_SWITCH: place(1)}
-
-
-def test_two_ranks_cannot_have_one_address(registry: Registry) -> None:
+def test_the_first_address_of_a_nonce_stays_and_two_ranks_cannot_have_one(registry: Registry) -> None:
     job = registry.create("train", 2)
     a, b = (registry.join("train", rank, 2, 0.0) for rank in range(2))
-    registry.hello(Hello(job.id, a.nonce, place(1)), 0.0)
+    assert registry.hello(Hello(job.id, a.nonce, place(1)), 0.0)
+    assert not registry.hello(Hello(job.id, a.nonce, place(2)), 0.0), "another port replayed the HELLO"
+    assert a.addresses == {ONLY_SWITCH: place(1)}
     assert not registry.hello(Hello(job.id, b.nonce, place(1)), 0.0)
     assert job.missing() == "the HELLO of rank 1 came from rank 0's address 10.0.0.1:4000"
 
@@ -426,20 +420,16 @@ def test_an_ephemeral_job_that_was_never_joined_is_removed_after_half_a_minute(r
     assert registry.jobs() == []
 
 
-def test_an_ephemeral_job_stays_until_its_removal_can_be_saved(
-    registry: Registry, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_ephemeral_job_stays_until_its_removal_can_be_saved(registry: Registry) -> None:
     registry.create("launch", 1, ephemeral=True)
     (member,) = form(registry, "launch", 1)
     registry.leave(member.nonce)
     registry.sweep(0.0)
 
-    def fail(_: Job) -> None:
-        raise StoreError("the disk is full")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(registry._store, "end", fail)
-        registry.sweep(20.0)
-        registry.get("launch")
+    store = cast(MemoryJobStore, registry._store)
+    store.failing = True
+    registry.sweep(20.0)
+    registry.get("launch")
+    store.failing = False
     registry.sweep(21.0)
     assert registry.jobs() == []

@@ -45,7 +45,6 @@ def place(number: int) -> Address:
 
 
 def parent_port(child: str) -> int:
-    """The parent's port towards a switch."""
     return 100 + int(child[-1])
 
 
@@ -85,7 +84,6 @@ def find_links(registry: Registry) -> None:
 
 
 def join(registry: Registry, name: str, at: list[str]) -> list[Member]:
-    """All ranks join and say HELLO at these switches."""
     job = registry.get(name)
     members = [registry.join(name, rank, len(at), 0.0) for rank in range(len(at))]
     for member, switch in zip(members, at, strict=True):
@@ -235,6 +233,8 @@ def test_one_switch_takes_no_job_of_33_ranks_and_two_might() -> None:
 )
 def test_a_job_waits_until_its_links_are_known() -> None:
     registry = make_registry()
+    registry.create("flat", 2, 4)
+    form(registry, "flat", ["leaf1", "leaf1"])  # it needs none
     job = registry.create("train", 2)
     join(registry, "train", ["leaf1", "leaf2"])
     up = "the HELLO that leaf1 sends out of port 99 never arrived at root"
@@ -255,14 +255,9 @@ def test_a_job_waits_until_its_links_are_known() -> None:
     assert registry.version == version, "a HELLO that comes as before changes nothing"
 
 
-def test_a_job_that_needs_no_link_does_not_wait_for_one() -> None:
-    registry = make_registry()
-    registry.create("train", 2)
-    form(registry, "train", ["leaf1", "leaf1"])
-
-
 def test_a_hello_at_another_switch_or_port_is_the_links_problem() -> None:
     registry = make_registry()
+    assert not registry.hello(Hello(0, 1 << 60, place(1)), 0.0, "root"), "an unknown nonce"
     send_link_hello(registry, "leaf1", "leaf2", 7)
     assert registry.links.problem("leaf1").endswith("the HELLO from leaf1 to root arrived at leaf2, by its port 7")
     send_link_hellos(registry, "leaf1")
@@ -290,11 +285,6 @@ def test_hellos_go_to_the_configured_port_of_the_parent_and_to_where_the_childs_
     ((port, down),) = links.hellos("root")
     assert (port, down[36:38]) == (101, (5555).to_bytes(2, "big"))
     assert (down[:6], down[30:34]) == (child.mac.to_bytes(6, "big"), child.ip.to_bytes(4, "big"))
-
-
-def test_a_hello_with_an_unknown_nonce_is_no_link() -> None:
-    registry = make_registry()
-    assert not registry.hello(Hello(0, 1 << 60, place(1)), 0.0, "root")
 
 
 def test_a_link_that_leads_elsewhere_later_resets_the_jobs_that_use_it(registry: Registry) -> None:
@@ -494,20 +484,16 @@ def test_a_lost_switch_takes_the_hellos_of_forming_ranks_there(registry: Registr
     assert job.grants["leaf1"].epoch != taken_back["leaf1"].epoch
 
 
-def test_a_forming_job_at_other_switches_is_left_alone(registry: Registry) -> None:
-    job = registry.create("train", 1)
-    join(registry, "train", ["leaf2"])
-    registry.count_from(job.grants["leaf2"], {"results": Count(1, 2)})
-    registry.switch_lost("restarted", switch="leaf1")
-    assert list(job.grants) == list(job.counted_from) == ["leaf2"]
-
-
-def test_counts_begin_anew_only_at_the_lost_switch(registry: Registry) -> None:
-    job = registry.create("train", 2)
+def test_a_forming_job_at_other_switches_is_left_alone_and_counts_begin_anew_at_the_lost_one(
+    registry: Registry,
+) -> None:
+    elsewhere, job = registry.create("elsewhere", 1, 4), registry.create("train", 2, 4)
+    join(registry, "elsewhere", ["leaf2"])
     join(registry, "train", ["leaf1", "root"])
-    for grant in job.grants.values():
+    for grant in (*elsewhere.grants.values(), *job.grants.values()):
         registry.count_from(grant, {"results": Count(1, 2)})
     registry.switch_lost("restarted", switch="leaf1")
+    assert list(elsewhere.grants) == list(elsewhere.counted_from) == ["leaf2"]
     assert list(job.counted_from) == ["root"]
 
 

@@ -62,14 +62,6 @@ def test_a_job_from_create_to_remove(running: Running, client: JobClient) -> Non
     assert client.list_jobs().free_slots == 16
 
 
-def test_every_epoch_has_new_secrets(running: Running, client: JobClient) -> None:
-    client.create_job("train", 2)
-    tickets, first = form(running, client, "train", 2)
-    client.leave(tickets[0].nonce)
-    _, second = form(running, client, "train", 2)
-    assert len({lease.switches[0].secret for lease in (*first, *second)}) == 4
-
-
 @pytest.mark.fault("the controller is paused for longer than a member may be silent: members have their timeout anew")
 def test_members_stay_over_a_pause_of_the_controller(
     running: Running, client: JobClient, caplog: pytest.LogCaptureFixture

@@ -302,26 +302,20 @@ def test_a_damaged_job_is_an_error(store: Store, text: str) -> None:
     ("statement", "message"),
     [
         ("UPDATE eras SET era = 7", "eras has era = '7', where it must be 16 hexadecimal digits, not all 0"),
-        ("UPDATE eras SET era = 'an era of no use'", "eras has era = 'an era of no use', where"),
         ("UPDATE eras SET era = '0000000000000000'", "eras has era = '0000000000000000', where"),
         ("UPDATE eras SET era = x'00'", "eras has era = b'.x00', where"),
         (
-            "UPDATE facts SET last_epoch = 'many'",
-            "facts has last_epoch = 'many', where it must be a whole number from 0",
+            "UPDATE facts SET last_epoch = -1",
+            "facts has last_epoch = -1, where it must be a whole number from 0 to 65535",
         ),
-        ("UPDATE facts SET last_epoch = -1", "facts has last_epoch = -1, where .* from 0 to 65535"),
         ("UPDATE facts SET last_epoch = 65536", "facts has last_epoch = 65536, where"),
-        ("UPDATE facts SET last_epoch = 1.5", "facts has last_epoch = 1.5, where"),
         ("DELETE FROM facts", "facts has 0 rows, where it must be exactly 1"),
         ("INSERT INTO facts SELECT * FROM facts", "facts has 2 rows, where"),
         (
             "INSERT INTO epochs VALUES ('switch', 'one', 0, 4)",
             "epochs has epoch = 'one', where it must be a whole number from 1",
         ),
-        ("INSERT INTO epochs VALUES ('switch', 0, 0, 4)", "epochs has epoch = 0, where"),
-        ("INSERT INTO epochs VALUES ('switch', 65536, 0, 4)", "epochs has epoch = 65536, where"),
         ("INSERT INTO epochs VALUES ('switch', 1, -1, 4)", "epochs has first_slot = -1, where .* from 0 to 32767"),
-        ("INSERT INTO epochs VALUES ('switch', 1, x'01', 4)", "epochs has first_slot = b'.x01', where"),
         (
             "INSERT INTO epochs VALUES ('switch', 1, 4, 4)",
             "epochs has end_slot = 4, where .* above first_slot, at most 32768",
@@ -430,11 +424,9 @@ def test_jobs_for_which_the_pipeline_has_no_room_are_dropped(caplog: pytest.LogC
     ("key", "value"),
     [
         ("name", 5),
-        ("world_size", "2"),
         ("world_size", 1025),
         ("slots", {"base": 0, "count": None}),
         ("members", [{"rank": 7, "nonce": 1}]),
-        ("members", [{"rank": 0, "nonce": -1}]),
         ("last_reset", []),
         ("counted_from", {"results": {"packets": "many"}}),
         ("name", "no name"),
@@ -457,7 +449,6 @@ def test_a_saved_job_with_a_wrong_value_is_refused(key: str, value: object) -> N
     ("key", "value", "message"),
     [
         ("epoch", 0, r"grants\[\.\.\.\]\.epoch"),
-        ("job_id", 2, "another switch, id, name or slots"),
         ("name", "other", "another switch, id, name or slots"),
         ("slots", {"base": 1, "count": 4}, "another switch, id, name or slots"),
         ("switch", "other", "another switch"),

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import re
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import grpc
-import numpy as np
 import pytest
 from msgspec.structs import replace
 
-import p4reduce
 from p4reduce_contracts.jobs.client import JobClient
 from p4reduce_contracts.jobs.errors import ControllerUnreachableError, ForbiddenError
 from p4reduce_controller.config import Config, SecurityConfig
@@ -22,22 +16,13 @@ from p4reduce_controller.service.process import Controller
 from p4reduce_runtime.security import Security
 from p4reduce_runtime.settings import ConfigError
 from rigs.certificates import Bench
-from rigs.fake_switch_client import FakeSwitchClient, Running, serving
+from rigs.fake_switch_client import FakeSwitchClient, Running, serving, with_security
 from rigs.limits import LIMIT_S
-from rigs.system import COMMAND, Process
-
-
-@pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
-    return Bench(tmp_path_factory.mktemp("certs"))
 
 
 @pytest.fixture
 def locked(bench: Bench, config: Config) -> Iterator[Running]:
-    """A controller that serves over TLS only."""
-    files = bench.of("controller")
-    settings = SecurityConfig(str(files.ca), str(files.certificate), str(files.key))
-    with serving(replace(config, security=settings)) as running:
+    with serving(with_security(config, bench.of("controller"))) as running:
         yield running
 
 
@@ -71,10 +56,8 @@ def test_only_certificates_with_the_role_worker_are_served(bench: Bench, locked:
 
 @pytest.mark.fault("a false controller: workers refuse the connection")
 def test_a_server_without_a_controllers_certificate_is_refused(bench: Bench, config: Config) -> None:
-    files = bench.of("worker")
-    settings = SecurityConfig(str(files.ca), str(files.certificate), str(files.key))
     with (
-        serving(replace(config, security=settings)) as running,
+        serving(with_security(config, bench.of("worker"))) as running,
         JobClient(running.address, security=bench.of("worker")) as client,
         pytest.raises(ControllerUnreachableError, match="no TLS connection"),
     ):
@@ -100,7 +83,7 @@ def test_a_name_that_does_not_resolve_is_no_matter_of_tls(bench: Bench) -> None:
 
 @pytest.mark.fault("listening beyond loopback without TLS: refused, unless `--insecure`")
 def test_listening_beyond_loopback_without_tls_needs_insecure(config: Config) -> None:
-    opened = replace(config, controller=replace(config.controller, listen="0.0.0.0:0"))
+    opened = replace(config, controller=replace(config.controller, listen="0.0.0.0:0", metrics="0.0.0.0:0"))
     switch = FakeSwitchClient()
     with pytest.raises(ConfigError, match=r"reaches 0\.0\.0\.0:0 .*under \[security\]"), serving(opened, switch):
         pass
@@ -136,53 +119,9 @@ def test_no_channel_without_tls_is_opened_to_a_controller_beyond_loopback(
 
 def test_a_remote_switch_without_tls_is_refused(bench: Bench, config: Config) -> None:
     distant = replace(config, switches=(replace(config.switches[0], p4runtime="10.9.8.7:9559"),))
-    files = bench.of("controller")
-    tls = SecurityConfig(str(files.ca), str(files.certificate), str(files.key))
+    tls = with_security(config, bench.of("controller")).security
     for settings in (SecurityConfig(), replace(tls, plain_p4runtime=True)):
         with pytest.raises(ConfigError, match=r"the switch at 10\.9\.8\.7:9559 would be written to without TLS"):
             Controller(replace(distant, security=settings))
     for settings in (tls, SecurityConfig(insecure=True)):
         Controller(replace(distant, security=settings))
-
-
-@pytest.mark.processes
-def test_switch_controller_and_workers_over_tls(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    switch = Process(
-        tmp_path / "switch.log",
-        *("switch", "run", "--listen", "127.0.0.1:0", "--p4runtime", "127.0.0.1:0", *bench.switch_options()),
-    )
-    settings = tmp_path / "p4reduce.toml"
-    settings.write_text(
-        f"[switch]\npipeline = 'small'\np4runtime = '{switch.address('P4Runtime')}'\n"
-        f"udp_port = {switch.address('UDP').rpartition(':')[2]}\n"
-        f"[controller]\nlisten = '127.0.0.1:0'\nstate_dir = '{tmp_path / 'state'}'\n{bench.toml('controller')}"
-    )
-    try:
-        controller = Process(tmp_path / "controller.log", "controller", "run", "--config", str(settings))
-    except BaseException:
-        switch.end(signal.SIGKILL)
-        raise
-    try:
-        address = controller.address("jobs on")
-        for name, value in bench.environment("worker").items():
-            monkeypatch.setenv(name, value)
-        made = subprocess.run(
-            [sys.executable, *COMMAND, "--controller", address, "job", "create", "train", "--world-size", "1"],
-            capture_output=True,
-            text=True,
-            timeout=LIMIT_S,
-        )
-        assert made.returncode == 0, made.stderr
-        (member,) = re.findall(r"members' token, to join it: (\S+)", made.stdout)
-        monkeypatch.setenv("P4REDUCE_TOKEN", member)
-        with p4reduce.join("train", rank=0, world_size=1, controller=address) as comm:
-            assert comm.all_reduce(np.arange(5, dtype=np.int32)).tolist() == [0, 1, 2, 3, 4]
-        for name in bench.environment("worker"):
-            monkeypatch.delenv(name)
-        monkeypatch.delenv("P4REDUCE_TOKEN")
-        files = bench.of("worker")
-        with p4reduce.join("train", rank=0, world_size=1, controller=address, security=files, token=member) as comm:
-            comm.barrier()
-    finally:
-        for process in (controller, switch):
-            process.end(signal.SIGKILL)

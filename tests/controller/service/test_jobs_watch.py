@@ -15,6 +15,7 @@ from typing import NamedTuple, TextIO
 
 import pytest
 
+from p4reduce_contracts.jobs import jobs_pb2
 from p4reduce_contracts.jobs.client import JobClient
 from p4reduce_contracts.jobs.errors import PlaceTakenError
 from p4reduce_controller.registry.registry import RECONNECT_S
@@ -129,18 +130,13 @@ def test_a_member_that_reconnects_is_not_dropped(
 def test_a_waiting_rank_that_is_killed_is_dropped(running: Running, client: JobClient, second: JobClient) -> None:
     client.create_job("train", 2)
     ticket = second.join("train", 0, 2, "a restart 0")
-    call = second._stub.WaitLease.future(_wait(ticket.nonce), timeout=LIMIT_S)
+    request = jobs_pb2.WaitLeaseRequest(nonce=ticket.nonce, timeout_s=LIMIT_S)
+    call = second._stub.WaitLease.future(request, timeout=LIMIT_S)
     running.wait_for_waiters(running.controller.registry.get("train").members, 1)
     call.cancel()
     running.wait_for_waiters(running.controller.registry.get("train").members, 0)
     running.pass_time(RECONNECT_S)
     client.join("train", 0, 2, "a restart 1")
-
-
-def _wait(nonce: int) -> object:
-    from p4reduce_contracts.jobs import jobs_pb2
-
-    return jobs_pb2.WaitLeaseRequest(nonce=nonce, timeout_s=LIMIT_S)
 
 
 RANK = """
@@ -159,8 +155,6 @@ print(heartbeat.failure(), flush=True)
 
 
 class Rank(NamedTuple):
-    """A process of a rank, and what it prints."""
-
     process: Forked
     output: TextIO
 

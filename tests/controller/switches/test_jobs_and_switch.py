@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from msgspec import structs
@@ -13,19 +14,21 @@ from msgspec import structs
 from p4reduce_contracts.jobs.client import JobClient
 from p4reduce_contracts.jobs.errors import LeaseTimeoutError, MemberResetError, StoreError, SwitchAwayError
 from p4reduce_controller.config import Config, ForwardingConfig, PortConfig
-from p4reduce_controller.registry.hello import Address
-from p4reduce_controller.registry.job import Grant, rank_children
-from p4reduce_controller.registry.slots import SlotRange
 from p4reduce_controller.service.process import ControllerError
 from p4reduce_controller.service.store import FILE
 from p4reduce_controller.switches import connection, reconciler
-from p4reduce_controller.switches import pipeline as pipelines
-from p4reduce_controller.switches.entry_writer import EntryWriter
-from p4reduce_controller.switches.mac_table import MacTable
 from p4reduce_runtime.p4runtime.entries import DigestConfig, Entry, MulticastGroup, TableEntry
-from p4reduce_runtime.p4runtime.errors import NotPrimaryError
-from p4reduce_runtime.pipeline_folders import find
-from rigs.fake_switch_client import OWN_TABLES, FakeSwitchClient, Running, form, join_all, serving
+from p4reduce_runtime.p4runtime.errors import NotPrimaryError, ReadError
+from rigs.fake_switch_client import (
+    OWN_TABLES,
+    FakeSwitchClient,
+    Running,
+    form,
+    join_all,
+    make_entry_writer,
+    one_rank_grant,
+    serving,
+)
 from rigs.limits import LIMIT_S
 
 
@@ -378,13 +381,9 @@ def test_a_disk_error_while_the_switch_restarts_does_not_end_the_controller(
 
 def test_groups_of_another_program_are_deleted_before_the_program_is_set() -> None:
     """On BMv2 they outlive it: a group of the same number would keep its old replicas beside the new ones."""
-    client, config = FakeSwitchClient(), Config()
-    deleted: list[int] = []
+    client, deleted = FakeSwitchClient(), list[int]()
     for number, geometry in enumerate(("small", "default")):
-        pipeline = pipelines.read(find(geometry))
-        entry_writer = EntryWriter(
-            client, config.switches[0], pipeline, MacTable(config, config.switches[0], pipeline.names)
-        )
+        entry_writer = make_entry_writer(cast(Any, client), geometry)
         before = [entry.group_id for entry in client.read_groups()]
         client.log.clear()
         entry_writer.cold_start(1 + number)
@@ -392,6 +391,75 @@ def test_groups_of_another_program_are_deleted_before_the_program_is_set() -> No
             entry.group_id for done, entry in client.log if done == "delete" and isinstance(entry, MulticastGroup)
         ]
         assert sorted(deleted) == sorted(before)
-        address = Address(ingress_port=1, mac=0x020000000A00, ip=0x0A00000A, udp_port=4000)
-        entry_writer.install(Grant(1, "job", 1, SlotRange(0, 4), rank_children((address,), (1,))), draws=1)
+        entry_writer.install(one_rank_grant(0), draws=1)
     assert deleted, "the first program had groups"
+
+
+@pytest.fixture
+def probed_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Set a short interval of probes, for a controller that starts after it."""
+    monkeypatch.setattr(connection, "PROBE_INTERVAL_S", 0.02)
+
+
+@pytest.fixture
+def hanging(running: Running, monkeypatch: pytest.MonkeyPatch) -> Iterator[Running]:
+    """A controller whose switch can be made to hang (`client.answering`); it goes on at the end."""
+    monkeypatch.setattr(reconciler, "_ANSWER_LIMIT_S", 2.0)
+    yield running
+    running.client.answering.set()
+
+
+def test_a_job_is_made_and_removed_while_the_switch_hangs(hanging: Running, caplog: pytest.LogCaptureFixture) -> None:
+    """The calls end before the switch does; of those to the controller only the removal waits for it, 2 s at most."""
+
+    def waits() -> list[float]:
+        records = [record for record in caplog.records if record.getMessage() == "switch slow"]
+        return [record.__dict__["p4reduce_fields"]["waited_s"] for record in records]
+
+    hanging.client.timeout_s = 10 * LIMIT_S
+    with JobClient(hanging.address, timeout_s=LIMIT_S) as client:
+        client.create_job("train", 1, slots=4)
+        form(hanging, client, "train", 1)
+        hanging.client.answering.clear()
+        client.create_job("other", 1)
+        assert waits() == []
+        with pytest.raises(SwitchAwayError, match="gave no answer within 2 s"):
+            client.stats("train")
+        client.remove_job("train")
+        assert waits() == [2.0]
+        assert [job.name for job in client.list_jobs().jobs] == ["other"]
+
+
+@pytest.mark.fault(
+    'the switch is stopped for longer than the probes: reset, "lost the switch"; used again when it continues'
+)
+def test_a_probe_without_an_answer_ends_the_connection(
+    probed_often: None, hanging: Running, client: JobClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.create_job("train", 1)
+    tickets, _ = form(hanging, client, "train", 1)
+    monkeypatch.setattr(reconciler, "_PROBE_LIMIT_S", 0.05)
+    hanging.client.timeout_s = 0.2
+    hanging.client.answering.clear()
+    hanging.wait(lambda: not hanging.controller.registry.get("train").active)
+    assert client.heartbeat(tickets[0].nonce) == reconciler.LOST
+    monkeypatch.undo()  # from here on no probe may fail
+    hanging.client.answering.set()
+    hanging.wait(lambda: not hanging.controller.switches.unavailable_reason())
+    form(hanging, client, "train", 1)
+
+
+def test_a_switch_that_refuses_probes_is_not_lost(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It does not know the call, but it answers."""
+    monkeypatch.setattr(connection, "PROBE_INTERVAL_S", 0.01)
+    probes = threading.Semaphore(0)
+
+    def capabilities() -> str:
+        probes.release()
+        raise ReadError("UNIMPLEMENTED")
+
+    with serving(config) as running:
+        running.client.capabilities = capabilities  # type: ignore[method-assign]
+        for _ in range(2 * connection.PROBE_FAILURES):
+            assert probes.acquire(timeout=LIMIT_S)
+        assert running.client.connections == 1

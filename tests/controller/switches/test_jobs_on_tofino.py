@@ -20,18 +20,12 @@ from p4reduce_contracts.jobs.errors import InvalidRequestError
 from p4reduce_contracts.wire.geometry import Geometry
 from p4reduce_controller import config
 from p4reduce_controller.p4runtime.client import Client
-from p4reduce_controller.registry.hello import Address
-from p4reduce_controller.registry.job import Grant, rank_children
-from p4reduce_controller.registry.slots import SlotRange
-from p4reduce_controller.switches import pipeline as pipelines
 from p4reduce_controller.switches.entries.v1model import draws_mark
-from p4reduce_controller.switches.entry_writer import EntryWriter
-from p4reduce_controller.switches.mac_table import MacTable
 from p4reduce_controller.switches.program_names import TOFINO
 from p4reduce_runtime.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_runtime.p4runtime.entries import MeterConfig, MeterEntry
 from rigs import wire
-from rigs.fake_switch_client import Running, serving
+from rigs.fake_switch_client import Running, check_restarts, make_entry_writer, one_rank_grant, serving
 from rigs.limits import LIMIT_S, wait_until
 from rigs.local_switch import LocalSwitch
 from rigs.tna_switch import CHIPS, pipeline_folder, tna_switch
@@ -53,12 +47,10 @@ class Tofino:
         return self.controller.address
 
     def entries(self, table: str) -> int:
-        """Return how many entries the switch holds."""
         return len(list(self.program.tables[table].entries()))
 
     @property
     def program(self) -> Any:
-        """The TnaPipeline."""
         return self.switch.switch.program
 
 
@@ -134,46 +126,20 @@ def test_addresses_are_learned_from_the_digest(running: Tofino) -> None:
 
 def test_a_switchs_entries_are_kept_or_its_pipeline_is_set_anew(tmp_path: Path) -> None:
     """The controller compares what it reads of the switch with its own entries, two for each rank."""
-    pipeline = pipelines.read(pipeline_folder(tmp_path / "pipeline", "tofino1-4x8"))
-    grants = [grant(number) for number in range(2)]
+    folder = pipeline_folder(tmp_path / "pipeline", "tofino1-4x8")
     with tna_switch("tofino1-4x8") as switch:
-
-        def entry_writer() -> EntryWriter:
-            settings, client = config.Config(), Client(switch.address("P4Runtime"), timeout_s=LIMIT_S)
-            client.connect()
-            return EntryWriter(
-                client, settings.switches[0], pipeline, MacTable(settings, settings.switches[0], pipeline.names)
-            )
-
-        first = entry_writer()
-        assert first.warm_restart(7, [], 0) is None, "it has no pipeline"
-        first.cold_start(7)
-        assert isinstance(first.client, Client)
-        schema = first.client.schema
-        cells = first.client.read(p4r.Entity(meter_entry={"meter_id": schema.meters[TOFINO.hello_rate].id}))
+        second = check_restarts(
+            lambda: make_entry_writer(Client(switch.address("P4Runtime"), timeout_s=LIMIT_S), folder)
+        )
+        client = cast(Client, second.client)
+        cells = client.read(p4r.Entity(meter_entry={"meter_id": client.schema.meters[TOFINO.hello_rate].id}))
         limit = MeterConfig(100, 200, 100, 200)
         assert cells == [MeterEntry(TOFINO.hello_rate, port, limit) for port in range(512)]
-        assert first.client.read(p4r.Entity(digest_entry={"digest_id": schema.digests[TOFINO.mac_learn].id}))
-        for draws, given in enumerate(grants, 1):
-            first.install(given, draws)
-        first.learn([(0x020000000A00, 3)])
-        first.client.close()
-        second = entry_writer()
-        assert second.warm_restart(8, grants, 2) is None, "another era's"
-        assert second.warm_restart(7, grants, 1) is None, "an epoch was drawn that this controller does not know"
-        assert second.warm_restart(7, grants, 2) == {1, 2}
-        assert second.warm_restart(7, grants[1:], 3) == {2}
-        assert [entry.match["job"] for entry in second.client.read_table(TOFINO.admit)] == [2, 2]
-        assert [entry.match for entry in second.client.read_table(TOFINO.mac_table)] == [{"dst_mac": 0x020000000A00}]
-        second.remove(grants[1])
-        assert second.client.read_table(TOFINO.admit) == []
-        assert second.client.read_table(TOFINO.job_member) == [draws_mark(2, TOFINO)]
-        second.install(grants[0], 3)
+        assert client.read(p4r.Entity(digest_entry={"digest_id": client.schema.digests[TOFINO.mac_learn].id}))
+        second.remove(one_rank_grant(1))
+        assert client.read_table(TOFINO.admit) == []
+        assert client.read_table(TOFINO.job_member) == [draws_mark(2, TOFINO)]
+        second.install(one_rank_grant(0), 3)
         second.cold_start(8)
-        assert second.client.read_table(TOFINO.admit) == second.client.read_groups() == []
-        second.client.close()
-
-
-def grant(number: int) -> Grant:
-    address = Address(ingress_port=1 + number, mac=0x020000000A00 + number, ip=0x0A00000A + number, udp_port=4000)
-    return Grant(1 + number, f"job{number}", 1 + number, SlotRange(4 * number, 4), rank_children((address,), (number,)))
+        assert client.read_table(TOFINO.admit) == client.read_groups() == []
+        client.close()

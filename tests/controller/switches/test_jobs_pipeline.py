@@ -1,14 +1,28 @@
-"""A pipeline's P4Info says which target it is for: names, admission entries and what the switch loads go by that."""
+"""A pipeline's P4Info says which target it is for; the names the job service uses against the compiled programs."""
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from p4reduce_controller.config import Config, ForwardingConfig, PortConfig
+from p4reduce_controller.registry.hello import Address
+from p4reduce_controller.registry.job import Grant, Parent, rank_children
+from p4reduce_controller.registry.slots import SlotRange
+from p4reduce_controller.switches import mac_table
 from p4reduce_controller.switches import pipeline as pipelines
-from p4reduce_controller.switches.program_names import TOFINO, V1MODEL
+from p4reduce_controller.switches.entries import tofino, v1model
+from p4reduce_controller.switches.program_names import TOFINO, V1MODEL, P4Names
+from p4reduce_runtime.p4runtime import codec
+from p4reduce_runtime.p4runtime.entries import DigestConfig, Entry, MeterEntry, TableEntry
+from p4reduce_runtime.p4runtime.schema import Schema
 from p4reduce_runtime.pipeline_folders import GEOMETRY, P4INFO, PROGRAM, PipelineNotFoundError, find
 from rigs.tna_switch import ARTIFACTS, CHIPS, pipeline_folder
 
@@ -80,3 +94,119 @@ def test_sizes_that_are_not_the_programs_are_refused(tmp_path: Path) -> None:
     (folder / GEOMETRY).write_text("columns = 4\nblock_words = 8\nslots = 2048\n")
     with pytest.raises(PipelineNotFoundError, match="its program has 1024 slots, and its sizes say 2048"):
         pipelines.read(folder)
+
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+PARENT = Parent("root", Address(509, 2**48 - 1, 2**32 - 1, 65535), 2**64 - 1)
+
+
+@dataclass
+class Program:
+    """A compiled program's P4Info, the names the controller has for it, and the entries of `admit`."""
+
+    schema: Schema
+    names: P4Names
+    admission: Callable[[Grant], list[TableEntry]]
+    ranks: int = 32
+    parent: Parent | None = None
+
+    def largest_grant(self) -> Grant:
+        addresses = tuple(Address(509, 2**48 - 1, 2**32 - 1, n) for n in range(self.ranks))
+        children = rank_children(addresses, (2**64 - 1,) * self.ranks)
+        return Grant(255, "train", 65535, SlotRange(1023, 1), children, self.parent)
+
+
+def program(name: str) -> Program:
+    if name in CHIPS:
+        schema = Schema.from_p4info((ROOT / "p4src/artifacts" / name / P4INFO).read_text())
+        registers = tofino.Registers.of(schema.p4info)
+        admission = partial(tofino.admission, names=TOFINO, registers=registers)
+        return Program(schema, TOFINO, admission, registers.max_children)
+    schema = Schema.from_p4info((find(name) / P4INFO).read_text())
+    pipeline = pipelines.read(find(name))
+    return Program(schema, pipeline.names, pipeline.admission, parent=PARENT)
+
+
+@pytest.fixture(params=["default", "small", *CHIPS])
+def compiled(request: pytest.FixtureRequest) -> Program:
+    return program(request.param)
+
+
+def test_every_entry_fits_the_program_even_with_the_largest_values(compiled: Program) -> None:
+    config = Config(
+        ports=(PortConfig(509, "fe:ff:ff:ff:ff:ff"),), forwarding=ForwardingConfig(learn=True, flood=(0, 509))
+    )
+    names, grant = compiled.names, compiled.largest_grant()
+    macs = mac_table.MacTable(config, config.switches[0], names)
+    entries: list[Entry] = [
+        *v1model.switch_address(config.switches[0], names),
+        *compiled.admission(grant),
+        *v1model.members(grant, config.switches[0], names),
+        *v1model.groups(grant),
+        *(entry for _, entry in macs.opening()),
+        *(entry for _, entry in macs.learn([(0x020000000022, 2)])),
+        DigestConfig(names.mac_learn),
+        MeterEntry(names.hello_rate, 511),
+    ]
+    for entry in entries:
+        codec.encode(compiled.schema, entry)
+    for counter in (*names.job_counters.values(), names.drops):
+        assert counter in compiled.schema.counters, counter
+
+
+def test_the_mac_tables_have_room_for_all_learned_addresses(compiled: Program) -> None:
+    for table in (compiled.names.mac_table, compiled.names.learned):
+        assert compiled.schema.tables[table].size >= mac_table.MAX_LEARNED
+
+
+def test_frames_to_and_from_the_controller_name_their_port(compiled: Program) -> None:
+    for header, port in ((compiled.schema.packet_in, "ingress_port"), (compiled.schema.packet_out, "egress_port")):
+        assert {field.name: field.bitwidth for field in header} == {"_pad": 7, port: 9}
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+def test_every_name_of_tofino_is_in_the_program_that_is_executed(chip: str) -> None:
+    blocks = json.loads((ROOT / "p4src/artifacts" / chip / "front_end.json").read_text())["controls"].values()
+    known = {
+        named["name"]
+        for block in blocks
+        for kind in ("tables", "actions", "instances")
+        for named in block[kind].values()
+    }
+    names = dataclasses.asdict(TOFINO)
+    assert {*names.pop("job_counters").values(), *filter(None, names.values())} <= known
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+def test_stratum_accepts_tofinos_p4info(chip: str) -> None:
+    """As its source says: no name or id twice, digests of structs. And it finds counters, meters and digests in
+    bfrt.json, which has other ids, by the first name that has theirs in it."""
+    p4info = program(chip).schema.p4info
+    kinds = ("tables", "actions", "counters", "meters", "digests", "registers")
+    preambles = [each.preamble for kind in kinds for each in getattr(p4info, kind)]
+    for values in ([preamble.name for preamble in preambles], [preamble.id for preamble in preambles]):
+        assert len(set(values)) == len(values)
+    assert all(digest.type_spec.WhichOneof("type_spec") == "struct" for digest in p4info.digests)
+    for name in (*TOFINO.job_counters.values(), TOFINO.drops, TOFINO.hello_rate, TOFINO.mac_learn):
+        assert [preamble.name for preamble in preambles if name in preamble.name] == [name]
+
+
+def tofino_grant(ranks: int, slots: SlotRange) -> Grant:
+    addresses = tuple(Address(rank, 0x020000000100 + rank, 0x0A000100 + rank, 40000 + rank) for rank in range(ranks))
+    return Grant(7, "job", 9, slots, rank_children(addresses, range(1 << 63, (1 << 63) + ranks)))
+
+
+def test_no_two_ranks_share_tofinos_rank_cells() -> None:
+    registers = tofino.Registers(slots=2048, rank_cells=32768)
+    assert registers.max_children == 8
+    grants = [tofino_grant(8, slots) for slots in (SlotRange(0, 6), SlotRange(6, 4), SlotRange(10, 2038))]
+    used: set[int] = set()
+    for grant in grants:
+        for entry in tofino.admission(grant, TOFINO, registers):
+            first = entry.params["first_rank_cell"]
+            cells = set(range(first, first + grant.slots.count))
+            assert not cells & used and max(cells) < 32768
+            used |= cells
+    assert len(used) == 32768
