@@ -61,9 +61,8 @@ model: $(VENV)/dev.stamp  # every order of frames, losses, copies and timers for
 launches: $(VENV)/dev.stamp  # starts LAUNCHES launches without a controller, ends them in all ways, counts what is left
 	$(BIN)/python tests/system/launches.py --launches $(LAUNCHES)
 
-same-bits: $(VENV)/dev.stamp  # sums made in VARIATIONS random ways each, and weights of ranks on other hosts
+same-bits: $(VENV)/dev.stamp  # sums made in VARIATIONS random ways each
 	$(BIN)/python tests/system/same_bits.py --variations $(VARIATIONS)
-	$(BIN)/python tests/system/same_weights.py
 
 lint: $(VENV)/dev.stamp
 	$(BIN)/ruff format --check .

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from rigs.fork_server import TORCH, ForkServer, fork_server
-from rigs.networks import racks_of
-from rigs.system import System, running_system
+from rigs.system import System, racks_of, running_system
 
 # All ranks of a test are on one host: without this they would not use the switch. worker/hosts/ has the other case.
 os.environ["P4REDUCE_HOSTS"] = "off"
@@ -20,7 +19,7 @@ os.environ["OMP_NUM_THREADS"] = "1"
 
 @pytest.fixture
 def system(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[System]:
-    """A running switch, or tree of switches (rigs/networks.py), and its controller."""
+    """A running switch, or tree of switches (rigs/system.py), and its controller."""
     with running_system(tmp_path, racks=racks_of(request)) as running:
         yield running
 

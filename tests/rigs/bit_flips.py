@@ -1,7 +1,7 @@
 """Flipped bits, between two workers' engines and the compiled program, and what becomes of the sum.
 
 python tests/rigs/bit_flips.py                      100,000 collectives with a flipped bit each, from one seed
-python tests/rigs/bit_flips.py --bits 2 --in blocks two bits each, in the blocks of one frame
+python tests/rigs/bit_flips.py --bits 2             two bits each, in one part of a frame
 python tests/rigs/bit_flips.py --same 31 --of float32
                                                     bit 31 of two words of one frame, in collectives of float32
 python tests/rigs/bit_flips.py --tree 2x2           over a tree of switches, also on the links between them
@@ -78,24 +78,17 @@ def places(size: int, headers: bool) -> dict[str, range]:
 class BitFlips:
     """`run(n)` makes n collectives and counts (direction, part of the frame, outcome) in `outcomes`.
 
-    `bits` random bits are flipped in one part of a frame, `only` that one if it is given. Or, with `same_bit`, that bit
-    of two random words of a full frame.
+    `bits` random bits are flipped in one part of a frame. Or, with `same_bit`, that bit of two random words of a full
+    frame.
     """
 
     def __init__(
-        self,
-        seed: int,
-        bits: int = 1,
-        only: str = "",
-        *,
-        of: str = "int32",
-        same_bit: int | None = None,
-        shape: Shape = ONE_SWITCH,
+        self, seed: int, bits: int = 1, *, of: str = "int32", same_bit: int | None = None, shape: Shape = ONE_SWITCH
     ) -> None:
         self.outcomes: Counter[tuple[str, str, str]] = Counter()
         self._random = random.Random(seed)
         self._numbers = np.random.default_rng(seed)
-        self._bits, self._only = bits, only if same_bit is None else "blocks"
+        self._bits = bits
         self._make, self._same_bit = FORMATS[of], same_bit
         self._tree = TreeRig("small", shape)
         self._ranks = range(self._tree.world_size)
@@ -110,7 +103,7 @@ class BitFlips:
         for _ in range(collectives):
             self._flip_at, self._flipped = self._random.randrange(self._messages), ("", "")
             outcome = self._collective()
-            if self._flipped[0]:  # with `only`, the chosen frame may have no such part
+            if self._flipped[0]:  # with `same_bit`, the chosen frame may have no blocks
                 self.outcomes[*self._flipped, outcome] += 1
             if outcome != RIGHT:
                 self._renew()  # the job ends; the next is another epoch
@@ -191,8 +184,8 @@ class BitFlips:
         if self._seen - 1 != self._flip_at:
             return frame
         parts = places(len(frame) - payload_at, payload_at > 0)
-        if self._only:
-            parts = {name: place for name, place in parts.items() if name == self._only}
+        if self._same_bit is not None:
+            parts = {name: place for name, place in parts.items() if name == "blocks"}
         if not parts or self._same_bit is not None and len(frame) - payload_at < self._tree.geometry.max_frame_bytes:
             return frame
         name = self._random.choice(sorted(parts))
@@ -215,14 +208,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Flip bits of frames, and count what becomes of the sums.")
     parser.add_argument("--flips", type=int, default=100_000, help="collectives to disturb (default: 100000)")
     parser.add_argument("--bits", type=int, default=1, help="bits to turn over in one part of one frame (default: 1)")
-    parser.add_argument("--in", dest="only", default="", help="only in this part: base, secret, check, keys, blocks")
     parser.add_argument("--same", type=int, default=None, help="turn this bit over in two words of the blocks instead")
     parser.add_argument("--of", choices=FORMATS, default="int32", help="what is summed (default: int32)")
     parser.add_argument("--tree", choices=TREES, help="over this tree of switches (default: one switch, two ranks)")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     shape = TREES[options.tree] if options.tree else ONE_SWITCH
-    flips = BitFlips(options.seed, options.bits, options.only, of=options.of, same_bit=options.same, shape=shape)
+    flips = BitFlips(options.seed, options.bits, of=options.of, same_bit=options.same, shape=shape)
     flips.run(options.flips)
     rows = sorted({key[:2] for key in flips.outcomes})
     print(" " * 33 + "".join(f"{outcome:>13}" for outcome in OUTCOMES))

@@ -27,7 +27,6 @@ Fault = Callable[[System, Child, random.Random], bool]
 
 
 def world_size(system: System) -> int:
-    """Return how many ranks train."""
     return RANKS * max(1, len(system.leaves))
 
 
@@ -68,7 +67,6 @@ def worker_pids(launcher: Child) -> list[int]:
 
 
 def kill_worker(system: System, launcher: Child, choice: random.Random) -> bool:
-    """SIGKILL one of the ranks, if there are any."""
     ranks = worker_pids(launcher)
     if not ranks:
         return False
@@ -109,7 +107,6 @@ def kill_switch_side_by_side(system: System, launcher: Child, choice: random.Ran
 
 
 def kill_controller(system: System, launcher: Child, choice: random.Random) -> bool:
-    """SIGKILL the controller; start another at its state."""
     system.controller.end(signal.SIGKILL)
     system.start_controller()
     return True

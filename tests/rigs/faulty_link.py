@@ -55,7 +55,6 @@ def _attach(fault: str, device: str) -> int:
 
 
 def faulty(fault: str, device: str, command: list[str]) -> list[str]:
-    """Return a command that runs another one with a fault."""
     return ["env", f"PYTHONPATH={PYTHONPATH}", sys.executable, "-m", __name__, fault, device, *command]
 
 

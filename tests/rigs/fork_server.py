@@ -58,8 +58,6 @@ LIMIT_S = 600.0
 
 
 class Forked:
-    """A script in a process of its own."""
-
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
         self._answers = b""
@@ -80,13 +78,11 @@ class Forked:
         return self._status
 
     def send_signal(self, number: int) -> None:
-        """Send a signal if it runs."""
         if self.poll() is None:
             with suppress(ProcessLookupError):  # it ends at this moment, and its server has not said so yet
                 os.kill(self.pid, number)
 
     def close(self) -> None:
-        """Kill it if it runs."""
         self.send_signal(signal.SIGKILL)
         self.wait(LIMIT_S)
 

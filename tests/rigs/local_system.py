@@ -24,7 +24,6 @@ class LocalSystem:
 
     @property
     def address(self) -> str:
-        """The job service's."""
         return self.controller.address
 
     @property

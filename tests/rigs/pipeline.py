@@ -88,7 +88,6 @@ PARENT = switch_host(9, 0xF1E2D3C4B5A69788)
 
 
 def switch_config(number: int = 0) -> SwitchConfig:
-    """Return the controller's configuration of switch `number`."""
     own = switch_host(number, 0)
     mac = OptionalMacAddress(own.mac.to_bytes(6, "big").hex(":"))
     return SwitchConfig(address=HostAddress(str(ipaddress.IPv4Address(own.ip))), mac=mac)
@@ -123,14 +122,26 @@ def from_host(
 
 
 def udp_frame(rank: int, payload: bytes, dst_port: int = wire.AGGREGATION_PORT, dst_ip: int = SWITCH_IP) -> bytes:
-    """Return the frame that a rank's host sends."""
     return from_host(rank_host(rank, 0), payload, 0, dst_port, dst_ip)
+
+
+def frame_with(
+    geometry: wire.Geometry,
+    blocks: dict[int, bytes],
+    kind: int = wire.CONTRIBUTE,
+    keys: tuple[int, ...] | None = None,
+    **fields: int,
+) -> wire.Frame:
+    """Return a well-formed frame of the job; `blocks` maps columns to block bytes, `fields` are other fields."""
+    present = sum(1 << column for column in blocks)
+    data = b"".join(blocks[column] for column in sorted(blocks))
+    check = check_of(present, data, geometry.block_words)
+    keys = keys or (wire.KEY_NONE,) * geometry.columns
+    return wire.Frame(kind, JOB, present, EPOCH, 0, 0, 0, 0, check, keys, data)._replace(**fields)
 
 
 @dataclass(frozen=True)
 class VersionState:
-    """The registers of one version of a slot."""
-
     epoch: int
     round: int
     seen: int
@@ -212,14 +223,8 @@ class PipelineRig:
         epoch: int = EPOCH,
     ) -> bytes:
         """A well-formed CONTRIBUTE payload, all but the secret; `blocks` maps columns to block bytes."""
-        blocks = blocks or {}
-        keys = keys or (wire.KEY_NONE,) * self.geometry.columns
-        present = sum(1 << column for column in blocks)
-        data = b"".join(blocks[column] for column in sorted(blocks))
-        check = check_of(present, data, self.geometry.block_words)
-        return wire.pack(
-            self.geometry, wire.Frame(wire.CONTRIBUTE, JOB, present, epoch, slot, round_, 0, 0, check, keys, data)
-        )
+        frame = frame_with(self.geometry, blocks or {}, keys=keys, slot=slot, round=round_, epoch=epoch)
+        return wire.pack(self.geometry, frame)
 
     def frame(self, rank: int, payload: bytes) -> bytes:
         """Return the frame of a rank's host: the contribution `payload`, with the rank's secret."""
@@ -230,11 +235,9 @@ class PipelineRig:
         return self.process(rank_port(rank), self.frame(rank, payload))
 
     def process(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
-        """A frame that comes in at a port: (port, frame) of everything that comes out."""
         return self.program.process(port, frame)
 
     def version_state(self, slot: int, version: int) -> VersionState:
-        """Return the registers of that version of a slot of the job."""
         registers = {
             name.removeprefix("MainIngress."): register.read((SLOT_BASE + slot) << 1 | version)
             for name, register in self.program.registers.items()

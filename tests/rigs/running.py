@@ -26,12 +26,10 @@ def _words(entry: Path) -> Iterator[bytes]:
 
 
 def is_running(pid: int) -> bool:
-    """Return whether a process is there and has not ended."""
     with contextlib.suppress(OSError):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     return False
 
 
 def children_of(pid: int) -> list[int]:
-    """Return the process's children, the oldest first."""
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]

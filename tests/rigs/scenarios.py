@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import torch
+from hypothesis import strategies as st
 
 from p4reduce.codecs import Floats, Int32
 from p4reduce.codecs.raw import block_count, raw_blocks
 from p4reduce.errors import Reason
 from p4reduce.protocol.blocks import Blocks
 from p4reduce.protocol.call import Call, CodecId, Kind
-from p4reduce.testing.world import Member
+from p4reduce.testing.world import Member, NetworkConditions
 from p4reduce_contracts.jobs.lease import Lease, LeasedSwitch, Level
 from p4reduce_contracts.wire.geometry import Geometry
 from rigs.float_sums import by_numpy
@@ -31,7 +32,6 @@ class Scenario:
     expected: list[np.ndarray | dict[int, Reason] | None]
 
     def check(self, results: Sequence[Sequence[Any]]) -> None:
-        """Every rank holds exactly the expected bits."""
         for rank, mine in enumerate(results):
             assert len(mine) == len(self.expected), f"rank {rank} finished {len(mine)} collectives"
             for got, want in zip(mine, self.expected, strict=True):
@@ -154,3 +154,18 @@ def build(
         for rank in range(world_size)
     ]
     return Scenario(members, expected)
+
+
+FIRST_ROUNDS: Final = st.sampled_from([0, 2**31 - 2, 2**32 - 3])
+"""The first rounds of a job's slots: the first, and just before the numbers change their sign and wrap."""
+
+
+def network_conditions(drop: float = 0.3, duplicate: float = 0.4) -> st.SearchStrategy[NetworkConditions]:
+    """Draw from calm to terrible: `drop` and `duplicate` are the largest shares of frames."""
+    return st.builds(
+        NetworkConditions,
+        drop=st.sampled_from([0.0, 0.05, drop]),
+        duplicate=st.sampled_from([0.0, 0.1, duplicate]),
+        late=st.sampled_from([0.0, 0.1, 0.3]),
+        delay_s=st.sampled_from([0.0, 0.001, 0.02]),
+    )

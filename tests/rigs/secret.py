@@ -4,10 +4,8 @@ from __future__ import annotations
 
 
 def rank_secret(rank: int) -> int:
-    """The 64 bits in every frame of a rank."""
     return (rank + 1) * 0x0101010101010101 & 0xFFFFFFFFFFFFFFFF
 
 
 def rank_secrets(world_size: int) -> tuple[int, ...]:
-    """The secrets of ranks 0 to `world_size` - 1."""
     return tuple(rank_secret(rank) for rank in range(world_size))

@@ -29,8 +29,6 @@ Schedule = str | int
 
 @dataclass(eq=False)
 class Mark:
-    """A point in a stream."""
-
     stream: Stream
     passed: bool = False
 

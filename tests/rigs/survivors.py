@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import sys
 import threading
+from concurrent.futures import Executor, Future
 
 import numpy as np
 
 import p4reduce
+from p4reduce_contracts.jobs.client import JobClient
 from rigs.limits import LIMIT_S, wait_until
+from rigs.system import System
 
 RANKS = 2
 STUCK_S = 0.3
@@ -68,3 +71,16 @@ def train(address: str, rank: int, steps: Steps, switch: str = "") -> set[int]:
             assert np.array_equal(got, want), f"rank {rank}, step {step}"
             epochs.add(comm.lease.epoch)
     return epochs
+
+
+def ranks_of(system: System) -> int:
+    """Return the ranks of a job: RANKS at each switch that has ranks."""
+    return RANKS * max(1, len(system.leaves))
+
+
+def begin(pool: Executor, system: System, steps: Steps) -> list[Future[set[int]]]:
+    """Create the job and start its ranks; each ends with the epochs that it saw."""
+    address, ranks = system.controller.address("jobs on"), ranks_of(system)
+    with JobClient(address) as client:
+        client.create_job("train", ranks, slots=8)
+    return [pool.submit(train, address, rank, steps, system.switch_of(rank, ranks)) for rank in range(ranks)]

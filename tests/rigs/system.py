@@ -11,7 +11,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from socket import SOCK_DGRAM
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
+
+import pytest
 
 from p4reduce_contracts.jobs.lease import ONLY_SWITCH
 from p4reduce_runtime.underlay import UPLINK_PORT
@@ -88,7 +90,6 @@ class System:
 
     @property
     def root(self) -> str:
-        """The name of `switch`."""
         return ROOT if self.leaves or self.beside else ONLY_SWITCH
 
     def switch_of(self, rank: int, world_size: int) -> str:
@@ -100,7 +101,6 @@ class System:
         self._process(name).end(signal.SIGKILL)
 
     def start_switch(self, name: str = ROOT) -> None:
-        """Start it again, at the addresses it had."""
         ended = self._process(name)
         addresses = ended.address("UDP"), ended.address("P4Runtime")
         if name in self.beside:
@@ -111,7 +111,6 @@ class System:
             self.switch = start_switch(self.folder, *addresses)
 
     def start_controller(self, heartbeat_timeout_s: int = 60) -> None:
-        """Start the controller again, at the address it had."""
         listen = self.controller.address("jobs on")
         options = {"pipeline": self.pipeline, "leaves": self.leaves, "beside": self.beside, "paths": self.paths}
         self.controller = start_controller(
@@ -123,14 +122,12 @@ class System:
 
 
 def start_switch(folder: Path, listen: str = "", p4runtime: str = "", uplink: str = "") -> Process:
-    """Start it at these addresses, or at free ones."""
     listen, p4runtime = listen or own_address(SOCK_DGRAM), p4runtime or own_address()
     above = ["--uplink", uplink] if uplink else []
     return Process(folder / "switch.log", "switch", "run", "--listen", listen, "--p4runtime", p4runtime, *above)
 
 
 def start_controller(folder: Path, switch: Process, listen: str = "", **options: Any) -> Process:
-    """Start it with this `configuration`."""
     config = folder / "p4reduce.toml"
     config.write_text(configuration(folder, switch, listen or own_address(), **options))
     return Process(folder / "controller.log", "controller", "run", "--config", str(config))
@@ -209,3 +206,18 @@ def running_system(
             if process.process.poll() is None:
                 process.process.send_signal(signal.SIGCONT)
             process.end(signal.SIGKILL)
+
+
+RACKS: Final = 2
+KILLED: Final = {"one_switch": (1, ONLY_SWITCH), "leaf": (RACKS, "leaf2"), "root": (RACKS, ROOT)}
+"""Networks, as numbers of racks, and a switch of each."""
+
+
+def over_networks(fixture: str = "system") -> pytest.MarkDecorator:
+    """Run a test over both; the fixture starts as many racks as its parameter says, one switch without a parameter."""
+    return pytest.mark.parametrize(fixture, [1, RACKS], indirect=True, ids=["one_switch", "two_racks"])
+
+
+def racks_of(request: pytest.FixtureRequest) -> int:
+    racks: int = getattr(request, "param", 1)
+    return racks

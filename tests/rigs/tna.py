@@ -37,7 +37,6 @@ class Struct:
         }
 
     def numbers(self) -> list[tuple[int, int]]:
-        """Return (value, bits) of the fields."""
         return [(self.values[field], bits) for field, bits in self.bits.items()]
 
 
@@ -62,8 +61,6 @@ class Packet:
 
 
 class Checksum:
-    """The Internet checksum, from the parser's or the deparser's unit."""
-
     def __init__(self) -> None:
         self._data = b""
 
@@ -114,7 +111,6 @@ class TnaProgram:
     """A program and its state: tables, registers, counters."""
 
     def __init__(self, program: dict[str, Any], generation: int) -> None:
-        """`program` is what a front_end.json says."""
         self._program = program
         self._types = self._program["types"]
         self._metadata_bytes = PORT_METADATA_BYTES[generation]
@@ -138,11 +134,9 @@ class TnaProgram:
                     self.counters[instance["name"]] = Counter()
 
     def insert(self, table: str, match: tuple[int, ...], action: str, parameters: tuple[int, ...]) -> None:
-        """Write an entry by the control plane's names."""
         self.tables[table].written[match] = (action, parameters)
 
     def process(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
-        """Return (port, frame) of everything that comes out."""
         intrinsic = self._new("ingress_intrinsic_metadata_t", ingress_port=port)
         names = {"hdr": self._new("headers_t"), "meta": self._new("metadata_t"), "intrinsic": intrinsic}
         prefix = to_bytes(intrinsic.numbers()) + bytes(self._metadata_bytes)

@@ -73,7 +73,6 @@ class TnaRig(PipelineRig):
         self._write(self._admission(epoch, SLOT_BASE))
 
     def process(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
-        """Return (port, frame) of everything that comes out when the frame comes in there."""
         return self.tna.process(port, frame)
 
     def version_state(self, slot: int, version: int) -> VersionState:

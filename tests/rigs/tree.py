@@ -28,7 +28,6 @@ Shape = Sequence[Union[int, "Shape"]]
 
 
 def uplink_secret(number: int) -> int:
-    """The secret of switch `number` at its parent."""
     return number * 0x1002003004005007
 
 
@@ -91,7 +90,6 @@ class TreeRig:
         return found
 
     def levels(self, rank: int) -> tuple[Level, ...]:
-        """Return the switches in a rank's lease."""
         names = [f"switch{number}" if number else "root" for number in range(len(self.parents))]
         return tuple(
             Level(names[switch], tuple(self.children[switch]), names[self.parents[switch]] if switch else "")
@@ -99,7 +97,6 @@ class TreeRig:
         )
 
     def renew(self, epoch: int) -> None:
-        """The job's next epoch in all switches."""
         for switch in self.switches.values():
             switch.renew(epoch)
 
@@ -115,7 +112,6 @@ class TreeRig:
         return [Place(switch, port) for switch, other, port in ports if other >= 0]
 
     def sender(self, trunk: Place) -> int:
-        """The switch whose frames arrive at that place."""
         return self._leads_to[trunk.switch, trunk.port].switch
 
     def framed_on_trunk(self, place: Place, payload: bytes) -> bytes:
@@ -127,7 +123,6 @@ class TreeRig:
         return self.framed(rank, with_secret(payload, self._secret_of(rank)))
 
     def payload(self, frame: bytes) -> bytes:
-        """The payload of a frame that a switch sent."""
         return payload_of(frame)
 
     def arrive(self, place: Place, frame: bytes) -> list[tuple[Place, bytes]]:

@@ -24,7 +24,6 @@ class TreeSwitch:
         self.tree = tree
 
     def process(self, rank: int, payload: bytes) -> list[tuple[int, bytes]]:
-        """Return the payloads that arrive at ranks because of one from a rank."""
         return [(to, payload_of(frame)) for to, frame in self.tree.send(rank, payload)]
 
 

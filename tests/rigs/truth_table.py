@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from p4reduce_contracts.wire.check import check_of
 from p4reduce_contracts.wire.geometry import Geometry
 from p4reduce_contracts.wire.numbers import TYPE_NAMES
 from rigs import wire
@@ -17,6 +16,7 @@ from rigs.pipeline import (
     PARENT,
     UPLINK_PORT,
     Host,
+    frame_with,
     from_host,
     payload_of,
     rank_host,
@@ -33,7 +33,6 @@ TYPES: Final = {name: number for number, name in TYPE_NAMES.items()}
 
 
 def rows_of(switch: str) -> list[Row]:
-    """Return the rows that hold for that kind of switch."""
     return [row for row in ROWS if row.get("switch", switch) == switch]
 
 
@@ -58,21 +57,18 @@ def words(geometry: Geometry, blocks: dict[str, int]) -> dict[int, bytes]:
 
 def frame_of(geometry: Geometry, given: Row) -> wire.Frame:
     """Return a frame as a row describes it. Columns but the first say that they have no block left."""
-    blocks = words(geometry, given.get("blocks", {}))
-    present, data = bits(blocks), b"".join(blocks[column] for column in sorted(blocks))
     sender = given.get("secret_of", given["from"])
-    return wire.Frame(
-        type=TYPES[given.get("type", "CONTRIBUTE")],
+    return frame_with(
+        geometry,
+        words(geometry, given.get("blocks", {})),
+        TYPES[given.get("type", "CONTRIBUTE")],
+        (given["key"], *[wire.KEY_NONE] * (geometry.columns - 1)),
         job=given.get("job", JOB),
-        present=present,
         epoch=given.get("epoch", EPOCH),
         slot=given.get("slot", SLOT),
         round=given["round"],
         seen=bits(given.get("seen", ())),
         secret=PARENT.secret if sender == "parent" else rank_secret(sender),
-        check=check_of(present, data, geometry.block_words),
-        keys=(given["key"], *[wire.KEY_NONE] * (geometry.columns - 1)),
-        blocks=data,
         level=given.get("level", 0),
     )
 

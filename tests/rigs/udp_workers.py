@@ -8,16 +8,14 @@ import struct
 from p4reduce_contracts.jobs.answers import JoinTicket
 from p4reduce_contracts.jobs.client import JobClient
 from p4reduce_contracts.jobs.lease import Lease
-from p4reduce_contracts.wire.check import check_of
 from p4reduce_contracts.wire.geometry import Geometry
 from p4reduce_contracts.wire.numbers import CONTRIBUTE, RESULT
 from rigs import wire
 from rigs.limits import LIMIT_S
+from rigs.pipeline import frame_with
 
 
 class Worker:
-    """One rank of a job with its UDP socket."""
-
     def __init__(
         self, client: JobClient, rank: int, world_size: int, geometry: Geometry = wire.SMALL, job: str = "train"
     ) -> None:
@@ -35,27 +33,14 @@ class Worker:
     def contribute(self, number: int, words: list[int]) -> None:
         """A block of `words` in column 0 of round `number` of slot 0."""
         assert self.lease is not None
-        blocks = struct.pack(f"!{self.geometry.block_words}I", *words)
-        frame = wire.Frame(
-            type=CONTRIBUTE,
-            job=self.lease.job_id,
-            present=1,
-            epoch=self.lease.epoch,
-            slot=0,
-            round=number,
-            seen=0,
-            secret=self.lease.switches[0].secret,
-            check=check_of(1, blocks, self.geometry.block_words),
-            keys=(wire.KEY_NONE,) * self.geometry.columns,
-            blocks=blocks,
-        )
-        self.send(wire.pack(self.geometry, frame))
+        blocks = {0: struct.pack(f"!{self.geometry.block_words}I", *words)}
+        of_lease = {"job": self.lease.job_id, "epoch": self.lease.epoch, "secret": self.lease.switches[0].secret}
+        self.send(wire.pack(self.geometry, frame_with(self.geometry, blocks, round=number, **of_lease)))
 
     def send(self, payload: bytes) -> None:
         self.socket.sendto(payload, (self.ticket.switches[0].host, self.ticket.switches[0].port))
 
     def receive(self) -> tuple[int, tuple[int, ...]]:
-        """Type and words of the next frame."""
         frame = wire.unpack(self.geometry, self.socket.recv(2048))
         assert self.lease is not None and frame.secret == self.lease.switches[0].secret
         return frame.type, struct.unpack(f"!{self.geometry.block_words}I", frame.blocks)

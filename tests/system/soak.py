@@ -106,8 +106,6 @@ class Leg:
 
 
 class Soak:
-    """A leg while it runs."""
-
     def __init__(  # noqa: PLR0917
         self, folder: Path, seed: int, seconds: float, server: ForkServer, steps: int = STEPS, wrong: int = 0
     ) -> None:
@@ -291,7 +289,6 @@ class Soak:
             self._find(f"{where}: status {status}: {text[-2000:]}")
 
     def _flipped(self) -> int:
-        """Return how many frames the relays have damaged."""
         return sum(relay.counts["flipped"] for relay in self._relays.values())
 
     def _say(self, now: float, what: str) -> None:
@@ -318,7 +315,6 @@ def soak(out: Path, seed: int, leg_s: float, server: ForkServer, more: Callable[
 
 
 def summary(legs: list[Leg]) -> str:
-    """Say in a line what legs did."""
     right, kills, ends, frames = (
         sum((getattr(leg, name) for leg in legs), Counter()) for name in ("right", "kills", "ends", "frames")
     )

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from functools import cache
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from p4reduce.codecs import Int32
 from p4reduce.errors import CollectiveMismatchError, CollectiveTimeoutError
 from p4reduce.protocol.blocks import Blocks
-from p4reduce.protocol.call import Call, CodecId, Kind
+from p4reduce.protocol.call import Call, Kind
 from p4reduce.testing.world import NetworkConditions, World
+from rigs.bit_flips import CORRUPT_SUM, RIGHT, BitFlips
 from rigs.pipeline import JOB, SLOT_COUNT
-from rigs.scenarios import Scenario, build
-from rigs.terrible_conditions import FIRST_ROUNDS, network_conditions
+from rigs.scenarios import FIRST_ROUNDS, Scenario, build, network_conditions
 from rigs.tree import TREES, Shape, TreeRig, racks
 
 NETWORKS: dict[str, Shape] = {"1": [0], "8": list(range(8)), "mixed": [0, [1, 4], [2, [3, 5]]]} | TREES
@@ -99,22 +97,6 @@ def test_a_calm_network_needs_no_retransmission_and_carries_a_round_once(name: s
             assert network.frames[number, parent] == network.frames[parent, number] == rounds
 
 
-def test_the_trunks_of_two_racks_of_four_carry_a_quarter_of_what_the_ranks_send() -> None:
-    rig = TreeRig("default", racks(2, 4), epoch=1)
-    scenario = build(3, 8, rig.geometry, SLOT_COUNT, epoch=1, job=JOB, levels=rig.levels, collectives=1)
-    call = Call(0, Kind.ALL_REDUCE, CodecId.INT32, 0, 20_000)
-    tensor = np.arange(1, 20_001, dtype=np.int32)
-    for member in scenario.members:
-        member.calls = [(Int32(tensor).bind(8, rig.geometry.block_words, True), call)]
-    network = World(rig, scenario.members, CALM, 1)
-    for (total,) in (results[0] for results in network.run()):
-        np.testing.assert_array_equal(total, 8 * tensor)
-    up, down = network.bytes[-1, 1] + network.bytes[-1, 2], network.bytes[1, -1] + network.bytes[2, -1]
-    trunk_up, trunk_down = network.bytes[1, 0] + network.bytes[2, 0], network.bytes[0, 1] + network.bytes[0, 2]
-    assert trunk_down == down / 4
-    assert abs(trunk_up / up - 1 / 4) < 0.01  # the opening round's partial sum has the columns of all its ranks
-
-
 @pytest.mark.parametrize(
     ("count", "size", "conditions"),
     [(4, 16, NetworkConditions(drop=0.01, duplicate=0.01, late=0.01)), (3, 32, CALM), (2, 32, CALM)],
@@ -169,3 +151,55 @@ def test_a_leaf_that_is_set_up_as_the_root_gives_no_sum() -> None:
         World(rig, scenario.members, CALM, 1).run()
     assert scenario.members[0].stats.malformed > 0
     assert not any(member.results for member in scenario.members)
+
+
+@pytest.mark.fault(
+    "a bit flips in a frame, up or down, any part: down and in headers: a lost frame; in blocks going up: "
+    "CorruptSumError"
+)
+def test_a_flipped_bit_never_causes_a_wrong_sum() -> None:
+    flips = 1_000
+    tried = BitFlips(seed=1)
+    tried.run(flips)
+    outcomes = tried.outcomes
+    assert outcomes.total() == flips
+    assert {key[2] for key in outcomes} == {RIGHT, CORRUPT_SUM}
+    up = {key[1]: key[2] for key in outcomes if key[0] == "up"}
+    assert set(up) == {"Ethernet, IPv4, UDP", "base", "secret", "check", "checksum", "keys", "blocks"}
+    assert {key[1] for key in outcomes if key[0] == "down"} == set(up) - {"Ethernet, IPv4, UDP"}
+    # Only what reaches the switch's registers ends a job; everything else is a lost frame, and repeated.
+    assert {key[:2] for key in outcomes if key[2] == CORRUPT_SUM} == {("up", "blocks")}
+    assert outcomes["up", "blocks", RIGHT] == 0, "a flipped bit of a block cannot be right"
+
+
+@pytest.mark.fault(
+    "a bit flips on any link of a tree of switches, in any part of a frame: in blocks going up, to a switch or "
+    "between two: CorruptSumError; else a lost frame"
+)
+@pytest.mark.parametrize("name", ["2x1", "2x2", "2x2x2"])
+def test_a_flipped_bit_on_any_link_of_a_tree_never_causes_a_wrong_sum(name: str) -> None:
+    flips = 400
+    tried = BitFlips(seed=1, shape=TREES[name])
+    tried.run(flips)
+    outcomes = tried.outcomes
+    assert outcomes.total() == flips
+    assert {key[2] for key in outcomes} == {RIGHT, CORRUPT_SUM}
+    for direction in ("up", "trunk up", "trunk down"):
+        parts = {key[1] for key in outcomes if key[0] == direction}
+        assert parts == {"Ethernet, IPv4, UDP", "base", "secret", "check", "checksum", "keys", "blocks"}
+    assert {key[:2] for key in outcomes if key[2] == CORRUPT_SUM} == {("up", "blocks"), ("trunk up", "blocks")}
+    assert not any(outcomes[direction, "blocks", RIGHT] for direction in ("up", "trunk up"))
+
+
+@pytest.mark.fault(
+    "bit 31 of two words of a frame flips, up or down; sums of float32 or in lanes: the check word fits, the "
+    "sums are too large: down a lost frame; up: CorruptSumError"
+)
+@pytest.mark.parametrize(
+    ("of", "bit"), [("float32", 31), ("floats16", 31), ("floats8", 31), ("lanes4", 31), ("lanes8", 31), ("lanes8", 28)]
+)
+def test_a_flipped_high_bit_in_two_words_never_causes_a_wrong_sum(of: str, bit: int) -> None:
+    """The check word cannot see bit 31 of two words. Where sums have room, none of them can be that large."""
+    tried = BitFlips(seed=1, of=of, same_bit=bit)
+    tried.run(100)
+    assert {(key[0], key[2]) for key in tried.outcomes} == {("up", CORRUPT_SUM), ("down", RIGHT)}

@@ -18,8 +18,8 @@ from p4reduce_contracts.jobs.client import JobClient
 from p4reduce_switch.trace import trace_pb2 as pb
 from p4reduce_switch.trace import trace_pb2_grpc
 from rigs.limits import LIMIT_S, wait_until
-from rigs.survivors import RANKS, Steps, train
-from rigs.system import System
+from rigs.survivors import RANKS, Steps, begin, ranks_of
+from rigs.system import KILLED, System
 
 
 @pytest.mark.fault(
@@ -27,14 +27,13 @@ from rigs.system import System
 )
 @pytest.mark.fault("the switch is stopped (SIGSTOP): the collective waits, then continues; no reset")
 @pytest.mark.fault("the controller is stopped: sums continue, nothing is reset")
+@pytest.mark.fault("SIGKILL of the controller, then another one: sums continue without it; job and epoch are unchanged")
 def test_sums_go_on_after_stops_and_end_when_controller_and_switch_are_killed(
     system: System, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    address, steps = system.controller.address("jobs on"), Steps()
-    with JobClient(address) as client:
-        client.create_job("train", RANKS, slots=8)
+    steps = Steps()
     with ThreadPoolExecutor(RANKS) as pool:
-        ranks = [pool.submit(train, address, rank, steps) for rank in range(RANKS)]
+        ranks = begin(pool, system, steps)
         try:
             steps.wait_more(2)
             system.controller.process.send_signal(signal.SIGSTOP)
@@ -45,6 +44,12 @@ def test_sums_go_on_after_stops_and_end_when_controller_and_switch_are_killed(
             steps.wait_more(20)
             system.controller.process.send_signal(signal.SIGCONT)
             steps.wait_more(2)
+            system.controller.end(signal.SIGKILL)
+            steps.wait_more(20)
+            system.start_controller()
+            with JobClient(system.controller.address("jobs on")) as client:
+                assert client.get_job("train").epoch == 1
+            steps.wait_more(20)
         finally:
             steps.stop()
         assert [rank.result(LIMIT_S) for rank in ranks] == [{1}] * RANKS, "one epoch: nothing was reset"
@@ -77,17 +82,16 @@ def sums_while_traces_come_and_go(system: System, traces: int) -> int:
     Each sum is checked, and every frame that was sent has to reach the program. Returns by how many bytes the switch's
     memory has grown since a third of the traces.
     """
-    address, steps = system.controller.address("jobs on"), Steps()
+    steps = Steps()
     status = Path(f"/proc/{system.switch.process.pid}/status")
     resident: list[int] = []
     with (
-        JobClient(address) as client,
+        JobClient(system.controller.address("jobs on")) as client,
         grpc.insecure_channel(system.switch.address("P4Runtime")) as channel,
         ThreadPoolExecutor(RANKS) as pool,
     ):
         stub: Any = trace_pb2_grpc.PacketTracesStub(channel)  # type: ignore[no-untyped-call]
-        client.create_job("train", RANKS, slots=8)
-        ranks = [pool.submit(train, address, rank, steps) for rank in range(RANKS)]
+        ranks = begin(pool, system, steps)
         try:
             for number in range(traces):
                 call = stub.Watch(pb.WatchRequest(), timeout=LIMIT_S)
@@ -112,3 +116,48 @@ def test_traces_that_come_and_go_change_no_sum_and_lose_no_frame(
 ) -> None:
     monkeypatch.setenv("P4REDUCE_SEGMENTATION", "off")  # no frames that try it
     assert sums_while_traces_come_and_go(system, 30) < 4 << 20
+
+
+@pytest.mark.fault(
+    "SIGKILL of a leaf of three switches, twice, then of it and the controller, under "
+    "ranks with `rejoin=True`: they join again and finish the collective that was interrupted"
+)
+@pytest.mark.fault(
+    "the controller is away for longer than its dead time, ranks with `rejoin=True`: they wait for it, join "
+    "again and finish the collective"
+)
+@pytest.mark.parametrize(("system", "killed"), [KILLED["leaf"]], indirect=["system"])
+def test_sums_are_right_after_switch_and_controller_are_killed(
+    system: System, killed: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Until the ranks give the controller up they sum without it; then they wait for it, each at its own moment."""
+    steps = Steps(ranks_of(system))
+    with ThreadPoolExecutor(ranks_of(system)) as pool:
+        ranks = begin(pool, system, steps)
+        try:
+            for _ in range(2):
+                steps.wait_more(5)
+                system.kill_switch(killed)
+                system.start_switch(killed)
+            steps.wait_more(5)
+            system.kill_switch(killed)
+            system.controller.end(signal.SIGKILL)
+            system.start_switch(killed)
+            system.start_controller()
+            steps.wait_more(5)
+            with JobClient(system.controller.address("jobs on")) as client:
+                assert {counted.switch for counted in client.stats("train").jobs} == {system.root, *system.leaves}
+            caplog.clear()
+            system.controller.end(signal.SIGKILL)
+            monkeypatch.setattr(lease, "DEAD_AFTER_S", 1.0)
+            wait_until(
+                lambda: all(f"rank {rank} waits to join job 'train'" in caplog.text for rank in range(len(ranks))),
+                "no rank goes on alone",
+            )
+            monkeypatch.undo()
+            system.start_controller()
+            steps.wait_more(5)
+        finally:
+            steps.stop()
+        epochs = [rank.result(LIMIT_S) for rank in ranks]
+    assert len(set().union(*epochs)) == 5 and len({max(each) for each in epochs}) == 1

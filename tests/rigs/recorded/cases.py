@@ -10,5 +10,4 @@ from rigs.recorded import protocol_rows, random_traffic, table_rows
 
 @functools.cache
 def cases() -> dict[str, Case]:
-    """Every case, by name."""
     return {case.name: case for module in (protocol_rows, random_traffic, table_rows) for case in module.cases()}

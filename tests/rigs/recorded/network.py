@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from conformance.case import ARTIFACTS, Arrive, Case, Step
-from p4reduce_contracts.wire.check import check_of
+from rigs import wire
 from p4reduce_controller.registry.job import Grant
 from p4reduce_controller.switches.entries import v1model
 from p4reduce_controller.switches.program_names import FLOOD_GROUP, V1MODEL
@@ -22,6 +22,7 @@ from rigs.pipeline import (
     SWITCH_IP,
     SWITCH_MAC,
     UPLINK_PORT,
+    frame_with,
     from_host,
     grant_of,
     ipv4_header,
@@ -87,7 +88,6 @@ class Network:
         return grant_of(ranks, PARENT if self.leaf else None, epoch, slot_base, port_of=self.port)
 
     def job(self) -> list[Entry]:
-        """The job's group and its members' addresses."""
         grant = self._grant()
         members = v1model.members(grant, switch_config(), V1MODEL)
         group, *up = v1model.groups(grant)
@@ -95,42 +95,24 @@ class Network:
         return [group, *ranks, *up, *parent, *v1model.admission(grant, V1MODEL)[self.world_size :]]
 
     def parent_admission(self, epoch: int = EPOCH) -> TableEntry:
-        """Return the entries that admit the parent of a leaf."""
         return v1model.admission(self._grant(epoch), V1MODEL)[self.world_size]
 
     def admission(self, rank: int, epoch: int = EPOCH, slot_base: int = SLOT_BASE) -> TableEntry:
-        """Return the entries that admit a rank."""
         return v1model.admission(self._grant(epoch, slot_base), V1MODEL)[rank]
 
     def contribution(
         self, rank: int, slot: int, round_: int, keys: tuple[int, ...], blocks: dict[int, bytes], epoch: int = EPOCH
     ) -> Arrive:
         """A well-formed CONTRIBUTE; `blocks` are bytes by column."""
-        present = sum(1 << column for column in blocks)
-        data = b"".join(blocks[column] for column in sorted(blocks))
-        frame = wire.Frame(
-            type=wire.CONTRIBUTE,
-            job=JOB,
-            present=present,
-            epoch=epoch,
-            slot=slot,
-            round=round_ & 0xFFFFFFFF,
-            seen=0,
-            secret=rank_secret(rank),
-            check=check_of(present, data, self.geometry.block_words),
-            keys=keys,
-            blocks=data,
-        )
+        numbers = {"slot": slot, "round": round_ & 0xFFFFFFFF, "epoch": epoch, "secret": rank_secret(rank)}
+        frame = frame_with(self.geometry, blocks, keys=keys, **numbers)
         return Arrive(self.port(rank), udp_frame(rank, wire.pack(self.geometry, frame)))
 
     def answer(self, kind: int, slot: int, round_: int, blocks: dict[int, bytes], **fields: int) -> Arrive:
-        """Return the frame that the parent of a leaf sends down."""
-        present = sum(1 << column for column in blocks)
-        data = b"".join(blocks[column] for column in sorted(blocks))
-        check = check_of(present, data, self.geometry.block_words)
         keys = tuple(wire.key_of(column, 100) for column in range(self.geometry.columns))
-        frame = wire.Frame(kind, JOB, present, EPOCH, slot, round_, 0b101, PARENT.secret, check, keys, data)
-        return Arrive(UPLINK_PORT, from_host(PARENT, wire.pack(self.geometry, frame._replace(**fields))))
+        numbers = {"slot": slot, "round": round_, "seen": 0b101, "secret": PARENT.secret}
+        frame = frame_with(self.geometry, blocks, kind, keys, **{**numbers, **fields})
+        return Arrive(UPLINK_PORT, from_host(PARENT, wire.pack(self.geometry, frame)))
 
 
 # ---- frames with a fault
@@ -156,7 +138,6 @@ def reseal(offset: int, *data: int) -> Mutation:
 
 
 def flip_in(first: int, end: int) -> Mutation:
-    """One bit of these bytes."""
 
     def change(source: random.Random, frame: bytes) -> bytes:
         place = source.randrange(first, end)
@@ -176,7 +157,6 @@ def overwrite(offset: int, *data: int) -> Mutation:
 
 
 def fix_checksum(frame: bytes) -> bytes:
-    """The frame with the IPv4 header checksum that it should have."""
     header = frame[14:24] + b"\0\0" + frame[26:34]
     return frame[:24] + (0xFFFF ^ ones_complement_sum(header)).to_bytes(2, "big") + frame[26:]
 

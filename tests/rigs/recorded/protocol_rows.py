@@ -24,7 +24,6 @@ NONE = wire.KEY_NONE
 
 
 def cases() -> list[Case]:
-    """The rows in both geometries."""
     found = []
     for name in ("small", "default"):
         network = Network(name, 2)

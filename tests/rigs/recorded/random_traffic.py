@@ -33,7 +33,6 @@ class Traffic:
         self._sent: list[Arrive] = []
 
     def frames(self, count: int) -> list[Step]:
-        """The next `count` frames."""
         return [self._frame() for _ in range(count)]
 
     def _frame(self) -> Arrive:
@@ -121,7 +120,6 @@ def every_fault(network: Network, seed: str) -> list[Step]:
 
 
 def cases() -> list[Case]:
-    """Every case of this module."""
     small, default = Network("small", 4), Network("default", 4)
     shared, many, jumbo = Network("small", 6, shared_ports=True), Network("small", 32), Network("jumbo", 2)
     return [

@@ -9,12 +9,10 @@ from rigs.truth_table import RANKS, SWITCHES, Row, preparation, probes, rows_of,
 
 
 def cases() -> list[Case]:
-    """The table at a root and at a leaf."""
     return [_network(switch).case(name(switch), [step for step, _ in walk(switch)]) for switch in SWITCHES]
 
 
 def name(switch: str) -> str:
-    """The case's name."""
     return f"p4reduce_default_table_{switch}"
 
 

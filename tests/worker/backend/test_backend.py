@@ -14,9 +14,8 @@ import pytest
 from p4reduce_contracts.jobs.client import JobClient
 from rigs.fork_server import ForkServer
 from rigs.limits import LIMIT_S, wait_until
-from rigs.networks import RACKS, racks_of
 from rigs.script_runs import environment
-from rigs.system import System, running_system
+from rigs.system import RACKS, System, racks_of, running_system
 
 HERE = Path(__file__).parent
 CHECKS = "ranks_of_a_group.py"

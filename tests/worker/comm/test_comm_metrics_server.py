@@ -22,8 +22,8 @@ from p4reduce.testing.local_group import LocalGroup
 from p4reduce_contracts.jobs.client import JobClient
 from rigs.limits import LIMIT_S
 from rigs.local_system import local_system
-from rigs.networks import RACKS
 from rigs.ports import own_address
+from rigs.system import RACKS
 
 Scraped = dict[tuple[str, ...], float]
 

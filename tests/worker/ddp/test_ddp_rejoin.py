@@ -1,4 +1,4 @@
-"""The DDP hook on a job that is reset, on one rank. More ranks: tests/system/test_system_elastic.py."""
+"""The DDP hook on a job that is reset, on one rank. More ranks: tests/system/test_system_campaigns.py."""
 
 from __future__ import annotations
 

@@ -39,8 +39,8 @@ from rigs.fake_switch_client import serving
 from rigs.faulty_link import faulty
 from rigs.limits import LIMIT_S
 from rigs.local_system import LocalSystem, local_system
-from rigs.networks import KILLED, over_networks, racks_of
 from rigs.ports import own_address
+from rigs.system import KILLED, over_networks, racks_of
 
 SHORT_S = 3.0
 RIGHT_OR_SLOW = (Status.OK, Status.WARNING)  # a busy machine repeats frames

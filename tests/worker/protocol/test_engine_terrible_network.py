@@ -11,9 +11,8 @@ from p4reduce.testing.world import NetworkConditions, RootSwitches, World
 from p4reduce_contracts.wire.frames import unpack
 from p4reduce_contracts.wire.geometry import SMALL, Geometry
 from p4reduce_runtime import kernels
-from rigs.scenarios import EPOCH, JOB, build
+from rigs.scenarios import EPOCH, FIRST_ROUNDS, JOB, build, network_conditions
 from rigs.secret import rank_secrets
-from rigs.terrible_conditions import FIRST_ROUNDS, network_conditions
 
 pytestmark = pytest.mark.slow
 
