@@ -12,6 +12,7 @@ from scapy.utils import checksum
 
 from p4reduce_contracts.errors import FrameError
 from p4reduce_contracts.wire.check import check_of, weight, weights
+from p4reduce_contracts.wire.checksum import internet_checksum
 from p4reduce_contracts.wire.frames import Frame, header_checksum, pack, unpack
 from p4reduce_contracts.wire.geometry import SMALL, Geometry
 from p4reduce_contracts.wire.numbers import BASE_BYTES, GUARD_BYTES, MAX_BLOCK_WORDS, MAX_COLUMNS
@@ -111,3 +112,20 @@ def test_no_message_shows_a_secret() -> None:
     frame = Frame(2, 1, 0, 7, 3, 100, 15, 0x12345678, 0, (1, 2, 3, 4), b"")
     assert str(0x12345678) not in repr(frame)
     assert "12345678" not in repr(frame)
+
+
+@given(st.binary(max_size=80))
+def test_the_checksum_equals_scapys(data: bytes) -> None:
+    assert internet_checksum(data) == checksum(data)
+
+
+@given(st.binary(max_size=80).filter(any))
+def test_the_checksum_is_zero_where_the_sum_is_all_ones(data: bytes) -> None:
+    padded = data + bytes(len(data) % 2)
+    all_ones = padded + internet_checksum(padded).to_bytes(2, "big")
+    assert internet_checksum(all_ones) == checksum(all_ones) == 0
+
+
+def test_the_checksum_of_zero_bytes_is_ffff() -> None:
+    for length in range(9):
+        assert internet_checksum(bytes(length)) == checksum(bytes(length)) == 0xFFFF

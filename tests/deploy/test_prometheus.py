@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-import time
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +15,7 @@ import pytest
 
 import p4reduce
 from p4reduce_contracts.jobs.client import JobClient
-from rigs.limits import LIMIT_S
+from rigs.limits import LIMIT_S, wait_until
 from rigs.ports import own_address
 from rigs.system import Process, start_controller
 
@@ -111,8 +110,6 @@ def _asked(prometheus: str, what: str) -> dict[str, Any]:
 
 
 def _until(read: Callable[[], Any], right: Callable[[Any], bool]) -> Any:
-    deadline = time.monotonic() + LIMIT_S
-    while not right(found := read()):
-        assert time.monotonic() < deadline, found
-        time.sleep(0.1)
-    return found
+    found: list[Any] = []
+    wait_until(lambda: found.append(read()) or right(found[-1]))
+    return found[-1]

@@ -47,7 +47,6 @@ class Command:
 
 
 def commands(heading: str) -> list[Command]:
-    """The commands of a section, in their order."""
     found, machines, runs = [], (), False
     section = PAGE.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
     for block in re.findall(r"```sh\n(.*?)```", section, re.DOTALL):
@@ -141,7 +140,6 @@ class Machine:
         return int(counts.split()[1])
 
     def received(self, interface: str) -> int:
-        """Bytes that came in."""
         assert self.namespace is not None
         (link,) = json.loads(self.namespace.run("ip", "-json", "-statistics", "link", "show", interface))
         return int(link["stats64"]["rx"]["bytes"])

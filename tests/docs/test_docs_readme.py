@@ -68,7 +68,6 @@ def machine(children: Children, tmp_path_factory: pytest.TempPathFactory) -> Mac
 
 @pytest.fixture(scope="module")
 def wanted(machine: Machine) -> list[float]:
-    """The losses over gloo."""
     assert SHELL is not None
     return losses(machine.finish(machine.start(SHELL[2].replace("train.py", "gloo.py"))))
 

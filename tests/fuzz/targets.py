@@ -67,8 +67,6 @@ PORTS = (*(rank_port(rank) for rank in range(2)), 40)
 
 @dataclass(frozen=True)
 class Target:
-    """One decoder."""
-
     name: str
     seeds: Callable[[], list[bytes]]
     decode: Callable[[bytes], object]
@@ -77,7 +75,6 @@ class Target:
     errors: tuple[type[Exception], ...] = ()
 
     def run(self, data: bytes) -> bool:
-        """Return whether the decoder takes the input."""
         try:
             return self.decode(data) is not False
         except self.errors:

@@ -1,19 +1,30 @@
-"""The demo's child processes: errors with their logs, and none is left behind."""
+"""The demo's child processes: errors with their logs, none is left behind; their ports, and what a run counts."""
+
+from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
+from p4reduce_contracts.jobs.answers import AwaySwitch, Count, JobStats, Stats
+from p4reduce_contracts.jobs.errors import SwitchAwayError
 from p4reduce_lab import processes as children_module
 from p4reduce_lab import reaper
+from p4reduce_lab.addresses import LOOPBACK, free_port, reserved_port
 from p4reduce_lab.processes import Children, ProcessError, follow, terminable
+from p4reduce_lab.system import ROOT, System, new_state_dir
 from rigs.limits import LIMIT_S, wait_until
+from rigs.ports import own_port
 from rigs.running import is_running
 
 SLEEPER = [sys.executable, "-u", "-c", "print('here'); import time; time.sleep(600)"]
@@ -136,3 +147,52 @@ def test_no_child_remains_after_a_killed_program(tmp_path: Path) -> None:
         finally:
             program.kill()
     assert all_ended(*map(int, pids)) and not reaper.processes(mark)
+
+
+def test_a_run_starts_after_an_interrupted_one_left_its_jobs(tmp_path: Path) -> None:
+    (new_state_dir(tmp_path) / "left").mkdir(parents=True)
+    assert not new_state_dir(tmp_path).exists()
+
+
+def test_bytes_between_switches_are_not_counted_without_one_of_them() -> None:
+    stats = Stats(
+        (
+            JobStats("train", 1, contributions=Count(2, 200), duplicates=Count(1, 100), switch=ROOT),
+            JobStats("train", 1, contributions=Count(9, 900), switch="leaf1", parent_answers=Count(2, 80)),
+        ),
+        (),
+    )
+    client = Mock()
+    client.stats.side_effect = [stats, replace(stats, away=(AwaySwitch("leaf2", "leaf2 did not answer"),))]
+    system = System("127.0.0.1:1", client, (), Mock())
+    assert system.trunk_bytes("train") == (300, 80)
+    with pytest.raises(SwitchAwayError, match="leaf2 did not answer"):
+        system.trunk_bytes("train")
+
+
+@pytest.mark.parametrize("kind", [socket.SOCK_STREAM, socket.SOCK_DGRAM])
+def test_a_port_that_is_taken_is_not_free(kind: socket.SocketKind) -> None:
+    with ExitStack() as stack:
+        ports = [own_port(kind) for _ in range(3)]
+        for port in ports[:2]:
+            stack.enter_context(socket.socket(socket.AF_INET, kind)).bind((LOOPBACK, port))
+        assert free_port(kind, ports) == ports[2]
+        with pytest.raises(OSError, match="end other programs"):
+            free_port(kind, ports[:2])
+
+
+def test_free_ports_are_below_those_that_the_system_gives_away() -> None:
+    with open("/proc/sys/net/ipv4/ip_local_port_range", encoding="ascii") as file:
+        first = int(file.read().split()[0])
+    if first != 32_768:
+        pytest.skip(f"this machine gives ports from {first} on away, Linux by itself from 32768 on")
+    assert free_port() < first and own_port() < first
+
+
+def test_a_reserved_port_is_given_to_a_server_that_asks_for_it_alone() -> None:
+    with reserved_port() as port, socket.socket() as server, socket.socket() as other:
+        with pytest.raises(OSError, match="in use"):
+            other.bind((LOOPBACK, port))
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        server.bind((LOOPBACK, port))
+        server.listen()

@@ -1,4 +1,4 @@
-"""The marker `processes` is not forgotten."""
+"""The marker `processes` is not forgotten; the last lines of a run name what was skipped, once for each reason."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 
 from rigs.limits import LIMIT_S
 from rigs.python_path import PYTHONPATH
+from rigs.skips import lines
 
 FILE = """
 import socket, subprocess, pytest
@@ -50,3 +51,13 @@ def test_a_test_without_it_that_starts_a_process_fails(tmp_path: Path) -> None:
     assert done.stdout.count("this test has no marker `processes`, but caused subprocess.Popen") == 2
     passed = [line.rpartition("::")[2] for line in done.stdout.splitlines() if line.startswith("PASSED")]
     assert passed == ["test_marked", "test_with_a_socket"]
+
+
+def skipped(file: str, reason: str) -> pytest.TestReport:
+    where = (file, 7, f"Skipped: {reason}")
+    return pytest.TestReport(f"{file}::test", (file, 7, "test"), {}, "skipped", where, "setup")
+
+
+def test_a_reason_has_one_line_whatever_the_file() -> None:
+    found = lines([skipped("a.py", "no p4c"), skipped("a.py", "no BMv2"), skipped("b.py", "no BMv2")])
+    assert found == ["SKIPPED [2] no BMv2", "SKIPPED [1] no p4c"]

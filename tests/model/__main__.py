@@ -41,7 +41,6 @@ def _text(faults: Faults) -> str:
 
 
 def main() -> int:
-    """Return 1 if a property is broken, or a mutant is not caught."""
     failed, nodes = False, 0
     with ProcessPoolExecutor(2) as pool:
         found = [

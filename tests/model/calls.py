@@ -35,19 +35,16 @@ class Sum:
     """A factor: rank r adds 16^r times this, and the sum shows how often each rank is in it."""
 
     def tensor(self, rank: int) -> NDArray[np.int32]:
-        """Return a rank's contribution."""
         values = np.zeros((self.blocks, SMALL.block_words), np.int32)
         for block in self.held[rank]:
             values[block] = self.digit * 16**rank + np.arange(SMALL.block_words) * 16**6
         return values.reshape(-1)
 
     def expected(self, world_size: int) -> NDArray[np.int32]:
-        """The sum, by definition."""
         total: NDArray[np.int32] = np.sum([self.tensor(rank) for rank in range(world_size)], axis=0, dtype=np.int32)
         return total
 
     def begin(self, lease: Lease, rounds: list[int], number: int, round_trip: RoundTrip) -> RestorableCollective:
-        """Make a rank's side of it, as SwitchPath does."""
         tensor = self.tensor(lease.rank)
         source = Int32(tensor).bind(lease.world_size, lease.block_words, False)
         call = Call(number, Kind.ALL_REDUCE, CodecId.INT32, 0, tensor.size)
@@ -56,14 +53,11 @@ class Sum:
 
 @dataclass(frozen=True)
 class Refusal:
-    """An all-reduce that one rank refuses."""
-
     rank: int
     asked: Sum
     """The call of the other ranks."""
 
     def begin(self, lease: Lease, rounds: list[int], number: int, round_trip: RoundTrip) -> RestorableCollective:
-        """Make a rank's side of it."""
         if lease.rank != self.rank:
             return self.asked.begin(lease, rounds, number, round_trip)
         call = Call(number, Kind.REFUSED, detail=Reason.NOT_FINITE)

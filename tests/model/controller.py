@@ -89,8 +89,6 @@ class _KilledError(BaseException):
 
 
 class _Store(Store):
-    """A store that counts its writes."""
-
     before_write: Callable[[], None]
 
     @contextmanager
@@ -125,7 +123,6 @@ class Situation:
     # ---- events
 
     def events(self) -> list[Event]:
-        """Return what can happen now."""
         registry = self._registry
         known = {job.name: job for job in registry.jobs()}
         found = [Event("create", name) for name in self._plan.jobs if name not in known]
@@ -298,7 +295,6 @@ class Situation:
         }
 
     async def end(self) -> None:
-        """End the controller."""
         self._writes_left = 0
         for reconciler in self._reconcilers.values():
             await reconciler.close()

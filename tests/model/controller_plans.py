@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Any, Final
 from unittest.mock import patch
@@ -13,7 +12,7 @@ from p4reduce_contracts.jobs.lease import ONLY_SWITCH
 from p4reduce_controller.registry.job import Grant
 from p4reduce_controller.registry.registry import Registry
 from p4reduce_controller.service.store import Store
-from p4reduce_controller.switches.entry_writer import Difference, EntryWriter, compare
+from p4reduce_controller.switches.entry_writer import EntryWriter, compare
 
 _RARE: Final = ("killed", "controller restarts", "stream lost", "restarts", "another primary", "silent", "leave")
 _RECONCILE: Final = Event("reconcile", switch=ONLY_SWITCH)
@@ -81,104 +80,66 @@ LARGE: Final = {
 """A third event more in a tree is seven times as many sequences, each with the events of two switches."""
 
 
-@contextmanager
-def epochs_are_forgotten() -> Iterator[None]:
-    """Every grant gets epoch 1."""
-    with patch.object(Store, "draw_epoch", lambda self, slots, in_use, switches: 1):
-        yield
+_warm_restart, _install = EntryWriter.warm_restart, EntryWriter.install
+_installed, _switch_lost = Registry.installed, Registry.switch_lost
 
 
-@contextmanager
-def draws_are_not_compared() -> Iterator[None]:
-    """The controller keeps the entries of a switch that has seen more epochs than it knows."""
-    warm_restart = EntryWriter.warm_restart
-    with patch.object(
-        EntryWriter, "warm_restart", lambda self, era, grants, draws: warm_restart(self, era, grants, 1 << 63)
-    ):
-        yield
+def _install_replies(self: EntryWriter, grant: Grant, draws: int) -> None:
+    self.client.insert(*self._pipeline.entries(grant, self._switch).replies)
 
 
-@contextmanager
-def draws_are_not_written() -> Iterator[None]:
-    """The switch keeps the number of epochs that it got with its pipeline."""
-    install = EntryWriter.install
-    with patch.object(EntryWriter, "install", lambda self, grant, draws: install(self, grant, 0)):
-        yield
+def _installed_early(self: Registry, grant: Grant, now: float) -> None:
+    if (job := self.holder(grant)) is not None:
+        job.installed.update(job.grants)
+    _installed(self, grant, now)
 
 
-@contextmanager
-def stale_entries_stay() -> Iterator[None]:
-    """Nothing is deleted from the switch."""
-
-    with patch.object(EntryWriter, "remove", lambda self, grant: None):
-        yield
+def _lost_at_the_root(self: Registry, reason: str, kept: Collection[int] = (), switch: str = ONLY_SWITCH) -> None:
+    if not self.tree.parent(switch):
+        _switch_lost(self, reason, kept, switch)
 
 
-@contextmanager
-def leases_before_entries() -> Iterator[None]:
-    """A job is ACTIVE once its replies can be addressed, before its ranks are admitted."""
-
-    def install(self: EntryWriter, grant: Grant, draws: int) -> None:
-        self.client.insert(*self._pipeline.entries(grant, self._switch).replies)
-
-    with patch.object(EntryWriter, "install", install):
-        yield
-
-
-@contextmanager
-def all_jobs_continue() -> Iterator[None]:
-    """After a new connection all jobs continue, whatever entries the switch has."""
-
-    def kept(found: Any, jobs: Any, own: Any) -> Difference:
-        return replace(compare(found, jobs, own), kept=frozenset(jobs))
-
-    with patch("p4reduce_controller.switches.entry_writer.compare", kept):
-        yield
-
-
-@contextmanager
-def one_switch_is_enough() -> Iterator[None]:
-    """A job is ACTIVE once any switch of its tree has its entries."""
-    installed = Registry.installed
-
-    def early(self: Registry, grant: Grant, now: float) -> None:
-        if (job := self.holder(grant)) is not None:
-            job.installed.update(job.grants)
-        installed(self, grant, now)
-
-    with patch.object(Registry, "installed", early):
-        yield
-
-
-@contextmanager
-def the_root_alone_counts() -> Iterator[None]:
-    """A switch below the root that has lost its entries resets no job."""
-    switch_lost = Registry.switch_lost
-
-    def lost(self: Registry, reason: str, kept: Collection[int] = (), switch: str = ONLY_SWITCH) -> None:
-        if not self.tree.parent(switch):
-            switch_lost(self, reason, kept, switch)
-
-    with patch.object(Registry, "switch_lost", lost):
-        yield
-
-
-@contextmanager
-def a_lost_switch_stays() -> Iterator[None]:
-    """A job waits for a switch that the controller cannot use."""
-    with patch.object(Registry, "can_use", lambda self, switch, usable: self._away.discard(switch)):
-        yield
-
-
-MUTANTS: Final = {
-    epochs_are_forgotten: "a job that forms again",
-    draws_are_not_compared: "an older copy of the state, made without an ACTIVE job",
-    draws_are_not_written: "an older copy of the state, made of an ACTIVE job",
-    stale_entries_stay: "an ACTIVE job of two ranks",
-    leases_before_entries: "an ACTIVE job of two ranks",
-    all_jobs_continue: "another primary for a while",
-    one_switch_is_enough: "a tree whose entries are being written",
-    the_root_alone_counts: "an ACTIVE job of a tree",
-    a_lost_switch_stays: "an ACTIVE job over switches side by side",
+MUTANTS: Final[dict[str, tuple[str, Any]]] = {
+    "every grant gets epoch 1": (
+        "a job that forms again",
+        patch.object(Store, "draw_epoch", lambda self, slots, in_use, switches: 1),
+    ),
+    "the entries of a switch that has seen more epochs than the controller knows stay": (
+        "an older copy of the state, made without an ACTIVE job",
+        patch.object(
+            EntryWriter, "warm_restart", lambda self, era, grants, _: _warm_restart(self, era, grants, 1 << 63)
+        ),
+    ),
+    "the switch keeps the number of epochs that it got with its pipeline": (
+        "an older copy of the state, made of an ACTIVE job",
+        patch.object(EntryWriter, "install", lambda self, grant, draws: _install(self, grant, 0)),
+    ),
+    "nothing is deleted from the switch": (
+        "an ACTIVE job of two ranks",
+        patch.object(EntryWriter, "remove", lambda self, grant: None),
+    ),
+    "a job is ACTIVE once its replies can be addressed, before its ranks are admitted": (
+        "an ACTIVE job of two ranks",
+        patch.object(EntryWriter, "install", _install_replies),
+    ),
+    "after a new connection all jobs continue, whatever entries the switch has": (
+        "another primary for a while",
+        patch(
+            "p4reduce_controller.switches.entry_writer.compare",
+            lambda found, jobs, own: replace(compare(found, jobs, own), kept=frozenset(jobs)),
+        ),
+    ),
+    "a job is ACTIVE once any switch of its tree has its entries": (
+        "a tree whose entries are being written",
+        patch.object(Registry, "installed", _installed_early),
+    ),
+    "a switch below the root that has lost its entries resets no job": (
+        "an ACTIVE job of a tree",
+        patch.object(Registry, "switch_lost", _lost_at_the_root),
+    ),
+    "a job waits for a switch that the controller cannot use": (
+        "an ACTIVE job over switches side by side",
+        patch.object(Registry, "can_use", lambda self, switch, usable: self._away.discard(switch)),
+    ),
 }
-"""The mutants, each with the plan whose search catches it."""
+"""The mutants, each with the plan whose search catches it, and the change."""

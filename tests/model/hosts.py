@@ -91,7 +91,6 @@ class RankThread:
         self.seen = hash((self.seen, self.at, what))
 
     def go(self) -> None:
-        """Let the thread run to its next stop."""
         self._go.release()
         self._back.acquire()
 
@@ -120,8 +119,6 @@ class RankThread:
 
 
 class _Transport:
-    """The transport of a rank in a job."""
-
     def __init__(self, rank: RankThread, job: int) -> None:
         self._rank, self._job = rank, job
 
@@ -185,7 +182,6 @@ class SteppedMemory(HostMemory):
         super().set_failed(place, number)
 
     def content(self) -> bytes:
-        """All that may differ."""
         size, places = _BLOCKS * SMALL.block_words, range(len(self.ranks) + 1)
         rows = [self.data[place * self.input_words :][:size] for place in places]
         tables = [table[place][:_BLOCKS] for table in (self._exponents, self._nonzero) for place in places]
@@ -245,7 +241,6 @@ class Run:
         return [comm.all_reduce(tensor(rank.rank, step)).tobytes() for step in self._steps]
 
     def send(self, rank: int, job: int, frame: bytes) -> None:
-        """Let the job's switch process a frame."""
         self.sent = True
         if self._loses:
             return
@@ -254,7 +249,6 @@ class Run:
             self.ranks[senders[to]].inboxes[job].append(answer)
 
     def choices(self) -> list[Choice]:
-        """Return all that may happen next; nothing when all is over."""
         alive = [rank for rank in self.ranks if rank.rank not in self.dead and rank.at != "end"]
         ready = [rank for rank in alive if self._is_ready(rank)]
         found = [("go", rank.rank) for rank in ready] or ([("time", -1)] if alive else [])
@@ -270,7 +264,6 @@ class Run:
         return not rank.waits_for() or bool(rank.inboxes[rank.waits_for()])
 
     def take(self, choice: Choice) -> None:
-        """Take one of the choices."""
         kind, number = choice
         self.sent = False
         if kind == "time":
@@ -321,7 +314,6 @@ class Run:
         return self.dead | {other for other in others if isinstance(self.ranks[other].outcome, Exception)}
 
     def end(self) -> None:
-        """End the threads."""
         for rank in self.ranks:
             if rank.at != "end":
                 rank.abandon()

@@ -37,7 +37,6 @@ class Searched:
     make_switch: Callable[[Sequence[Generation]], CompiledSwitch] = CompiledSwitch
 
     def job(self, faults: Faults) -> Job:
-        """Return the job with these faults."""
         return Job(self.generations, faults, self.make_switch)
 
 

@@ -83,7 +83,6 @@ class Parts:
         self._flips: dict[int, Numbers] = {}
 
     def first_switch(self) -> int:
-        """Return the state of the switch before the first frame."""
         return self._numbered_states.number(self._switch.begin(0))
 
     def newest(self, switch: int) -> int:
@@ -108,7 +107,6 @@ class Parts:
         return reached
 
     def renewed(self, state: int) -> int:
-        """Return the switch's state with the entries of new leases."""
         renewed = self._renewals.get(state)
         if renewed is None:
             renewed = self._numbered_states.number(self._switch.renew(self._switch_states[state]))
@@ -116,7 +114,6 @@ class Parts:
         return renewed
 
     def switch_step(self, state: int, number: int) -> Reached:
-        """Let the switch process a frame."""
         reached = self._switch_steps.get((state, number))
         if reached is None:
             frame, before = self.frames[number], self._switch_states[state]
@@ -184,7 +181,6 @@ class Parts:
         return found
 
     def text(self, number: int) -> str:
-        """Return a frame in words."""
         frame = self.frames[number]
         way = f"rank {frame.rank} to switch" if frame.up else f"switch to rank {frame.rank}"
         if frame.rank < 0:

@@ -64,7 +64,6 @@ class Rank:
 
     @property
     def count(self) -> int:
-        """Number of states."""
         return len(self._states)
 
     def enter(self, generation: int) -> tuple[int, Sequence[bytes]]:
@@ -106,11 +105,9 @@ class Rank:
         return self._after(state, collective, frames)
 
     def done(self, number: int) -> bool:
-        """Return whether the rank has all its results."""
         return self._states[number].snapshot is None
 
     def generation(self, number: int) -> int:
-        """Return which leases the rank uses."""
         return self._states[number].generation
 
     def rounds(self, number: int) -> tuple[int, ...]:

@@ -26,8 +26,6 @@ from model.switch import CompiledSwitch
 
 
 class Faults(NamedTuple):
-    """The numbers of faults that may happen."""
-
     losses: int = 0
     copies: int = 0
     timers: int = 0
@@ -107,7 +105,6 @@ class Job:
         return all(rank.done(state) and rank.generation(state) == newest for rank, state in ranks)
 
     def steps(self, node: Node) -> Iterator[Step]:
-        """Return what can happen next."""
         left = node.left
         for number in dict.fromkeys(node.frames):
             yield Step("deliver", number)
@@ -132,7 +129,6 @@ class Job:
             yield Step("leases")
 
     def after(self, node: Node, step: Step) -> Node:
-        """Return the node after a step. Raises BrokenPropertyError."""
         ranks, switch, left, frames = node
         kind, number, other = step
         if kind == "timers":
@@ -182,7 +178,6 @@ class Job:
         report.rank_states, report.switch_states, report.frames = self._parts.counts
 
     def describe(self, step: Step) -> str:
-        """Return a step in words."""
         if step.kind == "timers":
             return "timers of all ranks fire"
         if step.kind == "leases":

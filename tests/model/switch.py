@@ -85,7 +85,6 @@ class CompiledSwitch:
         self._numbers = {place: number for number, place in self._places.items()}
 
     def begin(self, generation: int) -> Any:
-        """Return the state of switches that were just started."""
         return generation, self._fresh
 
     def renew(self, state: Any) -> Any:
@@ -99,7 +98,6 @@ class CompiledSwitch:
         return self._trees[0].above(sender)[0] if sender >= 0 else self._places[sender].switch
 
     def process(self, state: Any, sender: int, payload: bytes) -> tuple[Any, Sent]:
-        """Take in a frame of a rank, or from a link."""
         generation, registers = state
         tree, switch = self._trees[generation], self.at(sender)
         self._load(state, switch)
@@ -115,7 +113,6 @@ class CompiledSwitch:
         return (generation, (*registers[:switch], changed, *registers[switch + 1 :])), sent
 
     def rounds(self, state: Any) -> Rounds:
-        """Return what the versions hold."""
         found: dict[tuple[int, int], int | None] = {}
         epoch = self._epochs[state[0]]
         for number, switch in self._trees[state[0]].switches.items():

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
-
 import pytest
 
 from model import controller_plans
@@ -42,10 +39,11 @@ def test_no_event_breaks_a_property_of_the_controller(name: str) -> None:
     assert report.situations > 20
 
 
-@pytest.mark.parametrize("mutant", controller_plans.MUTANTS)
-def test_a_mutant_of_the_controller_is_caught(mutant: Callable[[], AbstractContextManager[None]]) -> None:
-    with mutant():
-        report = explore_controller(controller_plans.PLANS[controller_plans.MUTANTS[mutant]])
+@pytest.mark.parametrize("name", controller_plans.MUTANTS)
+def test_a_mutant_of_the_controller_is_caught(name: str) -> None:
+    plan, mutant = controller_plans.MUTANTS[name]
+    with mutant:
+        report = explore_controller(controller_plans.PLANS[plan])
     assert report.broken and report.trace
 
 

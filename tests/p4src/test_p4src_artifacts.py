@@ -1,9 +1,11 @@
-"""The checked-in artifacts are the ones these P4 sources compile to."""
+"""What is checked in of both programs is what their sources give, and the TNA program fits its chip."""
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
 import tomllib
 from pathlib import Path
 
@@ -11,12 +13,153 @@ import pytest
 
 from rigs.p4src import P4SRC, load
 
-build = load("build")
-manifest = json.loads((P4SRC / "artifacts/manifest.json").read_text())
+build_tofino = load("build_tofino")
+build = build_tofino.build
+manifest = json.loads((P4SRC / "artifacts" / build_tofino.MANIFEST).read_text())
+INCLUDE = os.environ.get(build_tofino.INCLUDE, "")
+
+needs_headers = pytest.mark.skipif(
+    shutil.which("p4c-bm2-ss") is None or not (Path(INCLUDE) / "tna.p4").is_file(),
+    reason=f"p4c-bm2-ss is not on PATH, or {build_tofino.INCLUDE} names no folder with tna.p4",
+)
 
 
-def test_the_sources_are_the_ones_compiled() -> None:
-    assert build.sources() == manifest["sources"], "p4src changed: run `make p4` where p4c is installed"
+def test_the_sources_are_the_ones_read() -> None:
+    assert build.sources(build_tofino.SOURCES) == manifest["sources"], "p4src/tna changed: run `make p4-tofino`"
+
+
+def test_the_artifacts_are_the_ones_written() -> None:
+    artifacts = {name: build.digest(P4SRC / name) for name in manifest["artifacts"]}
+    assert artifacts == manifest["artifacts"], "an artifact was edited by hand: run `make p4-tofino`"
+
+
+@pytest.mark.parametrize("name", sorted(build_tofino.CHIPS))
+def test_the_program_has_a_register_a_word(name: str) -> None:
+    shape = build.GEOMETRIES[name]
+    program = json.loads((P4SRC / "artifacts" / name / build_tofino.PROGRAM).read_text())
+    instances = program["controls"]["MainIngress"]["instances"].values()
+    registers = {i["name"]: i["arguments"][0][1] for i in instances if i["extern"] == "Register"}
+    sums = [name for name in registers if ".sums_" in name]
+    assert len(sums) == shape["columns"] * shape["block_words"]
+    others = {
+        "tags.tags",
+        "tags.tags_again",
+        "tags.rank_tags",
+        "slot_state.seen",
+        "slot_state.held",
+        "check_word.checks",
+    }
+    keys = {f"column_key_{column}.keys" for column in range(shape["columns"])}
+    assert {name.removeprefix("MainIngress.") for name in registers} - {
+        name.removeprefix("MainIngress.") for name in sums
+    } == others | keys
+    assert {name for name, size in registers.items() if size != 2 * shape["slots"]} == {"MainIngress.tags.rank_tags"}
+
+
+@pytest.mark.tofino
+@needs_headers
+@pytest.mark.parametrize("name", sorted(build_tofino.CHIPS))
+def test_reading_again_gives_the_same(name: str) -> None:
+    if build.compiler_version() not in manifest["front_end"]:
+        pytest.skip(f"another p4c than {manifest['front_end']}")
+    found = build_tofino.read_program(name, INCLUDE)
+    assert found == json.loads((P4SRC / "artifacts" / name / build_tofino.PROGRAM).read_text())
+
+
+@pytest.mark.tofino
+@needs_headers
+def test_a_program_that_is_wrong_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copytree(P4SRC, tmp_path / "p4src")
+    monkeypatch.setattr(build_tofino, "P4SRC", tmp_path / "p4src")
+    with (tmp_path / "p4src/tna/reply.p4").open("a") as source:
+        source.write("control Wrong() { apply { nothing_of_this_name(); } }\n")
+    with pytest.raises(subprocess.CalledProcessError):
+        build_tofino.read_program("tofino1-4x8", INCLUDE)
+
+
+# ---- the report: what the Tofino compiler and its assembler make of it fits, and nothing was lost or made twice
+
+tofino_report = build_tofino.tofino_report
+STAGES = {1: 12, 2: 20}
+PER_STAGE = {
+    "meter_alus": 4,
+    "statistics_alus": 4,
+    "sram": 80,
+    "map_ram": 48,
+    "tcam": 24,
+    "gateways": 16,
+    "logical_tables": 16,
+}
+PARSER_ROWS = 256
+
+ASSEMBLY = """\
+version:
+  target: Tofino
+phv ingress:
+  base.round: { stage 0..11: W3 }
+  base.job: B7
+  ethernet.dst_mac.0-15: TH1  # tagalong
+stage 3 ingress:
+  stateful slots.tags$0:
+    p4: { name: Ingress.slots.tags, size: 2048 }
+  stateful slots.seen$0:
+    p4: { name: Ingress.slots.seen, size: 2048 }
+stage 4 ingress:
+  stateful slots.tags$1:
+    p4: { name: Ingress.slots.tags, size: 2048 }
+stage 5 ingress:
+  dependency: action
+deparser ingress:
+  dictionary: {}
+"""
+
+
+def test_a_register_in_two_stages_is_detected() -> None:
+    assert tofino_report.register_stages(ASSEMBLY) == {"Ingress.slots.tags": [3, 4], "Ingress.slots.seen": [3]}
+    assert tofino_report.stages_used(ASSEMBLY, "ingress") == 5
+    assert tofino_report.stages_used(ASSEMBLY, "egress") == 0
+
+
+def test_containers_are_counted_by_kind() -> None:
+    assert tofino_report.containers(ASSEMBLY) == {"B": 1, "TH": 1, "W": 1}
+
+
+@pytest.mark.parametrize("name", sorted(build_tofino.CHIPS))
+def test_the_program_fits(name: str) -> None:
+    """The report that is checked in: of these sources, each register in one stage, nothing beyond what a stage has."""
+    report = json.loads((P4SRC / "artifacts" / name / build_tofino.REPORT).read_text())
+    assert report["sources"] == build_tofino.sources_digest(), (
+        "p4src/tna changed: run `make p4-tofino` with its compiler"
+    )
+    program = json.loads((P4SRC / "artifacts" / name / build_tofino.PROGRAM).read_text())
+    instances = program["controls"]["MainIngress"]["instances"].values()
+    registers = {one["name"] for one in instances if one["extern"] == "Register"}
+    assert set(report["registers"]) == registers
+    assert {register: stages for register, stages in report["registers"].items() if len(stages) != 1} == {}
+    assert max(report["stages"].values()) <= STAGES[build_tofino.CHIPS[name]]
+    for stage in report["by_stage"]:
+        assert {unit: used for unit, used in stage.items() if unit in PER_STAGE and used > PER_STAGE[unit]} == {}
+    assert max(report["parser_rows"].values()) <= PARSER_ROWS
+
+
+@pytest.mark.tofino
+@pytest.mark.slow
+@pytest.mark.skipif(
+    not build_tofino.backend_is_here() or not (Path(INCLUDE) / "tna.p4").is_file(),
+    reason=f"p4c-barefoot or bfas is not on PATH, or {build_tofino.INCLUDE} names no folder with tna.p4",
+)
+@pytest.mark.parametrize("name", sorted(build_tofino.CHIPS))
+def test_compiling_again_gives_the_same_report(name: str, tmp_path: Path) -> None:
+    build_tofino.compile_chip(name, INCLUDE, tmp_path)
+    for file in (build_tofino.REPORT, build_tofino.P4INFO):
+        assert (tmp_path / file).read_bytes() == (P4SRC / "artifacts" / name / file).read_bytes(), file
+
+
+v1model_manifest = json.loads((P4SRC / "artifacts/manifest.json").read_text())
+
+
+def test_the_v1model_sources_are_the_ones_compiled() -> None:
+    assert build.sources() == v1model_manifest["sources"], "p4src changed: run `make p4` where p4c is installed"
 
 
 def test_the_artifacts_are_the_ones_listed() -> None:
@@ -25,7 +168,7 @@ def test_the_artifacts_are_the_ones_listed() -> None:
         for name in build.GEOMETRIES
         for file in (P4SRC / "artifacts" / build.TARGET / name).iterdir()
     }
-    assert artifacts == manifest["artifacts"], "an artifact was edited by hand: run `make p4`"
+    assert artifacts == v1model_manifest["artifacts"], "an artifact was edited by hand: run `make p4`"
 
 
 @pytest.mark.parametrize("name", sorted(build.GEOMETRIES))
@@ -42,9 +185,9 @@ def test_the_program_has_the_geometry_its_folder_states(name: str) -> None:
 @pytest.mark.p4c
 @pytest.mark.skipif(shutil.which("p4c-bm2-ss") is None, reason="p4c-bm2-ss is not on PATH")
 @pytest.mark.parametrize("name", sorted(build.GEOMETRIES))
-def test_compiling_again_gives_the_same_artifacts(name: str, tmp_path: Path) -> None:
-    if build.compiler_version() not in manifest["compiler"]:
-        pytest.skip(f"another p4c than {manifest['compiler']}")
+def test_compiling_v1model_again_gives_the_same_artifacts(name: str, tmp_path: Path) -> None:
+    if build.compiler_version() not in v1model_manifest["compiler"]:
+        pytest.skip(f"another p4c than {v1model_manifest['compiler']}")
     build.compile_geometry(name, tmp_path)
     for file in tmp_path.iterdir():
         assert file.read_bytes() == (P4SRC / "artifacts" / build.TARGET / name / file.name).read_bytes(), file.name

@@ -8,7 +8,7 @@ import pytest
 
 from p4reduce_runtime.datagrams import ENCAP_BYTES
 from rigs import wire
-from rigs.wire_p4 import P4SRC, WIRE_P4
+from rigs.p4src import P4SRC, WIRE_P4
 
 CONSTANTS = WIRE_P4.constants
 

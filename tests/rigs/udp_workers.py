@@ -9,7 +9,7 @@ from p4reduce_contracts.jobs.answers import JoinTicket
 from p4reduce_contracts.jobs.client import JobClient
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.wire.geometry import Geometry
-from p4reduce_contracts.wire.numbers import CONTRIBUTE, RESULT
+from p4reduce_contracts.wire.numbers import RESULT
 from rigs import wire
 from rigs.limits import LIMIT_S
 from rigs.pipeline import frame_with

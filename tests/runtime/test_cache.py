@@ -24,14 +24,12 @@ def nothing_said(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def said(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
-    """Return what was logged up to now."""
     caplog.set_level(logging.WARNING, cache.__name__)
     return lambda: [record.getMessage() for record in caplog.records if record.name == cache.__name__]
 
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    """A file of the cache."""
     cache.write(tmp_path / "kept", b"content")
     return tmp_path / "kept"
 
@@ -179,6 +177,10 @@ def test_a_folder_below_a_sticky_one_is_used(tmp_path: Path, monkeypatch: pytest
     assert folder_of(tmp_path / "shared" / "mine", monkeypatch) == tmp_path / "shared" / "mine"
 
 
+@pytest.mark.fault(
+    "root runs with another user's `HOME`, whose owner redirects a link to planted files: the planted files are "
+    "not read; kernels are compiled, one line"
+)
 @needs_root
 @pytest.mark.parametrize("theirs", ["home", "home/.cache", "home/.cache/p4reduce", "home/link"])
 def test_a_folder_of_another_user_is_not_used(

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import fcntl
 import os
-import pickle
 import resource
 import shutil
-import tempfile
 from pathlib import Path
 
 import numba
@@ -19,10 +17,6 @@ import pytest
 from p4reduce_runtime import cache, kernel_cache, kernels
 from p4reduce_runtime.records import Record
 from rigs.doubling import COMPILED, LOADED, MODULE, Use, kept
-
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, for a second user")
-OTHER_UID = 65534
-"""A uid that is neither root's nor this process's."""
 
 
 @pytest.mark.fault(
@@ -230,60 +224,3 @@ def test_a_released_lock_is_free_although_a_copy_of_its_descriptor_is_open(tmp_p
     with open(tmp_path / "lock", "wb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     os.close(of_child)
-
-
-class Planted:
-    """An object that makes a folder when it is unpickled."""
-
-    def __init__(self, mark: Path) -> None:
-        self.mark = mark
-
-    def __reduce__(self) -> tuple[object, tuple[str]]:
-        return os.mkdir, (str(self.mark),)
-
-
-@pytest.mark.fault(
-    "root runs with another user's `HOME`, whose owner redirects a link to planted files: the planted files are "
-    "not read; kernels are compiled, one line"
-)
-@needs_root
-def test_root_with_another_users_home_runs_nothing_of_that_user(
-    environment: dict[str, str], tmp_path: Path, use: Use, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its cache folder is a link to a folder of root's, which the user turns to one of his own at the right moment."""
-    home = Path(tempfile.mkdtemp())
-    try:
-        planted, mark = home / "planted", tmp_path / "ran"
-        monkeypatch.setenv("P4REDUCE_CACHE_DIR", str(planted))
-        use()
-        for file in kept({"P4REDUCE_CACHE_DIR": str(planted)}):
-            cache.write(file, pickle.dumps(Planted(mark)))
-        use()
-        assert mark.exists(), "what is planted in a folder that is used does run"
-        mark.rmdir()
-        for file in kept({"P4REDUCE_CACHE_DIR": str(planted)}):
-            cache.write(file, pickle.dumps(Planted(mark)))
-        (home / ".cache").mkdir()
-        link = home / ".cache" / "p4reduce"
-        link.symlink_to(environment["P4REDUCE_CACHE_DIR"])
-        for path in (home, *home.rglob("*")):
-            os.chown(path, OTHER_UID, OTHER_UID, follow_symlinks=False)
-        monkeypatch.delenv("P4REDUCE_CACHE_DIR")
-        monkeypatch.setenv("HOME", str(home))
-        monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-        turn = f"import os\nos.unlink({str(link)!r})\nos.symlink({str(planted)!r}, {str(link)!r})\n"
-        found = f"from p4reduce_runtime.cache import cache_folder\ncache_folder()\n{turn}"
-        (tmp_path / "doubling.py").write_text(found + MODULE, encoding="utf-8")
-        words, log = use()
-        assert words == COMPILED and not mark.exists()
-        assert len(log) == 1 and f"{home}: it belongs to user {OTHER_UID}" in log[0] and "P4REDUCE_CACHE_DIR" in log[0]
-        (tmp_path / "doubling.py").write_text(MODULE, encoding="utf-8")
-        with monkeypatch.context() as patch:
-            patch.setenv("P4REDUCE_CACHE_DIR", str(link))
-            words, log = use()
-        assert words == COMPILED and not mark.exists() and len(log) == 1
-        for path in (home, home / ".cache"):  # now the link alone is the user's
-            os.chown(path, 0, 0)
-        assert use()[0] == COMPILED and not mark.exists()
-    finally:
-        shutil.rmtree(home)

@@ -33,9 +33,7 @@ CASES: list[tuple[ModuleType, Callable[..., None], dict[str, Any]]] = [
     (collectives, collectives.test_broadcast_moves_bits, {"root": 2}),
     (collectives, collectives.test_all_gather_of_unequal_bytes, {}),
     (collectives, collectives.test_a_mismatch_is_raised_on_every_rank_and_by_later_calls, {}),
-    (collectives, collectives.test_calls_of_several_threads_take_turns, {}),
-    (refusals, refusals.test_a_step_that_one_rank_skips_is_skipped_by_all, {}),
-    (refusals, refusals.test_slots_opened_by_a_refused_collective_are_empty_in_the_next, {}),
+    (refusals, refusals.test_ranks_that_skip_refused_steps_sum_equal_ones_over_empty_slots, {}),
     (refusals, refusals.test_a_refusal_at_another_operation_is_a_mismatch_on_every_rank, {}),
     *[
         (ranks, means_and_residues, {"name": name, "world_size": 4})

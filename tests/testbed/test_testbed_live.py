@@ -25,7 +25,6 @@ from p4reduce_lab.errors import MissingToolError
 from p4reduce_testbed import check_sums
 from p4reduce_testbed.mininet_network import import_mininet
 from rigs.limits import LIMIT_S
-from rigs.python_path import PYTHONPATH
 from rigs.running import with_text
 
 OFFLOADS = (
@@ -40,7 +39,6 @@ OFFLOADS = (
 POLL_S = 0.02
 CLI = [sys.executable, "-c", "from p4reduce_testbed.cli import testbed; testbed()"]
 CHECK_SUMS = Path(check_sums.__file__)
-CHECK_FLOAT_SUMS = Path(__file__).with_name("check_float_sums.py")
 MININET_LIMITS = "*** Error setting resource limits. Mininet's performance may be affected.\n"
 """The line that Mininet prints in a network namespace, because some of the limits are the whole machine's."""
 TRACE = "P4REDUCE_TEST_TRACE"
@@ -93,15 +91,12 @@ class Machine:
         self.within = ["nsenter", f"--net={of_holder}/net", f"--mount={of_holder}/mnt", "--"]
 
     def run(self, *command: str) -> str:
-        """Run a command on it, and return what it printed."""
         return subprocess.run([*self.within, *command], capture_output=True, text=True, check=True).stdout
 
     def links(self) -> list[str]:
-        """Return the names of its interfaces."""
         return sorted(link["ifname"] for link in json.loads(self.run("ip", "-j", "link")))
 
     def close(self) -> None:
-        """Let the process end."""
         self._holder.communicate()
 
 
@@ -126,7 +121,6 @@ class Started:
         pytest.fail(f"it ended without {text!r} and printed {self.finish()[1]}")
 
     def finish(self, given: str | None = None) -> tuple[int, str, str]:
-        """Wait for its end: status, stdout, stderr."""
         out, err = self.process.communicate(given, timeout=LIMIT_S)
         return self.process.returncode, out, err.replace(MININET_LIMITS, "")
 
@@ -204,18 +198,6 @@ def test_a_command_on_every_host(start: Any, network: str) -> None:
         assert any(f"{address}/24" in line and line.startswith("eth0") for line in mine)
         assert any(line.startswith("mgmt0") and f"169.254.210.{rank + 2}/24" in line for line in mine)
         assert len(mine) == 4  # the echo, lo, eth0 and mgmt0: nothing else
-
-
-@pytest.mark.parametrize("target", TARGETS)
-def test_float_sums_have_the_bits_of_the_definition(start: Any, target: str) -> None:
-    pytest.importorskip("torch")
-    script = f"PYTHONPATH={PYTHONPATH} python -P {CHECK_FLOAT_SUMS}"
-    status, out, err = start("--exec", script, target=target).finish()
-    assert (status, err) == (0, "")
-    texts = [line.partition("] ")[2] for line in out.splitlines()]
-    first, second = [json.loads(text)["sums"] for text in texts if text.startswith('{"sums"')]
-    assert first == second and len(first) == 36  # the same bits on both ranks
-    assert [one for one in first if one["wrong"]] == []
 
 
 def sums_command(sums: int) -> str:

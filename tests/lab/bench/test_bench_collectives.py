@@ -15,7 +15,7 @@ from click.testing import CliRunner
 import p4reduce_contracts
 from p4reduce_contracts.cli import main
 from p4reduce_contracts.jobs.lease import Lease, LeasedSwitch
-from p4reduce_lab.bench.nccl_tests import CollectiveTest, LeastTime, Shape, _fit, measure, run
+from p4reduce_lab.bench.nccl_tests import CollectiveTest, LeastTime, Shape, measure, run
 from rigs.fork_server import ForkServer
 from rigs.limits import LIMIT_S
 from rigs.script_runs import environment
@@ -121,13 +121,6 @@ def test_sizes_are_rounded_as_nccl_tests_rounds_them() -> None:
     assert sizes("all_gather", torch.float32) == sizes("reduce_scatter", torch.float32) == (192, 16)
     assert sizes("all_gather", torch.float16) == (192, 32)
     assert CollectiveTest("all_reduce", 8, 100, 3, 1, 1, "float", None, False).sizes() == [8, 24, 72]
-
-
-@pytest.mark.parametrize(
-    ("value", "text"), [(1.234, "1.23"), (12345.6, "12345.6"), (1234567, "1234567"), (12345678, "1e+07")]
-)
-def test_numbers_are_as_wide_as_their_column(value: float, text: str) -> None:
-    assert _fit(value, 7) == text
 
 
 @pytest.mark.parametrize(

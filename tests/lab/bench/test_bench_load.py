@@ -1,4 +1,4 @@
-"""The frames that switches are loaded with: the program takes every one of them, round after round."""
+"""What the benchmark sends: frames that the program takes, round after round, and tensors with blocks of zeros."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 
 from p4reduce_contracts import artifacts
-from p4reduce_contracts.wire.checksum import internet_checksum
 from p4reduce_controller.config import SwitchConfig
-from p4reduce_lab.bench.load import ENCAP_BYTES, Contributions, ethernet_addresses, headers, make_grant
+from p4reduce_lab.bench.load import Contributions, ethernet_addresses, make_grant
+from p4reduce_lab.bench.tensors import ALL_OVERLAP, BLOCK_ELEMENTS, NONE_OVERLAP, RANDOM, Kind, tensor
 from p4reduce_runtime import pipeline_folders
 from p4reduce_switch.program import Program
-from rigs import wire
 from rigs.granted import admit
 
 
@@ -23,6 +22,7 @@ def test_every_frame_counts_and_every_round_ends(ranks: int, slots: int) -> None
     admit(loaded, grant, switch)
     shape = artifacts.geometry(folder)
     frames = Contributions(shape, grant, switch, encapsulated=True)
+    frames._number = 0xFFFE  # across the end of 16 bits, of which the checksums know
     results = 0
     for _ in range(3):
         frames.move_on()
@@ -34,23 +34,27 @@ def test_every_frame_counts_and_every_round_ends(ranks: int, slots: int) -> None
     assert loaded.counters["MainIngress.contributions"].read(grant.job_id)[0] == 3 * len(frames)
 
 
-def test_an_ipv4_header_checksum_of_zero_is_written_as_zero() -> None:
-    address, switch = ethernet_addresses(1)[0], SwitchConfig()
-    payload_bytes = next(size for size in range(65508) if header_sum(headers(address, switch, size)) == 0xFFFF)
-    assert headers(address, switch, payload_bytes)[24:26] == b"\0\0"
+RANKS, BLOCKS = 4, 400
 
 
-def header_sum(headers: bytes) -> int:
-    """The one's complement sum of an IPv4 header without its checksum."""
-    return 0xFFFF - internet_checksum(headers[14:24] + headers[26:34])
+def blocks_of(kind: Kind, rank: int) -> set[int]:
+    filled = tensor(kind, rank, RANKS).reshape(-1, BLOCK_ELEMENTS)
+    return set(np.flatnonzero(filled.any(axis=1)).tolist())
 
 
-def test_header_checksums_stay_right_as_rounds_go_by() -> None:
-    shape = artifacts.geometry(pipeline_folders.find("small"))
-    grant = make_grant(ethernet_addresses(2), 2)
-    frames = Contributions(shape, grant, SwitchConfig(), encapsulated=True)
-    frames._number = 0xFFFE  # across the end of 16 bits
-    for _ in range(4):
-        frames.move_on()
-        for row in np.unique(frames.bytes, axis=0):
-            wire.unpack(shape, row.tobytes()[ENCAP_BYTES:])  # raises FrameError where one is wrong
+@pytest.mark.parametrize(
+    ("pattern", "union"), [(ALL_OVERLAP, {40}), (NONE_OVERLAP, {160}), (RANDOM, set(range(41, 160)))]
+)
+def test_the_share_and_the_overlap(pattern: str, union: set[int]) -> None:
+    found = [blocks_of(Kind(BLOCKS * BLOCK_ELEMENTS, 0.1, pattern), rank) for rank in range(RANKS)]
+    assert [len(blocks) for blocks in found] == [40] * RANKS
+    assert len(set.union(*found)) in union
+
+
+def test_a_dense_tensor_has_no_zero_block_and_differs_by_rank() -> None:
+    kind = Kind(BLOCKS * BLOCK_ELEMENTS)
+    assert len(blocks_of(kind, 0)) == BLOCKS
+    assert not np.array_equal(tensor(kind, 0, RANKS), tensor(kind, 1, RANKS))
+    assert tensor(Kind(BLOCK_ELEMENTS + 5, 0.5), 0, 2).shape == (BLOCK_ELEMENTS + 5,), "a part of a block at the end"
+    with pytest.raises(ValueError, match="must overlap"):
+        tensor(Kind(BLOCKS * BLOCK_ELEMENTS, 0.5, NONE_OVERLAP), 0, RANKS)

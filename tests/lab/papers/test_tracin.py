@@ -12,7 +12,6 @@ RATES = (0.1, 0.05)
 
 @pytest.fixture
 def bench() -> tuple:
-    """Two checkpoints of a small model, 12 images and 5 test images, with labels."""
     torch.manual_seed(0)
     checkpoints = [(rate, nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 10))) for rate in RATES]
     return checkpoints, torch.randn(12, 6), torch.arange(12) % 10, torch.randn(5, 6), torch.arange(5)

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from conformance.case import ARTIFACTS, Arrive, Case, Step
-from rigs import wire
 from p4reduce_controller.registry.job import Grant
 from p4reduce_controller.switches.entries import v1model
 from p4reduce_controller.switches.program_names import FLOOD_GROUP, V1MODEL
