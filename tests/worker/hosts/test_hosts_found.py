@@ -185,25 +185,21 @@ def test_memory_that_cannot_be_made_private_is_a_warning(
     assert "4096 bytes of Communicator.empty stay shared (Bad file descriptor): write to them when" in caplog.text
 
 
-def test_a_wait_ends_with_all_shards(shared: HostMemory) -> None:
-    shared.set_done(0, 1)
-    shared.set_done(1, 1)
-    shared.wait(2, 1, time.monotonic(), lambda: None, "a sum")
+def test_a_wait_ends_with_all_shards_and_all_data_or_names_the_rank_that_is_late(shared: HostMemory) -> None:
+    def wait(**blocks: int) -> None:
+        shared.wait(2, 1, time.monotonic(), lambda: None, "a sum", **blocks)
 
-
-def test_a_wait_names_the_rank_that_is_late(shared: HostMemory) -> None:
     shared.set_done(0, 1)
     with pytest.raises(CollectiveTimeoutError, match="no sum came from rank 7 of this host") as caught:
-        shared.wait(2, 1, time.monotonic(), lambda: None, "a sum")
+        wait()
     assert caught.value.missing_ranks == (7,)
-
-
-def test_a_wait_for_data_names_the_rank_that_is_late(shared: HostMemory) -> None:
+    shared.set_done(1, 1)
+    wait()
     shared.set_published(0, 3)
     shared.set_published(1, 2)
-    shared.wait(2, 1, time.monotonic(), lambda: None, "a sum", blocks=2)
+    wait(blocks=2)
     with pytest.raises(CollectiveTimeoutError, match="no data came from rank 7 of this host"):
-        shared.wait(2, 1, time.monotonic(), lambda: None, "a sum", blocks=3)
+        wait(blocks=3)
 
 
 def test_a_rank_that_ends_after_its_part_is_no_error(shared: HostMemory, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -217,15 +213,8 @@ def test_a_rank_that_ends_after_its_part_is_no_error(shared: HostMemory, monkeyp
 
 @pytest.mark.fault("a process of a host is killed: the other ranks of the host get an error at once that names it")
 def test_a_wait_ends_with_a_process_of_the_host(shared: HostMemory, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Ended:
-        def __call__(self) -> bool:
-            return True
-
-        def close(self) -> None:
-            pass
-
     monkeypatch.setattr(shared, "_processes", (1, 2))
-    monkeypatch.setattr(shared, "_watched", [(2, Ended())])
+    monkeypatch.setattr(shared, "_watched", [(2, Mock(return_value=True))])
     with pytest.raises(CollectiveError, match="rank 7 of this host, process 2, has ended"):
         shared.wait(2, 1, time.monotonic() + 600, lambda: None, "a sum")
     told = iter([None, JobResetError("rank 7 left")])  # the controller says so a moment after the process has ended

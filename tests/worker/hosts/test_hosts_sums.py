@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -24,7 +24,7 @@ from p4reduce.errors import (
     P4ReduceError,
     PeerRefusedError,
 )
-from p4reduce.paths.hosts.sums import Copies, HostCollective, HostSums
+from p4reduce.paths.hosts.sums import Copies, HostSums
 from p4reduce.pytorch.backend import sums as backend
 from p4reduce.testing.local_group import LocalGroup
 from rigs.host_group import HostGroup
@@ -137,8 +137,7 @@ def test_shared_arrays_are_neither_copied_in_nor_out_on_one_host(monkeypatch: py
             assert (shared == 1).all()
             return found, group.hosts_of(comm).shared_bytes
 
-        expected = LocalGroup(3)
-        with expected:
+        with LocalGroup(3) as expected:
             sums = expected.run(lambda comm: comm.all_reduce(gradient(comm.rank, 2 * SIZE)).tobytes())
         for (found, used), total in zip(group.run(work), sums, strict=True):
             assert found == total
@@ -252,34 +251,51 @@ def test_each_block_of_a_host_is_sent_once(monkeypatch: pytest.MonkeyPatch) -> N
         assert expected <= sent <= 1.05 * expected  # some of zeros, where a RESULT would grow too much
 
 
-def test_a_nan_refuses_on_all_hosts_and_names_the_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("searched", [False, True])
+def test_a_nan_refuses_on_all_hosts_and_names_the_rank(monkeypatch: pytest.MonkeyPatch, searched: bool) -> None:
+    """Also in the collective that looks for hosts, which the next one then does."""
+
     def refused(comm: Communicator) -> str:
         mine = gradient(comm.rank)
-        comm.all_reduce(mine)
+        if searched:
+            comm.all_reduce(mine)
         if comm.rank == 1:
             mine[3] = np.nan
         with pytest.raises((NotFiniteError, PeerRefusedError)) as caught:
             comm.all_reduce(mine)
-        assert not np.isnan(comm.all_reduce(gradient(comm.rank))).any()
-        return str(caught.value)
+        assert (group.hosts_of(comm).plan is not None) == searched
+        return f"{caught.value}; {run_alone(comm, group)}"
 
     with HostGroup(monkeypatch, [0, 0, 1, 1]) as group:
         texts = group.run(refused)
-    assert "element [3]" in texts[1]
-    assert all("rank 1: a NaN" in text for text in (texts[0], *texts[2:]))
+    assert "element [3]" in texts[1] and all(text.endswith("; over hosts") for text in texts)
+    assert all("all_reduce" in text and "rank 1: a NaN" in text for text in (texts[0], *texts[2:]))
+
+
+def outcomes(group: HostGroup, fault: Callable[[Communicator], object], sizes: Sequence[int] = (SIZE,)) -> list[str]:
+    """Return what each rank's second sum raises, or "summed"; `fault` happens before it, `sizes` are those of ranks."""
+
+    def run(comm: Communicator) -> str:
+        comm.all_reduce(gradient(comm.rank))
+        fault(comm)
+        comm.barrier()
+        try:
+            comm.all_reduce(gradient(comm.rank, sizes[comm.rank % len(sizes)]), timeout_s=2.0)
+        except (P4ReduceError, MemoryError) as error:
+            return f"{type(error).__name__}: {error}"
+        else:
+            return "summed"
+        finally:
+            comm.close(wait=False)
+
+    return group.run(run)
 
 
 @pytest.mark.parametrize("other", [SIZE - 1, 10], ids=["over hosts", "small"])
 def test_ranks_of_one_host_that_call_differently_are_named(monkeypatch: pytest.MonkeyPatch, other: int) -> None:
-    def mismatch(comm: Communicator) -> str:
-        comm.all_reduce(gradient(comm.rank))
-        with pytest.raises(CollectiveMismatchError) as caught:
-            comm.all_reduce(gradient(comm.rank, other if comm.rank == 1 else SIZE))
-        comm.close(wait=False)
-        return str(caught.value)
-
     with HostGroup(monkeypatch, [0, 0, 1, 1]) as group:
-        assert all("ranks 0, 2, 3: " in text and "; rank 1: " in text for text in group.run(mismatch))
+        for text in outcomes(group, lambda comm: None, (SIZE, other, SIZE, SIZE)):
+            assert text.startswith("CollectiveMismatchError") and "ranks 0, 2, 3: " in text and "; rank 1: " in text
 
 
 @pytest.mark.parametrize(
@@ -292,29 +308,20 @@ def test_a_failure_of_a_rank_is_an_error_on_its_host(
     monkeypatch: pytest.MonkeyPatch, placement: Sequence[int], rank: int, owner: Any, step: str
 ) -> None:
     original = getattr(owner, step)
+    failed: list[threading.Thread] = []
 
     def failing(self: Any, *arguments: Any) -> Any:
         if threading.current_thread() is failed[0] and getattr(self, "_copied_in", 1):
             raise MemoryError("no memory")
         return original(self, *arguments)
 
-    failed: list[threading.Thread] = []
-
-    def run(comm: Communicator) -> str:
-        comm.all_reduce(gradient(comm.rank))
+    def fault(comm: Communicator) -> None:
         if comm.rank == rank:
             failed.append(threading.current_thread())
             monkeypatch.setattr(owner, step, failing)
-        comm.barrier()
-        try:
-            comm.all_reduce(gradient(comm.rank), timeout_s=2.0)
-        except (P4ReduceError, MemoryError) as error:
-            comm.close(wait=False)
-            return f"{type(error).__name__}: {error}"
-        return "summed"
 
     with HostGroup(monkeypatch, placement) as group:
-        texts = group.run(run)
+        texts = outcomes(group, fault)
     assert texts[rank] == "MemoryError: no memory"
     others = [text for place, text in enumerate(texts) if placement[place] == 0 and place != rank]
     assert all(f"rank {rank} of this host failed in it" in text for text in others)
@@ -354,23 +361,13 @@ def test_what_a_rank_holds_for_its_host_ends_with_the_communicator(monkeypatch: 
 
 
 def test_a_lost_membership_of_a_shard_ends_the_sum(monkeypatch: pytest.MonkeyPatch) -> None:
-    error = CollectiveError("the shard's job was reset")
-
-    def run(comm: Communicator) -> str:
-        comm.all_reduce(gradient(comm.rank))
+    def fault(comm: Communicator) -> None:
         if comm.rank == 3:
-            monkeypatch.setattr(group.hosts_of(comm), "failure", lambda: error)
-        try:
-            comm.all_reduce(gradient(comm.rank))
-        except CollectiveError as caught:
-            comm.close(wait=False)
-            return str(caught)
-        return "summed"
+            monkeypatch.setattr(group.hosts_of(comm), "failure", lambda: CollectiveError("the shard's job was reset"))
 
     with HostGroup(monkeypatch, [0, 0, 1, 1], timeout_s=3.0) as group:
-        texts = group.run(run)
-    assert texts[3] == str(error)
-    assert "rank 3 of this host failed" in texts[2]
+        texts = outcomes(group, fault)
+    assert texts[3] == "CollectiveError: the shard's job was reset" and "rank 3 of this host failed" in texts[2]
 
 
 def test_a_host_of_more_ranks_than_bits_is_several(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -385,22 +382,13 @@ def test_a_host_of_more_ranks_than_bits_is_several(monkeypatch: pytest.MonkeyPat
 def test_a_collective_within_one_over_hosts_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """A signal's handler may call it while the rank waits for another's part."""
 
-    def run(comm: Communicator) -> str:
-        comm.all_reduce(gradient(comm.rank))
+    def fault(comm: Communicator) -> None:
         sums = group.hosts_of(comm).sums
-        assert sums is not None
-        if comm.rank == 0:
+        if comm.rank == 0 and sums is not None:
             monkeypatch.setattr(sums.memory, "wait", lambda *arguments: comm.all_reduce(gradient(0)))
-        try:
-            comm.all_reduce(gradient(comm.rank))
-        except CollectiveError as error:
-            comm.close(wait=False)
-            return str(error)
-        comm.close(wait=False)
-        return "summed"
 
     with HostGroup(monkeypatch, [0, 1, 1]) as group:
-        assert "within another one" in group.run(run)[0]
+        assert "within another one" in outcomes(group, fault)[0]
 
 
 @pytest.mark.parametrize(
@@ -423,19 +411,6 @@ def test_doctor_says_which_ranks_share_a_host_and_has_the_rest_sent(
 
 class Interrupted(BaseException):
     """An exception like KeyboardInterrupt."""
-
-
-def test_a_rank_may_refuse_the_collective_that_looks_for_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
-    def run(comm: Communicator) -> str:
-        with pytest.raises((NotFiniteError, PeerRefusedError)) as caught:
-            comm.all_reduce(np.full(SIZE, np.nan if comm.rank == 3 else 1, np.float32))
-        assert group.hosts_of(comm).plan is None
-        return f"{caught.value}; {run_alone(comm, group)}"
-
-    with HostGroup(monkeypatch, [0, 0, 1, 1]) as group:
-        texts = group.run(run)
-    assert all("all_reduce" in text and "rank 3: a NaN" in text for text in texts[:3])
-    assert all(text.endswith("; over hosts") for text in texts)
 
 
 def test_an_interrupt_of_the_search_ends_the_communicators(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -494,8 +469,3 @@ def test_the_collectives_of_the_search_look_for_no_hosts(monkeypatch: pytest.Mon
     with HostGroup(monkeypatch, [0, 0, 1, 1]) as group:
         assert group.run(lambda comm: run_alone(comm, group)) == 4 * ["over hosts"]
         assert len(group.shards.groups) == 2
-
-
-def test_the_outcome_of_hosts_has_no_refusals() -> None:
-    outcome = HostCollective(None, [1], np.zeros(0, np.uint8), np.zeros(0), 0)  # type: ignore[arg-type]  # the call is not looked at
-    assert outcome.refusals == {} and outcome.result() == [1]

@@ -20,9 +20,8 @@ from p4reduce.errors import JoinError
 from p4reduce.launch import addresses, launch
 from p4reduce.launch.children import Child
 from p4reduce_contracts.jobs.client import JobClient
-from p4reduce_runtime.settings import ConfigError
 from rigs.launched import Store, started
-from rigs.limits import LIMIT_S
+from rigs.limits import LIMIT_S, wait_until
 from rigs.running import is_running
 
 
@@ -32,6 +31,12 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(launch, "DEFAULT_CONTROLLER", "127.0.0.1:9")
     return tmp_path
+
+
+def launches(ranks: list[launch.Launch | str]) -> list[launch.Launch]:
+    """Return what each rank has started; none has an error."""
+    assert all(isinstance(each, launch.Launch) for each in ranks), ranks
+    return [each for each in ranks if isinstance(each, launch.Launch)]
 
 
 def switches_of(one: launch.Launch) -> list[str]:
@@ -45,12 +50,11 @@ def test_ranks_of_one_host_share_its_memory_and_start_nothing(
     monkeypatch.setenv("P4REDUCE_HOSTS", "on")
     monkeypatch.setattr(subprocess, "Popen", None)
     with caplog.at_level(logging.INFO):
-        ranks = started(3)
+        ranks = launches(started(3))
     assert "all 3 ranks on this host, no controller named: sums are made in its memory" in caplog.messages
 
-    def run(one: launch.Launch | str) -> list[float]:
-        assert isinstance(one, launch.Launch) and one.comm is not None
-        assert (one.controller, one.children) == ("", [])
+    def run(one: launch.Launch) -> list[float]:
+        assert one.comm is not None and (one.controller, one.children) == ("", [])
         with one.comm as comm:
             return [float(each) for each in comm.all_reduce(np.full(2, 1 + comm.rank, np.float32))]
 
@@ -64,16 +68,13 @@ def test_ranks_of_one_host_that_share_no_memory_have_one_switch_whose_loss_is_lo
 ) -> None:
     monkeypatch.setenv("P4REDUCE_HOSTS", "off")
     with caplog.at_level(logging.INFO):
-        one, other = started(2)
+        one, other = launches(started(2))
     assert "1 host whose memory is not used (ranks 0, 1: P4REDUCE_HOSTS is off), no controller" in caplog.text
-    assert isinstance(one, launch.Launch) and isinstance(other, launch.Launch)
     assert one.controller == other.controller and not other.children
     assert (one.security, switches_of(one)) == (None, ["host0"])
     children = [child._process for child in one.children]
     one.children[0].close()
-    until = time.monotonic() + LIMIT_S
-    while "the controller of this launch: " not in caplog.text and time.monotonic() < until:
-        time.sleep(0.05)
+    wait_until(lambda: "the controller of this launch: " in caplog.text)
     assert "switch lost" in caplog.text
     one.close()
     assert [child.poll() is not None for child in children] == [True, True]
@@ -84,17 +85,12 @@ def test_ranks_of_one_host_that_share_no_memory_have_one_switch_whose_loss_is_lo
 def test_hosts_have_a_switch_each_over_tls(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launch, "host_key", lambda environment: threading.current_thread().name)
     monkeypatch.setattr(launch, "own_address", lambda environment, store_host: "127.0.0.1")
-    ranks = started(2, store=(store := Store()))
-    assert all(isinstance(each, launch.Launch) for each in ranks), ranks
+    ranks = launches(started(2, store=(store := Store())))
     assert "PRIVATE KEY" not in store.texts()
-    for each in ranks:
-        assert isinstance(each, launch.Launch)
-        assert switches_of(each) == ["host0", "host1"]
-    assert isinstance(ranks[0], launch.Launch)
+    assert [switches_of(each) for each in ranks] == [["host0", "host1"]] * 2
     with pytest.raises(Exception, match="TLS|no controller"), JobClient(ranks[0].controller) as client:
         client.list_switches()
     for each in ranks:
-        assert isinstance(each, launch.Launch)
         each.close()
     assert not list(temporary.iterdir())
 
@@ -116,10 +112,7 @@ def test_children_end_with_a_rank_that_is_killed(temporary: Path) -> None:
         pids = [int(pid) for pid in rank.stdout.readline().split()]
         assert len(pids) == 2 and list(temporary.iterdir())
         rank.send_signal(signal.SIGKILL)
-    until = time.monotonic() + LIMIT_S
-    while (any(map(is_running, pids)) or list(temporary.iterdir())) and time.monotonic() < until:
-        time.sleep(0.05)
-    assert not any(map(is_running, pids)) and not list(temporary.iterdir())
+    wait_until(lambda: not any(map(is_running, pids)) and not list(temporary.iterdir()))
 
 
 @pytest.mark.processes
@@ -154,8 +147,7 @@ def test_a_controller_at_the_default_address_is_used_where_all_ranks_are_on_its_
 ) -> None:
     monkeypatch.setattr(launch, "is_controller", lambda address: True)
     monkeypatch.setenv("P4REDUCE_CA", "ca.pem")  # which is for that one
-    for one in started(2):
-        assert isinstance(one, launch.Launch)
+    for one in launches(started(2)):
         assert (one.controller, one.children, one.security) == (launch.DEFAULT_CONTROLLER, [], None)
 
 
@@ -205,11 +197,3 @@ def test_the_address_is_that_of_the_interface_or_of_the_route_to_the_store() -> 
     assert addresses.own_address({"GLOO_SOCKET_IFNAME": "lo,eth7"}, "10.0.0.1") == "127.0.0.1"
     with pytest.raises(JoinError, match="names nowhere0, which has no IPv4 address"):
         addresses.own_address({"GLOO_SOCKET_IFNAME": "nowhere0"}, "")
-
-
-def test_what_launch_says_is_on_or_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    from p4reduce_runtime.settings import is_on
-
-    assert is_on(launch.VARIABLE, {}) and not is_on(launch.VARIABLE, {launch.VARIABLE: "off"})
-    with pytest.raises(ConfigError, match="P4REDUCE_LAUNCH"):
-        is_on(launch.VARIABLE, {launch.VARIABLE: "never"})
