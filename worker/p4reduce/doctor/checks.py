@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 from p4reduce.codecs import Int32
 from p4reduce.communicator import Communicator
 from p4reduce.doctor import bottleneck
-from p4reduce.doctor.ping import ping
 from p4reduce.errors import GeometryMismatchError, JoinError, P4ReduceError
 from p4reduce.membership.join import join, run_id
 from p4reduce.paths.gso import DAMAGED_COLLECTIVES, VARIABLE
@@ -44,7 +43,6 @@ CERTIFICATES: Final = "certificates"
 CONTROLLER: Final = "controller"
 JOB: Final = "job"
 FRAMES: Final = "frame shape"
-PING: Final = "ping"
 BUFFERS: Final = "socket buffers"
 HELLO: Final = "HELLO"
 ROUND_TRIPS: Final = "round trips"
@@ -53,14 +51,11 @@ HOSTS: Final = "hosts"
 FULL_FRAMES: Final = "full frames"
 BATCHES: Final = "batches"
 BOTTLENECK: Final = "bottleneck"
-_OF_JOB: Final = (CERTIFICATES, CONTROLLER, JOB, FRAMES)
-_OF_PATH: Final = (PING, BUFFERS, HELLO, ROUND_TRIPS)
-CHECKS: Final = _OF_JOB + _OF_PATH + (SUM, HOSTS, FULL_FRAMES, BATCHES, BOTTLENECK)
+_BEFORE_SUMS: Final = (CERTIFICATES, CONTROLLER, JOB, FRAMES, BUFFERS, HELLO, ROUND_TRIPS)
+CHECKS: Final = (*_BEFORE_SUMS, SUM, HOSTS, FULL_FRAMES, BATCHES, BOTTLENECK)
 
 EXPIRES_SOON: Final = datetime.timedelta(days=14)
 SLOW_ANSWER_S: Final = 1.0
-PINGS: Final = 3
-PING_S: Final = 1.0
 ROUNDS: Final = 100
 REPEATS_WARNING: Final = 0.02
 """The share of repeated frames from which the path is called lossy."""
@@ -188,7 +183,6 @@ def _checks(address: str, spec: RankSpec | None, token: str | None, timeout_s: f
         client = stack.enter_context(access.client(token))
         yield (controller := _controller(client))
         if controller.status is Status.FAILED:
-            yield _ping(address.rpartition(":")[0], "controller")
             return
         if spec is None:
             try:
@@ -212,7 +206,6 @@ def _checks(address: str, spec: RankSpec | None, token: str | None, timeout_s: f
         yield (frames := _frames(ticket))
         if frames.status is Status.FAILED:
             return
-        yield _ping_all(ticket)
         yield _buffers(ticket)
         yield from _collectives(access, client, spec, ticket, token)
 
@@ -301,31 +294,6 @@ def _frames(ticket: JoinTicket) -> Check:
         return Check(FRAMES, Status.FAILED, text, advice)
     text = f"{geometry.columns} columns of {geometry.block_words} words, {geometry.max_frame_bytes} B when full"
     return Check(FRAMES, Status.OK, text)
-
-
-def _ping(host: str, what: str) -> Check:
-    try:
-        answered = ping(host, PINGS, PING_S)
-    except PermissionError:
-        advice = "as root, or with net.ipv4.ping_group_range set, it could"
-        return Check(PING, Status.SKIPPED, "this user may send no echo requests", advice)
-    except OSError as error:
-        text = f"no way to {host}: {error.strerror or error}"
-        return Check(PING, Status.FAILED, text, f"fix the route to the {what}")
-    if not answered:
-        advice = f"see that the {what} runs, and that nothing on the way drops ICMP; without HELLO nothing works"
-        return Check(PING, Status.WARNING, f"{host} answered none of {PINGS} echo requests", advice)
-    return Check(PING, Status.OK, f"{host} answered {len(answered)} of {PINGS} in {_ms(min(answered))} at best")
-
-
-def _ping_all(ticket: JoinTicket) -> Check:
-    """Ping each switch, up to the first that does not answer."""
-    checks: list[Check] = []
-    for host in dict.fromkeys(switch.host for switch in ticket.switches):
-        checks.append(_ping(host, "switch"))
-        if checks[-1].status is not Status.OK:
-            return checks[-1]
-    return replace(checks[-1], found="; ".join(check.found for check in checks))
 
 
 def _buffers(ticket: JoinTicket) -> Check:
