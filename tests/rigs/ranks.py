@@ -53,14 +53,13 @@ MAKERS: dict[str, Callable[[], Compressor]] = {
     "none": NoCompression,
     "adacomp": AdaComp,
     "adacomp, sum": lambda: AdaComp(form="sum"),
-    "adacomp, sum in levels": lambda: AdaComp(form="sum", levels=3),
     "adacomp, gather": lambda: AdaComp(form="gather"),
     "adacomp, shared": lambda: AdaComp(form="shared"),
-    "adacomp, auto in levels, warm-up": lambda: AdaComp(levels=5, warmup_steps=2),
+    "adacomp, warm-up": lambda: AdaComp(warmup_steps=2),
     "adacomp, momentum": lambda: AdaComp(momentum=0.9),
     "adacomp, shared in 8 bits": lambda: AdaComp(form="shared", value_bits=8),
     "scalecom": lambda: ScaleCom(Policy(20, 20, 20, 20), warmup_steps=1),
-    "scalecom, 32 bits": lambda: ScaleCom(b=1.0, per_chunk=2, value_bits=32),
+    "scalecom, 32 bits": lambda: ScaleCom(b=1.0, value_bits=32),
     "quantize": lambda: Quantize(warmup_steps=1),
     "quantize, 16 bits": lambda: Quantize(16),
     "omnireduce": lambda: OmniReduce(ratio=0.1),
@@ -150,22 +149,22 @@ def residue_of(compressor: Any, key: str) -> torch.Tensor:
 
 
 def choose(
-    residue: NDArray[Any] | None, gradient: NDArray[Any], length: int, per_bin: int = 0
+    residue: NDArray[Any] | None, gradient: NDArray[Any], length: int, largest_only: bool = False
 ) -> tuple[NDArray[Any], NDArray[np.bool_], NDArray[Any]]:
     """(G, whether an element is chosen, the largest |G| of each bin) by the definition, in the type of the numbers.
 
-    With `per_bin` that of ScaleCom, else AdaComp's.
+    With `largest_only` that of ScaleCom, else AdaComp's.
     """
     total = gradient.copy() if residue is None else residue + gradient
     chosen, largest = np.zeros(len(total), bool), []
     for at in range(0, len(total), length):
         own, most = total[at : at + length], np.abs(total[at : at + length]).max()
         largest.append(most)
-        if per_bin:
-            chosen[at + np.argsort(-np.abs(own), kind="stable")[:per_bin]] = True
+        if largest_only:
+            chosen[at + np.abs(own).argmax()] = most > 0
         else:
             chosen[at : at + length] = (np.abs(own + gradient[at : at + length]) >= most) & (most > 0)
-    return total, chosen & gradient.any() & ((total != 0) | (per_bin == 0)), np.array(largest, total.dtype)
+    return total, chosen & gradient.any(), np.array(largest, total.dtype)
 
 
 def through_a_file(compressor: Compressor) -> dict[str, Any]:

@@ -16,8 +16,7 @@ P4ReduceError
 ├── InvalidTensorError            the data cannot be summed (type, size, ...); the other ranks get PeerRefusedError
 │   ├── NotFiniteError            it holds a NaN or an infinity
 │   ├── UnderflowError            too many of its numbers would become 0 in fixed point
-│   ├── LaneOverflowError         the sum of the lanes could leave the lane's range
-│   └── IntegerOverflowError      the sum of the integers could leave 32 bits
+│   └── LaneOverflowError         the sum of the lanes could leave the lane's range
 └── FrameError                    the bytes are not a frame of this protocol
 """
 
@@ -47,7 +46,6 @@ __all__ = [
     "FrameError",
     "HostLostError",
     "GeometryMismatchError",
-    "IntegerOverflowError",
     "InvalidTensorError",
     "JobResetError",
     "JoinError",
@@ -123,12 +121,11 @@ class HostLostError(JobResetError):
 
 
 class Reason(IntFlag):
-    """The reason for which a rank refused; several where it is not known which of them."""
+    """The reason for which a rank refused; several where it is not known which of them. 8 is no longer in use."""
 
     OTHER = 1
     NOT_FINITE = 2
     LANE_OVERFLOW = 4
-    INTEGER_OVERFLOW = 8
     INVALID_TENSOR = 16
     UNDERFLOW = 32
 
@@ -140,7 +137,6 @@ _REASON_TEXTS = {
     Reason.OTHER: "an error of its own program",
     Reason.NOT_FINITE: "a NaN or an infinity",
     Reason.LANE_OVERFLOW: "a sum that could leave its lanes",
-    Reason.INTEGER_OVERFLOW: "a sum that could leave int32",
     Reason.INVALID_TENSOR: "a tensor that cannot be summed",
     Reason.UNDERFLOW: "numbers that would become 0",
 }
@@ -184,7 +180,3 @@ class NotFiniteError(InvalidTensorError):
 
 class UnderflowError(InvalidTensorError):
     """More of the numbers than the caller accepts would become 0, beside much larger ones."""
-
-
-class IntegerOverflowError(InvalidTensorError):
-    """The sum over all ranks could leave the range of int32."""

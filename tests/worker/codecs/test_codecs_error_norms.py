@@ -40,13 +40,17 @@ def test_the_table_of_error_norms_is_that_of_the_formats() -> None:
 
 
 def test_the_table_of_lanes_is_what_a_lane_holds() -> None:
-    ranks = {
-        bits: " | ".join(f"{min(MAX_RANKS, lane_limit(bits) // bound):,}" for bound in (1, 3, 7)) for bits in WIDTHS
-    }
-    rows = [f"| {bits} | {lanes_per_word(bits)} | {ranks[bits]} |" for bits in WIDTHS if bits < 16]
-    rows.append(f"| 16, 32 | {lanes_per_word(16)}, {lanes_per_word(32)} | {ranks[16]} |")
+    ranks = {bits: f"{min(MAX_RANKS, lane_limit(bits)):,}" for bits in WIDTHS}
+    small = [bits for bits in WIDTHS if bits < 16]
     assert ranks[16] == ranks[32]
-    assert "\n".join(rows) in PAGE.read_text(encoding="utf-8")
+    rows = [
+        ("bits", *small, "16, 32"),
+        ("---",) * (len(small) + 2),
+        ("lanes a word", *map(lanes_per_word, small), f"{lanes_per_word(16)}, {lanes_per_word(32)}"),
+        ("ranks", *(ranks[bits] for bits in small), ranks[16]),
+    ]
+    table = "\n".join(f"| {' | '.join(map(str, row))} |" for row in rows)
+    assert table in PAGE.read_text(encoding="utf-8")
 
 
 def units(bits: int, ranks: int) -> str:

@@ -12,12 +12,11 @@ import numpy as np
 import pytest
 
 from p4reduce import Communicator
-from p4reduce.codecs import Floats, Int32, Lanes
+from p4reduce.codecs import Floats, Lanes
 from p4reduce.errors import (
     CollectiveMismatchError,
     CollectiveTimeoutError,
     CommunicatorClosedError,
-    IntegerOverflowError,
     InvalidTensorError,
     LaneOverflowError,
     NotFiniteError,
@@ -51,11 +50,6 @@ def outcome(call: Callable[[], Any]) -> Any:
         (lambda comm: comm.all_reduce([1.0]), InvalidTensorError, Reason.INVALID_TENSOR),
         (lambda comm: comm.all_reduce(np.ones(3)), InvalidTensorError, Reason.INVALID_TENSOR),
         (lambda comm: comm.all_reduce_segments([Lanes(np.array([9]), 4)]), LaneOverflowError, Reason.LANE_OVERFLOW),
-        (
-            lambda comm: comm.all_reduce_segments([Int32(np.array([2**30], np.int32), refuse_overflow=True)]),
-            IntegerOverflowError,
-            Reason.INTEGER_OVERFLOW,
-        ),
         (
             lambda comm: comm.all_reduce(np.array([1e30, 1], np.float32), refuse_underflow=True),
             UnderflowError,

@@ -39,18 +39,18 @@ def test_about_five_elements_of_a_bin_are_selected(
 
 def test_effective_compression_rate_is_the_formula_of_the_paper() -> None:
     adacomp = AdaComp()
-    assert adacomp.effective_compression_rate != adacomp.effective_compression_rate  # NaN: nothing sent yet
+    assert adacomp.rate_of() != adacomp.rate_of()  # NaN: nothing sent yet
     conv = torch.zeros(2, 2, 5, 5)
     conv[0, 0, 0, :3] = torch.tensor([4.0, -4.0, 2.0])  # bin 0: |H| of 2.0 is 4, so all three are selected
     conv[1, 0, 0, 1] = 1.0  # bin 1
     assert coordinates_alone(adacomp, "conv", conv).indices.tolist() == [0, 1, 2, 51]
-    assert adacomp.effective_compression_rate == 32 * 100 / (8 * 4 + 32)
+    assert adacomp.rate_of() == 32 * 100 / (8 * 4 + 32)
     fc = torch.zeros(2, 600)
     fc[0, 7] = 3.0
     assert coordinates_alone(adacomp, "fc", fc).indices.tolist() == [7]
     assert adacomp.rate_of("fc") == 32 * 1200 / (16 * 1 + 32)
     assert adacomp.rate_of("conv") == 32 * 100 / 64
-    assert adacomp.effective_compression_rate == 32 * (100 + 1200) / (64 + 48)
+    assert adacomp.rate_of() == 32 * (100 + 1200) / (64 + 48)
     coordinates_alone(adacomp, "fc", torch.zeros(2, 600))  # nothing selected: a scale of 32 bits
     assert adacomp.rate_of("fc") == 32 * 2400 / (48 + 32)
 

@@ -87,7 +87,7 @@ def test_the_effective_rate_counts_the_elements_of_a_partial_last_block(at: int,
     compressor = OmniReduce(ratio=0.5)
     message = compress_alone(compressor, "w", gradient, Form.SUM).message
     assert isinstance(message, Values) and message.values.nonzero().tolist() == [[at]]
-    assert compressor.effective_compression_rate == 257 / elements
+    assert compressor.rate_of() == 257 / elements
 
 
 def test_the_default_block_is_256_elements_in_every_kind_of_layer() -> None:

@@ -9,17 +9,17 @@ from p4reduce import compressors
 from p4reduce.compressors import Policy, by_name, interface, register
 
 SETTINGS = [
-    *[("adacomp", setting) for setting in ("levels", "value_bits", "warmup_steps", "momentum")],
+    *[("adacomp", setting) for setting in ("value_bits", "warmup_steps", "momentum")],
     *[("omnireduce", setting) for setting in ("ratio", "seed", "value_bits", "warmup_steps")],
-    *[("scalecom", setting) for setting in ("b", "per_chunk", "value_bits", "warmup_steps")],
+    *[("scalecom", setting) for setting in ("b", "value_bits", "warmup_steps")],
     *[("quantize", setting) for setting in ("bits", "warmup_steps")],
 ]
 
 
 def test_options_and_policy_are_the_classes_own() -> None:
-    made = by_name("scalecom", b=1, per_chunk=2, policy=Policy(conv=7))
+    made = by_name("scalecom", b=1, value_bits=8, policy=Policy(conv=7))
     assert isinstance(made, compressors.ScaleCom)
-    assert (made.b, made.per_chunk, made.policy.conv) == (1, 2, 7)
+    assert (made.b, made.value_bits, made.policy.conv) == (1, 8, 7)
 
 
 def test_default_policies_are_not_shared() -> None:
@@ -32,7 +32,6 @@ def test_default_policies_are_not_shared() -> None:
     ("name", "options", "words"),
     [
         ("adacom", {}, ["'adacom'", "adacomp", "omnireduce", "none"]),
-        ("adacomp", {"levels": 0}, ["levels is 0"]),
         ("adacomp", {"warmup_steps": -1}, ["warmup_steps is -1"]),
         *[
             ("adacomp", {"momentum": m}, ["momentum is", "give 0 or more, less than 1"])
@@ -46,7 +45,6 @@ def test_default_policies_are_not_shared() -> None:
         ],
         ("adacomp", {"value_bits": 12}, ["value_bits is 12", "8, 16 or 32"]),
         *[("scalecom", {"b": b}, [f"b is {b}; give more than 0, at most 1"]) for b in (0.0, -0.1, 1.5, float("nan"))],
-        ("scalecom", {"per_chunk": 0}, ["per_chunk is 0"]),
         ("scalecom", {"value_bits": 4}, ["value_bits is 4"]),
         *[("omnireduce", {"ratio": ratio}, ["more than 0 and at most 1"]) for ratio in (0.0, -0.5, 1.01, float("nan"))],
         *[

@@ -72,8 +72,8 @@ def test_means_are_equal_and_with_the_residues_make_up_the_gradients(name: str, 
     ("name", "world_size", "geometry"),
     [
         *((name, size, DEFAULT) for name in MAKERS for size in (1, 4)),
-        *((name, 8, DEFAULT) for name in ("adacomp", "adacomp, auto in levels, warm-up")),  # in two forms
-        *((name, 3, SMALL) for name in ("adacomp, sum in levels", "adacomp", "scalecom", "omnireduce, 8 bits")),
+        *((name, 8, DEFAULT) for name in ("adacomp", "adacomp, warm-up")),  # in two forms
+        *((name, 3, SMALL) for name in ("adacomp, sum", "adacomp", "scalecom", "omnireduce, 8 bits")),
     ],
 )
 def test_a_step_follows_from_the_saved_state_and_the_numbers(

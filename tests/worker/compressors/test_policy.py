@@ -59,18 +59,6 @@ def test_without_a_module_the_shape_decides() -> None:
     assert [Policy(conv=1, linear=2).length("w", torch.Size(shape)) for shape in shapes] == [None, None, 2, 1, 1]
 
 
-def test_the_first_layer_can_stay_dense() -> None:
-    module = nn.Sequential(nn.LayerNorm((4, 8)), nn.Linear(8, 8), nn.Linear(8, 8), nn.LSTM(8, 8))
-    found = lengths(Policy(first_layer="dense"), module)
-    binned = {name for name, length in found.items() if length is not None}
-    assert binned == {"2.weight", "3.weight_ih_l0", "3.weight_hh_l0"}
-    alone = lengths(Policy(first_layer="dense", names=[("1.weight", 7)]), module)
-    assert alone["1.weight"] == 7  # a name counts more
-    assert lengths(Policy(), module)["1.weight"] == 500
-    whole = lengths(Policy(first_layer="dense"), nn.LSTM(8, 8))  # without a prefix
-    assert set(whole.values()) == {None}
-
-
 def test_names_override_kinds_and_the_first_match_counts() -> None:
     names: dict[str, Any] = {"fc?.*": "dense", "*.bias": 30, "conv[12].weight": 7, "conv1.weight": 9}
     policy = Policy(linear=60, names=list(names.items()))
@@ -99,11 +87,6 @@ def test_patterns_that_match_nothing_are_refused_with_the_modules_names() -> Non
     lengths(Policy(names=[("0.*", 30), ("*.weight", 40)]), module)  # matched by an earlier pattern too
 
 
-def test_policies_that_need_a_module() -> None:
-    assert Policy(names=[("fc.*", 30)]).needs_module and Policy(first_layer="dense").needs_module
-    assert not Policy(conv=3, linear="dense").needs_module
-
-
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -113,7 +96,6 @@ def test_policies_that_need_a_module() -> None:
         ({"embedding": True}, "embedding is True;"),
         ({"conv": "sparse"}, "conv is 'sparse';"),
         ({"names": [("fc.*", 0)]}, r"names: 'fc\.\*' is 0;"),
-        ({"first_layer": "sparse"}, 'first_layer is \'sparse\'; give "dense" or "compressed"'),
     ],
 )
 def test_bad_settings_are_refused(settings: dict[str, Any], message: str) -> None:

@@ -29,7 +29,6 @@ def settled(name: str, change: Callable[[dict[str, Any]], object]) -> list[Compr
 
 
 PAIRS: dict[str, Callable[[], list[Compressor]]] = {
-    "levels": lambda: [AdaComp(form="sum", levels=levels) for levels in (3, 2)],  # both in lanes of four bits
     "momentum": lambda: [AdaComp(momentum=momentum) for momentum in (0.9, 0.8)],
     "method": lambda: [AdaComp(form="gather"), OmniReduce()],
     "scale": lambda: settled("adacomp, sum", lambda state: state["scales"].update({"fc.weight": 7.0})),

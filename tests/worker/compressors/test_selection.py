@@ -36,16 +36,16 @@ def check(gradient: torch.Tensor, residue: torch.Tensor | None, length: int) -> 
     """Choose in each way, with kernels and by the definition; return the error that a sum is not finite, else ""."""
     step = Step("w", gradient, ParameterState(residue=residue), Form.GATHER, group(), length)
     numbers = gradient.detach().resolve_neg().reshape(-1).numpy()
-    for per_bin in (0, 1, 2):
+    for largest_only in (False, True):
         with np.errstate(over="ignore", invalid="ignore"):
             total, chosen, largest = choose(
-                None if residue is None else residue.float().numpy(), numbers, length, per_bin
+                None if residue is None else residue.float().numpy(), numbers, length, largest_only
             )
         if not np.isfinite(total).all():
             with pytest.raises(InvalidTensorError) as caught:
-                select_by_bin([step], per_bin=per_bin)
+                select_by_bin([step], largest_only=largest_only)
             return str(caught.value)
-        found = select_by_bin([step], per_bin=per_bin)
+        found = select_by_bin([step], largest_only=largest_only)
         scale, ends = np.array([scale_of(largest)]), np.array([chosen.sum()])
         assert bits(found[:1] + found[2:]) == bits((total, np.flatnonzero(chosen), ends, scale))
         sent, left = np.flatnonzero(chosen & (total != 0)), total.copy()
@@ -115,38 +115,30 @@ def test_layouts_and_residues_of_other_kinds() -> None:
 
 
 class Defined:
-    """One parameter on all ranks, in the form gather or with levels in the form sum."""
+    """One parameter on all ranks, in the form gather or sum."""
 
-    def __init__(self, length: int, levels: int | None) -> None:
-        self.length, self.levels = length, levels
+    def __init__(self, length: int, form: str) -> None:
+        self.length, self.form = length, form
         self.residues: list[Floats | None] = [None] * WORLD_SIZE
-        self.unit_of: float | None = None
+        self.scale: float | None = None
 
     def step(self, gradients: Sequence[Floats]) -> Floats:
         """Return the mean over the ranks."""
         found = [choose(*both, self.length) for both in zip(self.residues, gradients, strict=True)]
         scales = np.array([scale_of(largest) for *_, largest in found], np.float32)
-        if self.levels is not None and self.unit_of is None:
-            self.unit_of = self.agreed(scales)
+        agreed = float(scales.mean(dtype=np.float64))
+        self.scale = agreed if self.scale is None else self.scale
         total = np.zeros(len(gradients[0]))
         for rank, ((own, chosen, _), scale) in enumerate(zip(found, scales, strict=True)):
-            weight, unit = 1, float(scale)
-            if self.levels is not None:
-                assert self.unit_of is not None
-                unit = self.unit_of / self.levels
-                weight = min(self.levels, max(1, round(float(scale) / unit))) if unit > 0 else 1
+            unit = float(scale) if self.form == "gather" else self.scale
             signs = np.sign(own) * chosen
-            total += signs.astype(np.float64) * (unit if self.levels is None else weight)
-            self.residues[rank] = np.where(signs != 0, own - signs * np.float32(weight * unit), own)
-        if self.levels is None:
+            total += signs.astype(np.float64) * (unit if self.form == "gather" else 1)
+            self.residues[rank] = np.where(signs != 0, own - signs * np.float32(unit), own)
+        if self.form == "gather":
             return (total / WORLD_SIZE).astype(np.float32)
-        assert self.unit_of is not None
-        mean = total.astype(np.float32) * np.float32(self.unit_of / self.levels / WORLD_SIZE)
-        self.unit_of = self.agreed(scales)
+        mean = total.astype(np.float32) * np.float32(self.scale / WORLD_SIZE)
+        self.scale = agreed
         return mean
-
-    def agreed(self, scales: Floats) -> float:
-        return float(scales.mean(dtype=np.float64) if self.levels == 1 else scales.max())
 
 
 def drawn(rank: int, step: int, number: int) -> torch.Tensor:
@@ -160,15 +152,14 @@ def drawn(rank: int, step: int, number: int) -> torch.Tensor:
     return gradient * ((number + step + rank) % 7 != 0) * (number != 9 or step > 0)
 
 
-@pytest.mark.parametrize("levels", [None, 1, 3, 128])
+@pytest.mark.parametrize("form", ["gather", "sum"])
 @pytest.mark.parametrize("length", LENGTHS)
-def test_many_parameters_of_odd_sizes(length: int, levels: int | None) -> None:
+def test_many_parameters_of_odd_sizes(length: int, form: str) -> None:
     """All in one bucket, in one buffer as DDP has them, then in two, and of tensors of their own."""
     names = [f"p{number}" for number in range(len(SIZES))]
     policy = Policy(names=[("p*", length)])
-    form = "gather" if levels is None else "sum"
-    ranks = [AdaComp(policy, form, levels=levels or 1) for _ in range(WORLD_SIZE)]
-    defined = [Defined(length, levels) for _ in SIZES]
+    ranks = [AdaComp(policy, form) for _ in range(WORLD_SIZE)]
+    defined = [Defined(length, form) for _ in SIZES]
     everything = list(range(len(SIZES)))
     layouts = ([everything], [everything], [everything[9:], everything[:9]], [everything[::-1]])
     for step, buckets in enumerate(layouts[:STEPS]):

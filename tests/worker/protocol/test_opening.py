@@ -18,6 +18,7 @@ from p4reduce.protocol.blocks import Blocks
 from p4reduce.protocol.call import Call, CodecId, Kind, describe
 from p4reduce.protocol.collective import Collective
 from p4reduce.protocol.opening import read_calls
+from p4reduce.protocol.refusal import code_of
 from p4reduce_contracts.jobs.lease import Lease, LeasedSwitch, Level
 from p4reduce_contracts.wire.check import check_of
 from p4reduce_contracts.wire.frames import Frame, pack, unpack
@@ -85,7 +86,7 @@ def definition(said: Sequence[Said]) -> np.ndarray:
         windows[int(np.log2(mine.window))] += np.uint64(1)
         if mine.refuses:
             bitmap[rank // 32] += np.uint64(1 << rank % 32)
-            reasons[min(15, list(Reason).index(Reason(mine.call.detail)))] += np.uint64(1)
+            reasons[min(15, code_of(Reason(mine.call.detail)))] += np.uint64(1)
         else:
             sums[rank // length] += np.array(mine.compared, np.uint64)
             digests[rank % length] += np.uint64(zlib.crc32(np.array(mine.compared, ">u4").tobytes()))

@@ -9,13 +9,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from p4reduce.codecs.formats import levels as value_levels
+from p4reduce.codecs.formats import levels
 from p4reduce.compressors.forms import Gather, Shared, Sum, WireForm, agreed_scales
 from p4reduce.compressors.interface import AUTO, Compressor
 from p4reduce.compressors.messages import Form
 from p4reduce.compressors.policy import Policy
 from p4reduce.compressors.selection import Selection, begins_of
-from p4reduce.compressors.settings import check_choice, check_whole
+from p4reduce.compressors.settings import check_choice
 from p4reduce.compressors.step import Answer, Compressed, Decompressed, ParameterState, Step
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.wire.lanes import lanes_per_word, narrowest
@@ -35,21 +35,19 @@ class ElementSparsifier(Compressor):
         policy: Policy | None = None,
         form: str = AUTO,
         *,
-        levels: int = 1,
         value_bits: int = 16,
         warmup_steps: int = 0,
         momentum: float = 0.0,
     ) -> None:
         """`form`: "auto" is gather, or sum where all ranks' coordinates took more bytes in the last step than lanes for
-        all elements would. `levels`: the form sum's; `value_bits`: the form shared's, 8, 16 or 32."""
-        check_whole("levels", levels, 1)
+        all elements would. `value_bits`: the form shared's, 8, 16 or 32. `momentum`: see `Compressor`."""
         check_choice("value_bits", value_bits, (8, 16, 32))
         policy = self.default_policy() if policy is None else policy
         super().__init__(policy, form, warmup_steps=warmup_steps, momentum=momentum)
-        self.levels, self.value_bits = levels, value_bits
+        self.value_bits = value_bits
         self._wire: Mapping[Form, WireForm] = {
-            Form.SUM: Sum(levels),
-            Form.GATHER: Gather(levels),
+            Form.SUM: Sum(),
+            Form.GATHER: Gather(),
             Form.SHARED: Shared(value_bits, self.next_residue),
         }
         kernels.preload("p4reduce.compressors.kernels")  # as in Compressor
@@ -89,15 +87,13 @@ class ElementSparsifier(Compressor):
     def form_of(self, key: str, shape: torch.Size, group: Lease) -> Form:
         if self.form != AUTO:
             return Form(self.form)
-        lane_bits = narrowest(group.world_size, self.levels)
+        lane_bits = narrowest(group.world_size, 1)
         coordinate_bytes = self.state_of(key).selected or 0  # an element takes a byte where so many are selected
         return Form.SUM if coordinate_bytes > 4 * shape.numel() / lanes_per_word(lane_bits) else Form.GATHER
 
     def check(self, group: Lease) -> None:
-        if self.form in (AUTO, Form.SUM):
-            narrowest(group.world_size, self.levels)
         if self.form == Form.SHARED and self.value_bits < 32:
-            value_levels(self.value_bits, group.world_size)
+            levels(self.value_bits, group.world_size)
 
     # ----- a step
 
@@ -124,12 +120,11 @@ class ElementSparsifier(Compressor):
         return (float(self.select([step]).scales[0]),)
 
     def agreed_scale(self, metadata: NDArray[np.float32]) -> float:
-        return agreed_scales(metadata[None, :, 0], self.levels)[0]
+        return agreed_scales(metadata[None, :, 0])[0]
 
     def agreement_text(self, states: Iterable[ParameterState]) -> str:
         states = list(states)
-        scales = [state.scale for state in states]
-        return f"{super().agreement_text(states)}, {self.levels} levels, scales {scales}"
+        return f"{super().agreement_text(states)}, scales {[state.scale for state in states]}"
 
 
 def _by_form(steps: Sequence[Step]) -> dict[Form, list[int]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 import numpy as np
 import torch
@@ -27,74 +27,40 @@ NextResidue = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 """The next residue from G, dW and what this rank sent of G; all float32 [elements]."""
 
 
-class WireForm(Protocol):
-    """The form in which chosen elements are sent."""
+class Sum:
+    """Signs as integers at their places, summed in lanes, in one unit: the scale agreed on in the step before."""
 
     def pack(self, steps: Sequence[Step], select: Select) -> list[Compressed]:
         """Return what this rank sends of each gradient, and what it keeps; `select` chooses the elements."""
-        ...
-
-    def unpack(
-        self, steps: Sequence[Step], compressed: Sequence[Compressed], answers: Sequence[Answer]
-    ) -> list[Decompressed]:
-        """Return the mean over all ranks of each gradient, with this rank's new state."""
-        ...
-
-
-@dataclass(frozen=True)
-class Sum:
-    """Signs as integers at their places, summed in lanes.
-
-    One factor must decode the sum, so all ranks use one unit: that which they agreed on in the step before. With
-    `levels` rank w sends k_w = max(1, round(scale / unit)) <= `levels` times its signs.
-    """
-
-    levels: int
-
-    def pack(self, steps: Sequence[Step], select: Select) -> list[Compressed]:
         selected = select(steps)
-        units = [self._unit(step) for step in steps]
-        weights = [
-            min(self.levels, max(1, round(scale / unit))) if unit > 0 else 1
-            for scale, unit in zip(selected.scales.tolist(), units, strict=True)
-        ]
-        amounts = np.array([weight * unit for weight, unit in zip(weights, units, strict=True)], np.float32)
-        sent = subtract_signs(selected, amounts)
+        units = [_unit(step) for step in steps]
+        sent = subtract_signs(selected, np.array(units, np.float32))
         chosen = np.diff(sent.ends, prepend=0)
-        integers = np.zeros(int(selected.begin[-1]), np.int8 if self.levels <= np.iinfo(np.int8).max else np.int32)
-        places = sent.indices + np.repeat(selected.begin[:-1], chosen)
-        integers[places] = sent.signs * np.repeat(np.array(weights, integers.dtype), chosen)
+        integers = np.zeros(int(selected.begin[-1]), np.int8)
+        integers[sent.indices + np.repeat(selected.begin[:-1], chosen)] = sent.signs
         values = torch.split(torch.from_numpy(integers), np.diff(selected.begin).tolist())
-        messages = [Integers(own, self.levels, unit) for own, unit in zip(values, units, strict=True)]
+        messages = [Integers(own, 1, unit) for own, unit in zip(values, units, strict=True)]
         metadata = [*zip(selected.scales.tolist(), chosen.astype(float).tolist(), strict=True)]
         return _compressed(steps, selected, sent, messages, metadata)
 
     def unpack(
         self, steps: Sequence[Step], compressed: Sequence[Compressed], answers: Sequence[Answer]
     ) -> list[Decompressed]:
+        """Return the mean over all ranks of each gradient, with this rank's new state."""
         metadata = np.stack([answer.metadata for answer in answers])  # [parameters, ranks, 2]
-        scales = agreed_scales(metadata[:, :, 0], self.levels)
+        scales = agreed_scales(metadata[:, :, 0])
         selected = metadata[:, :, 1].sum(axis=1, dtype=np.float64).round().astype(int).tolist()
         means = [
-            answer.result * (self._unit(step) / step.group.world_size)
-            for step, answer in zip(steps, answers, strict=True)
+            answer.result * (_unit(step) / step.group.world_size) for step, answer in zip(steps, answers, strict=True)
         ]
         return [
             Decompressed(mean, own.kept, own.sent_bits, scale, many)
             for mean, own, scale, many in zip(means, compressed, scales, selected, strict=True)
         ]
 
-    def _unit(self, step: Step) -> float:
-        assert step.state.scale is not None, "a first step in the form sum begins with the first agreement"
-        return step.state.scale / self.levels
 
-
-@dataclass(frozen=True)
 class Gather:
     """Each rank's coordinates with its own scale, which every rank adds up in the order of the ranks."""
-
-    levels: int
-    """The levels of the form sum, which may be the next."""
 
     def pack(self, steps: Sequence[Step], select: Select) -> list[Compressed]:
         selected = select(steps)
@@ -107,7 +73,7 @@ class Gather:
         self, steps: Sequence[Step], compressed: Sequence[Compressed], answers: Sequence[Answer]
     ) -> list[Decompressed]:
         results = [answer.result for answer in answers]
-        scales = agreed_scales(np.stack([found.scales for found in results]).astype(np.float32), self.levels)
+        scales = agreed_scales(np.stack([found.scales for found in results]).astype(np.float32))
         return [
             Decompressed(torch.from_numpy(found.mean), own.kept, own.sent_bits, scale, len(found.indices))
             for found, own, scale in zip(results, compressed, scales, strict=True)
@@ -160,13 +126,17 @@ class Shared:
         return found
 
 
-def agreed_scales(scales: NDArray[np.float32], levels: int) -> list[float]:
-    """Return the scale that all ranks agree on for each parameter's next step, from all ranks', [parameters, ranks].
+WireForm = Sum | Gather | Shared
 
-    It is their mean, or the largest where there are levels.
-    """
-    agreed = scales.mean(axis=1, dtype=np.float64) if levels == 1 else scales.max(axis=1, initial=0)
-    return [float(scale) for scale in agreed.tolist()]
+
+def agreed_scales(scales: NDArray[np.float32]) -> list[float]:
+    """Return each parameter's scale of the next step, the mean of all ranks', [parameters, ranks]."""
+    return [float(scale) for scale in scales.mean(axis=1, dtype=np.float64).tolist()]
+
+
+def _unit(step: Step) -> float:
+    assert step.state.scale is not None, "a first step in the form sum begins with the first agreement"
+    return step.state.scale
 
 
 def _compressed(

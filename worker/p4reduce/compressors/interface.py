@@ -112,11 +112,6 @@ class Compressor(ABC):
         sent = sum(bits[1] for bits in counted)
         return sum(bits[0] for bits in counted) / sent if sent else float("nan")
 
-    @property
-    def effective_compression_rate(self) -> float:
-        """The rate over all parameters that are compressed; see `rate_of`."""
-        return self.rate_of()
-
     def state_dict(self) -> dict[str, Any]:
         """Return everything a checkpoint needs. Each rank's is its own: residues differ between ranks."""
         known = self._states.items()

@@ -52,38 +52,12 @@ def _reaching(sums: Floats, own: Floats, most: np.float32, start: int, indices: 
     return count
 
 
-@kernel("int64(uint32[::1], uint32, int64, int64, int64[::1], int64)")
-def _largest(bits: Bits, most: np.uint32, per_bin: int, start: int, indices: Indices, count: int) -> int:
-    """Append the `per_bin` elements of the largest magnitude, no zeros, the first among equals; return the new count.
-
-    `most`: the largest magnitude, not 0.
-    """
-    least, room = most, per_bin  # `room`: how many of the magnitude `least` are chosen
-    while room > 1:
-        equal, below = 0, np.uint32(0)
-        for i in range(len(bits)):
-            magnitude = bits[i] & _MAGNITUDE
-            equal += int(magnitude == least)
-            if magnitude < least:
-                below = max(below, magnitude)
-        if equal >= room or below == 0:
-            break
-        least, room = below, room - equal
-    for i in range(len(bits)):
-        magnitude = bits[i] & _MAGNITUDE
-        if magnitude >= least and (magnitude > least or room > 0):
-            room -= int(magnitude == least)
-            indices[count] = start + i
-            count += 1
-    return count
-
-
 @kernel(
-    "int64(Parts, int64, float32[::1], float32[::1], float32[::1], uint32[::1], int64[::1], int64[::1], float32[::1])"
+    "int64(Parts, boolean, float32[::1], float32[::1], float32[::1], uint32[::1], int64[::1], int64[::1], float32[::1])"
 )
 def select(
     parts: Parts,
-    per_bin: int,
+    largest_only: bool,
     residues: Floats,
     gradients: Floats,
     total: Floats,
@@ -94,9 +68,8 @@ def select(
 ) -> int:
     """Add up G = residue + gradient of each parameter, and choose elements bin by bin. Return -1.
 
-    With `per_bin` 0 those where |G + gradient| reaches the bin's largest |G|; else the `per_bin` elements of the
-    largest |G|, the first among equals, none where G is 0. Nothing of a bin where G is all zero, nor of a parameter
-    whose gradient is.
+    Those where |G + gradient| reaches the bin's largest |G|, or with `largest_only` that of the largest |G|, the first
+    among equals. Nothing of a bin where G is all zero, nor of a parameter whose gradient is.
 
     Writes G to `total`, whose bits `total_bits` are, and the mean over a parameter's bins of the largest |G| to
     `scales`. The elements chosen, counted from their parameter's first and rising, are written to `indices` one
@@ -131,10 +104,14 @@ def select(
                         break
             if most == 0:
                 continue
-            if per_bin:
-                count = _largest(bits, most, per_bin, start, indices, count)
-            else:
+            if not largest_only:
                 count = _reaching(sums, own, largest, start, indices, count)
+                continue
+            for i in range(len(bits)):
+                if bits[i] & _MAGNITUDE == most:
+                    indices[count] = start + i
+                    count += 1
+                    break
         if not nonzero:
             count = first
         ends[p] = count

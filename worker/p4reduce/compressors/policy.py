@@ -34,34 +34,25 @@ class Policy:
     """Lengths by kind of layer; `names` overrides them by pattern, the first that matches counts.
 
     A bias, a norm layer's parameter, and anything else of fewer than two dimensions is dense unless `names` says
-    otherwise; `first_layer` may be "dense" too, as ScaleCom's authors do it (unverified). Where the module (`bind`)
-    does not give the kind, the shape does: two dimensions are a linear layer, more a convolution.
+    otherwise. Where the module (`bind`) does not give the kind, the shape does: two dimensions are a linear layer, more
+    a convolution.
     """
 
     conv: Length = 50
     linear: Length = 500
     recurrent: Length = 500
     embedding: Length = 500
-    first_layer: Literal["dense", "compressed"] = "compressed"
     names: Sequence[tuple[str, Length]] = ()
     """(pattern, length) pairs, e.g. ("fc2.*", "dense") or ("conv?.weight", 100); `*`, `?` and `[abc]` as in a shell."""
     _kinds: dict[str, str | None] = field(default_factory=dict, init=False, repr=False, compare=False)
-    _first: str | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if isinstance(self.names, Mapping):
             raise ValueError("names is a sequence of (pattern, length) pairs: give tuple(names.items())")
-        if self.first_layer not in (DENSE, "compressed"):
-            raise ValueError(f'first_layer is {self.first_layer!r}; give "dense" or "compressed"')
         kinds = [(kind, getattr(self, kind)) for kind, _ in _KINDS]
         for what, length in [*kinds, *((f"names: {pattern!r}", length) for pattern, length in self.names)]:
             if length != DENSE and not is_whole(length, 1):
                 raise ValueError(f'{what} is {length!r}; give a number of elements, or "dense"')
-
-    @property
-    def needs_module(self) -> bool:
-        """Whether it needs a module's names and layers."""
-        return bool(self.names) or self.first_layer == DENSE
 
     def bind(self, module: nn.Module) -> None:
         """Classify layers by their type instead of their parameters' shapes.
@@ -72,15 +63,13 @@ class Policy:
         idle = [pattern for pattern, _ in self.names if not any(fnmatchcase(name, pattern) for name in known)]
         if idle:
             raise ValueError(f"policy: no parameter matches {', '.join(idle)}; the module has {', '.join(known)}")
-        self._kinds, self._first = {}, None
+        self._kinds = {}
         for prefix, layer in module.named_modules():
             kind = next((kind for kind, types in _KINDS if isinstance(layer, types)), None)
             for name, parameter in layer.named_parameters(recurse=False):
                 full = f"{prefix}.{name}" if prefix else name
                 if kind is not None and parameter.dim() >= 2:
                     self._kinds[full] = kind
-                    if self._first is None:
-                        self._first = prefix
                 elif isinstance(layer, _NORMS):  # of several dimensions too, e.g. LayerNorm((8, 8))
                     self._kinds[full] = None
 
@@ -99,8 +88,6 @@ class Policy:
                 return None if length == DENSE else int(length)
         kind = self.kind(name, shape)
         if kind is None:
-            return None
-        if self.first_layer == DENSE and self._first is not None and name.rpartition(".")[0] == self._first:
             return None
         found = getattr(self, kind)
         return None if found == DENSE else int(found)

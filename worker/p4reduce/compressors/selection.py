@@ -34,12 +34,11 @@ class Selection(NamedTuple):
         return torch.split(self.total, np.diff(self.begin).tolist())
 
 
-def select_by_bin(steps: Sequence[Step], *, per_bin: int = 0) -> Selection:
+def select_by_bin(steps: Sequence[Step], *, largest_only: bool = False) -> Selection:
     """Choose elements in each bin of `Step.length` elements, nothing of a gradient that is all zero.
 
-    With `per_bin` the elements of the largest |G|, as many in a bin and none where G is 0, the first among equals;
-    else those where |G + dW| reaches the largest |G| of the bin, and that is more than 0. A parameter's scale is the
-    mean over its bins of the largest |G|.
+    Those where |G + dW| reaches the largest |G| of the bin, or with `largest_only` the first that has it, if that is
+    more than 0. A parameter's scale is the mean over its bins of the largest |G|.
 
     Raises InvalidTensorError as `Step.add_residue` does.
     """
@@ -58,7 +57,7 @@ def select_by_bin(steps: Sequence[Step], *, per_bin: int = 0) -> Selection:
     indices = np.empty(int(begin[-1]) + 1, np.int64)  # only the pages that are written to take memory
     sums = total.numpy()
     bad = kernels.select(
-        parts, per_bin, residues.numbers, gradients.numbers, sums, sums.view(np.uint32), indices, ends, scales
+        parts, largest_only, residues.numbers, gradients.numbers, sums, sums.view(np.uint32), indices, ends, scales
     )
     if bad >= 0:
         raise steps[bad].not_finite()

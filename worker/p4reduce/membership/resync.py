@@ -23,9 +23,9 @@ from numpy.typing import NDArray
 from p4reduce.errors import CollectiveError, Reason
 from p4reduce.protocol.blocks import Blocks, Words
 from p4reduce.protocol.call import Call
+from p4reduce.protocol.refusal import known_reasons
 
 _ENDED: Final = struct.Struct("<Q")
-_KNOWN: Final = sum(Reason)
 
 
 @dataclass(frozen=True)
@@ -77,10 +77,10 @@ def pack_progress(ended: int, kept: CollectiveOutcome | None, world_size: int) -
 
 
 def unpack_progress(record: bytes) -> RankProgress:
-    """Decode what `pack_progress` encoded; a reason that this version does not know is OTHER."""
+    """Decode what `pack_progress` encoded."""
     (ended,) = _ENDED.unpack_from(record)
     refusals = enumerate(record[_ENDED.size :])
-    return RankProgress(ended, {rank: Reason(code & _KNOWN) or Reason.OTHER for rank, code in refusals if code})
+    return RankProgress(ended, {rank: known_reasons(code) for rank, code in refusals if code})
 
 
 def sync_lagging_ranks(

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from p4reduce.errors import CollectiveMismatchError, Reason
 from p4reduce.protocol.call import Kind, compare_calls, describe, kind_of, proposed_window
-from p4reduce.protocol.refusal import reason_of_code
+from p4reduce.protocol.refusal import known_reasons
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.wire.numbers import MAX_GROWTH_BYTES, WORDS_PER_CALL
 from p4reduce_contracts.wire.opening import CLASSES, SharedOpening, by_place, opening_words
@@ -109,7 +109,7 @@ def _read_shared(lease: Lease, blocks: bytes, words: Sequence[int]) -> tuple[dic
     refusing = np.unpackbits(bitmap.astype("<u4").view(np.uint8), bitorder="little")[:ranks].astype(bool)
     reason = Reason(0)
     for code in np.flatnonzero(reasons).tolist():
-        reason |= reason_of_code(code)
+        reason |= known_reasons(1 << code)
     refusals = dict.fromkeys(np.flatnonzero(refusing).tolist(), reason)
     if not refusing[lease.rank]:
         grid = np.zeros((shared.rows, shared.row_length), np.uint32)

@@ -11,20 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from p4reduce.errors import (
-    IntegerOverflowError,
-    InvalidTensorError,
-    LaneOverflowError,
-    NotFiniteError,
-    Reason,
-    UnderflowError,
-)
+from p4reduce.errors import InvalidTensorError, LaneOverflowError, NotFiniteError, Reason, UnderflowError
 
 _REASONS: tuple[tuple[type[BaseException], Reason], ...] = (
     (NotFiniteError, Reason.NOT_FINITE),
     (UnderflowError, Reason.UNDERFLOW),
     (LaneOverflowError, Reason.LANE_OVERFLOW),
-    (IntegerOverflowError, Reason.INTEGER_OVERFLOW),
     (InvalidTensorError, Reason.INVALID_TENSOR),
 )
 
@@ -42,11 +34,11 @@ def code_of(reason: Reason) -> int:
     return reason.bit_length() - 1
 
 
-def reason_of_code(code: int) -> Reason:
-    """Return the reason that a number on the wire stands for; one that is not of this version is OTHER."""
-    return Reason(1 << code) if 0 <= code < len(Reason) else Reason.OTHER
+def known_reasons(bits: int) -> Reason:
+    """Return the reasons in bits from the wire; OTHER where none is of this version."""
+    return Reason(bits & sum(Reason)) or Reason.OTHER
 
 
 def reason_in(words: Sequence[int]) -> Reason:
     """Return the reason in a descriptor of the kind REFUSED."""
-    return reason_of_code(words[1] >> 16 & 0xFF)
+    return known_reasons(1 << (words[1] >> 16 & 0xFF))

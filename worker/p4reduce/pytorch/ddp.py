@@ -221,8 +221,8 @@ class DDPState:
             self._names = {parameter: name for name, parameter in module.named_parameters()}
             if compressor is not None:
                 compressor.bind(module)
-        elif compressor is not None and compressor.policy.needs_module:
-            raise ValueError("the compressor's policy names parameters or the first layer: give DDPState module=model")
+        elif compressor is not None and compressor.policy.names:
+            raise ValueError("the compressor's policy names parameters: give DDPState module=model")
         if compressor is not None:
             compressor.check(comm.lease)
         _compare(comm, on_nonfinite)

@@ -16,8 +16,7 @@ How a switch that only adds words sums this depends on the form (forms.py):
 
 gather   As published: each rank's coordinates are sent with its own scale, and every rank adds them up in the order of
          the ranks.
-sum      All ranks use one unit: the mean over the ranks of the *previous* step's scales, and integers -1, 0 and 1. For
-         unequal ranks give `levels` > 1: the unit then is the largest scale of the previous step over `levels`.
+sum      All ranks use one scale, the mean over the ranks of the *previous* step's, and integers -1, 0 and 1.
 shared   One rank a step, in turn, selects for all, and the values of all ranks there are summed (ours). A step then
          carries less, and its bytes do not grow with the ranks.
 
@@ -33,32 +32,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from p4reduce.compressors.element_sparsifier import ElementSparsifier
-from p4reduce.compressors.interface import AUTO, register
-from p4reduce.compressors.policy import Policy
+from p4reduce.compressors.interface import register
 from p4reduce.compressors.selection import Selection, select_by_bin
 from p4reduce.compressors.step import Step
 
 
 @register("adacomp")
 class AdaComp(ElementSparsifier):
-    """AdaComp; a parameter's state is its residue and the scale that the ranks agreed on: their mean, or with levels
-    their largest."""
+    """AdaComp; a parameter's state is its residue and the mean of the ranks' scales.
 
-    def __init__(
-        self,
-        policy: Policy | None = None,
-        form: str = AUTO,
-        *,
-        levels: int = 1,
-        value_bits: int = 16,
-        warmup_steps: int = 0,
-        momentum: float = 0.0,
-    ) -> None:
-        """`policy` gives L_T (default: 50 for convolutions, 500 for other layers). `levels`: the form sum's;
-        `value_bits`: the form shared's, 8, 16 or 32. `momentum`: see `Compressor`."""
-        super().__init__(
-            policy, form, levels=levels, value_bits=value_bits, warmup_steps=warmup_steps, momentum=momentum
-        )
+    The policy gives L_T (default: 50 for convolutions, 500 for other layers).
+    """
 
     def select(self, steps: Sequence[Step]) -> Selection:
         """Choose where |H| >= gmax > 0, bin by bin."""

@@ -9,8 +9,7 @@ Training", NeurIPS 2020 (CLT-k: cyclic local top-k). For one parameter, with mem
     m_i <- (1 - b) m_i + b (p_i - sent_i)
 
 b = 1 is plain error feedback; b about 0.1 is for large batches or high learning rates. How many elements a chunk
-gives (here `per_chunk`, 1 by default), and which steps and layers stay dense, could not be read in the paper
-(unverified).
+gives (here 1), and which steps and layers stay dense, could not be read in the paper (unverified).
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from p4reduce.compressors.interface import register
 from p4reduce.compressors.messages import Form
 from p4reduce.compressors.policy import Policy
 from p4reduce.compressors.selection import Selection, select_by_bin
-from p4reduce.compressors.settings import check_whole, is_number
+from p4reduce.compressors.settings import is_number
 from p4reduce.compressors.step import Step
 
 
@@ -36,29 +35,21 @@ class ScaleCom(ElementSparsifier):
     forms: ClassVar[tuple[Form, ...]] = (Form.SHARED,)
 
     def __init__(
-        self,
-        policy: Policy | None = None,
-        *,
-        b: float = 0.1,
-        per_chunk: int = 1,
-        value_bits: int = 16,
-        warmup_steps: int = 0,
+        self, policy: Policy | None = None, *, b: float = 0.1, value_bits: int = 16, warmup_steps: int = 0
     ) -> None:
         """`policy` gives the chunk (default: 100 elements of any layer). Raises ValueError unless 0 < b <= 1."""
         if not (is_number(b) and 0 < b <= 1):
             raise ValueError(f"b is {b!r}; give more than 0, at most 1")
-        check_whole("per_chunk", per_chunk, 1)
         super().__init__(policy, Form.SHARED, value_bits=value_bits, warmup_steps=warmup_steps)
         self.b = b
-        self.per_chunk = per_chunk
 
     @classmethod
     def default_policy(cls) -> Policy:
         return Policy(conv=100, linear=100, recurrent=100, embedding=100)
 
     def select(self, steps: Sequence[Step]) -> Selection:
-        """Choose the `per_chunk` largest |p| of each chunk, zeros left out, the first among equals."""
-        return select_by_bin(steps, per_bin=self.per_chunk)
+        """Choose the largest |p| of each chunk, the first among equals."""
+        return select_by_bin(steps, largest_only=True)
 
     def next_residue(self, total: torch.Tensor, gradient: torch.Tensor, sent: torch.Tensor) -> torch.Tensor:
         return (gradient - sent).mul_(self.b).add_(total - gradient)
