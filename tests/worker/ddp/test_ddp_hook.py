@@ -223,20 +223,15 @@ def test_a_model_with_the_hook_is_copied_and_saved_without_its_connection(
     average.module(data(0))
 
 
-@pytest.mark.parametrize(
-    ("policy", "compressed"),
-    [(Policy(names=[("fc.*", "dense")]), "conv.weight"), (Policy(first_layer="dense"), "fc.weight")],
-)
-def test_a_policy_of_names_or_of_the_first_layer_reads_the_module_and_needs_it(
-    comm: Communicator, policy: Policy, compressed: str
-) -> None:
-    with pytest.raises(ValueError, match="policy names parameters or the first layer: give DDPState module=model"):
+def test_a_policy_of_names_reads_the_module_and_needs_it(comm: Communicator) -> None:
+    policy = Policy(names=[("fc.*", "dense")])
+    with pytest.raises(ValueError, match="policy names parameters: give DDPState module=model"):
         DDPState(comm, AdaComp(policy))
     model = DistributedDataParallel(net())
     with DDPState(comm, AdaComp(policy), module=model) as state:
         model.register_comm_hook(state, ddp_hook)
         step(model)
-        assert [set(report.forms) for report in state.reports] == [{compressed}]
+        assert [set(report.forms) for report in state.reports] == [{"conv.weight"}]
 
 
 def test_names_without_a_module(comm: Communicator) -> None:

@@ -35,9 +35,8 @@ import contextlib
 import logging
 import os
 import threading
-import time
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -65,10 +64,9 @@ from p4reduce.pytorch.inner import InnerRanks, Passed, Shards
 from p4reduce.pytorch.recommend import FirstMoment, recommend, warn_of_first_moment
 from p4reduce.pytorch.settle import settle
 from p4reduce.pytorch.staging import OnHost, stage
-from p4reduce.stats import CollectiveStats
 from p4reduce_contracts.ranks import name_ranks
 
-__all__ = ["DDPState", "PassReport", "ddp_hook"]
+__all__ = ["DDPState", "ddp_hook"]
 
 _log = logging.getLogger(__name__)
 
@@ -108,21 +106,6 @@ class _Bucket:
     """The work of a sum by the process group, where the bucket is sparse."""
     shards: Shards | None = None
     """The bucket's shards, where the host's ranks have summed it."""
-
-
-@dataclass(frozen=True)
-class PassReport:
-    """The counts and times of one backward pass on this rank."""
-
-    seconds: float
-    """Seconds from the first bucket that DDP handed in to the end of the last one's sum."""
-    elements: int
-    """Number of elements of all gradients; of sparse ones only those that are stored."""
-    spent: CollectiveStats
-    density: float
-    """Blocks that this rank sent over the blocks that its gradients would fill as float32."""
-    buckets: list[BucketReport]
-    """Reports of the buckets, with a compressor."""
 
 
 class _CopiedError(CommunicatorClosedError):
@@ -244,10 +227,6 @@ class DDPState:
         """The elements of each parameter, by a checkpoint; its parts on the ranks of a host do not show them."""
         self.reports: list[BucketReport] = []
         """Reports of the buckets of the last backward pass with a compressor: wire forms and bytes."""
-        self._after_pass: list[Callable[[PassReport], None]] = []
-        self._began_pass: tuple[float, CollectiveStats] | None = None
-        self._elements = 0
-        """Number of elements handed in since then."""
         self._compressing = CollectiveQueue("p4reduce-compress")
         """The queue on whose thread the next bucket is compressed while one is summed."""
         self._places = threading.Semaphore(_READY)
@@ -275,14 +254,11 @@ class DDPState:
             raise self.error  # within a pass the ranks of the host go on until they have agreed (`_gather`)
         if index == 0:
             self.reports, self._scattered = [], []
-            self._elements = 0
             if self._first_moment is not None:
                 self._first_moment.take()
-            if self._after_pass:
-                self._began_pass = (time.perf_counter(), self.comm.stats.copy())
-        given, names = bucket.buffer(), self._names_of(bucket.parameters())
+        given = bucket.buffer()
+        names = [self._names.setdefault(each, f"parameter{len(self._names)}") for each in bucket.parameters()]
         sparse = given.layout is not torch.strided
-        self._elements += (given._values() if sparse else given).numel()
         try:
             if sparse:
                 staged, parts = stage(given.device, [], []), dict.fromkeys(names, given)
@@ -311,23 +287,14 @@ class DDPState:
         alone = index == 0 and last
         ahead = None
         if self.compressor is not None and not alone:
-            ahead = self._compressing.submit(lambda: self._prepare_ahead(begun))
+            ahead = self._compressing.submit(lambda: self._prepare(begun, ahead=True))
         self._pending = self.comm.queue.submit(lambda: self._run(begun, ahead), inline=alone)
         if last:
             if self.inner is None:
                 self.wait()
             else:
                 self._gather(self.inner, bucket.buffer().device)
-            if self._began_pass is not None:
-                self._report(*self._began_pass)
         return begun.future
-
-    def after_each_pass(self, call: Callable[[PassReport], None]) -> None:
-        """Have something called at the end of each backward pass, also of a skipped one, on its thread.
-
-        What it raises comes out of `backward()`, on this rank alone.
-        """
-        self._after_pass.append(call)
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a checkpoint of this rank needs; `p4reduce.pytorch.checkpoint` loads it on other ranks too."""
@@ -442,23 +409,10 @@ class DDPState:
         if not on_all_ranks:
             self.comm.close(wait=False)
 
-    def _report(self, began_s: float, before: CollectiveStats) -> None:
-        seconds, spent = time.perf_counter() - began_s, self.comm.stats - before
-        density = spent.blocks_up * self.comm.lease.block_words / max(self._elements, 1)
-        report = PassReport(seconds, self._elements, spent, density, self.reports)
-        for call in self._after_pass:
-            call(report)
-
-    def _names_of(self, parameters: list[torch.Tensor]) -> list[str]:
-        return [self._names.setdefault(parameter, f"parameter{len(self._names)}") for parameter in parameters]
-
-    def _prepare_ahead(self, bucket: _Bucket) -> _Prepared:
-        """Do `_prepare` on the thread that compresses, where not too many buckets wait already."""
-        self._places.acquire()
-        return self._prepare(bucket)
-
-    def _prepare(self, bucket: _Bucket) -> _Prepared:
-        """Check and compress a bucket, without changing any state; return an error."""
+    def _prepare(self, bucket: _Bucket, *, ahead: bool = False) -> _Prepared:
+        """Check and compress a bucket, without changing any state; return an error. `ahead`: when there is a place."""
+        if ahead:
+            self._places.acquire()
         try:
             if self.error is not None:
                 raise self.error
@@ -540,7 +494,6 @@ class DDPState:
             self.compressor.load_state_dict(self._before)
 
     def _group_of_sparse(self) -> dist.ProcessGroup | None:
-        """Return the process group that sums sparse buckets. Raises InvalidTensorError where it is not known."""
         if self._group is None and dist.get_world_size() != self._ranks:
             raise InvalidTensorError(
                 "sparse gradients are summed by the model's process group: give DDPState module=ddp"
@@ -575,7 +528,6 @@ def ddp_hook(state: DDPState, bucket: GradBucket, *further: object) -> torch.fut
 
 
 def _communicator_of(group: dist.ProcessGroup) -> Communicator:
-    """Return what sums for a process group."""
     from p4reduce.pytorch.backend.group import ProcessGroupP4Reduce  # needs a newer torch than the hook
 
     if not isinstance(group, ProcessGroupP4Reduce):
@@ -605,7 +557,6 @@ def _same_part(buffer: torch.Tensor, given: torch.Tensor, gradient: torch.Tensor
 
 
 def _span(bucket: torch.Tensor, gradient: torch.Tensor) -> tuple[int, int]:
-    """Return where a gradient, a part of a bucket, begins in it, and where it ends."""
     begin = int(gradient.storage_offset()) - int(bucket.storage_offset())
     return begin, begin + gradient.numel()
 
