@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Generator, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any, ClassVar, NamedTuple, Protocol, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -40,14 +40,6 @@ class Form(StrEnum):
 
 MessageExchange = Generator["Piece", Any, Any]
 """The exchange of one message: yields pieces, receives their answers, returns the answer to the message."""
-
-
-class Message(Protocol):
-    """The data that a rank sends of one parameter."""
-
-    def exchange(self, owner: str, group: Lease) -> MessageExchange:
-        """Exchange this message in one collective or two. `owner` is the compressor's name, for error messages."""
-        ...
 
 
 class Piece(ABC):
@@ -207,6 +199,10 @@ class Support:
         return AtSupport(indices, summed.total, summed.sent)
 
 
+Message = Piece | Support
+"""The data that a rank sends of one parameter."""
+
+
 class AtSupport(NamedTuple):
     """The result at the elements that the leader chose."""
 
@@ -239,5 +235,4 @@ class RankMetadata(Piece):
 
 
 def _numbers_per_block(bits: int, group: Lease) -> int:
-    """Return how many lanes or values of `bits` bits a block holds."""
     return group.block_words * lanes_per_word(bits)

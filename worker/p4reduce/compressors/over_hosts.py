@@ -22,17 +22,16 @@ from numpy.typing import NDArray
 
 from p4reduce.codecs import Segment
 from p4reduce.communicator import Communicator
-from p4reduce.compressors import exchange as learners
-from p4reduce.compressors.exchange import Gradients, Outcome
+from p4reduce.compressors.exchange import Gradients, Outcome, check_gradients, complete
+from p4reduce.compressors.exchange import exchange as exchange_learners
 from p4reduce.compressors.interface import Compressor
 from p4reduce.compressors.messages import Form
 from p4reduce.compressors.step import ParameterState
 from p4reduce.errors import InvalidTensorError, P4ReduceError, PeerRefusedError
 from p4reduce.paths.hosts.plan import elements_of
 from p4reduce.paths.hosts.sums import HostSums
-from p4reduce.paths.path import Lost
 from p4reduce.stats import CollectiveStats
-from p4reduce_contracts.jobs.lease import Lease, LeasedSwitch
+from p4reduce_contracts.jobs.lease import LeasedSwitch
 
 Spans = Mapping[str, tuple[int, int]]
 """Parameter -> its begin and end among the elements of all."""
@@ -54,7 +53,7 @@ def exchange(
     each of its collectives.
     """
     if not checked:
-        learners.check_gradients(gradients)
+        check_gradients(gradients)
     wait_s = comm.timeout_s if timeout_s is None else timeout_s
     return comm.queue.run("all_reduce", wait_s, _exchange, comm, hosts, compressor, gradients, wait_s)
 
@@ -78,17 +77,42 @@ def _exchange(
     steps = compressor.agreement_text([ParameterState(state.steps) for state in before.values()])
     comm.compare(name, len(gradients), elements, steps, timeout_s=wait_s)
     what = f"a step of {compressor.name} over hosts"
-
-    stats = CollectiveStats()
+    stats, deadline = CollectiveStats(), time.monotonic() + wait_s
+    # the hosts as codecs and compressors see ranks: they use rank, size and frames alone
+    learners = replace(comm.lease, rank=hosts.host, world_size=len(hosts.plan.hosts), switches=(LeasedSwitch(),))
 
     def lost() -> P4ReduceError | None:
         return comm.failure.lost() or (None if comm.hosts is None else comm.hosts.failure())
 
-    shard = _Shard(comm, hosts, compressor, spans, wait_s, lost, stats)
+    def left_s() -> float:
+        return max(1e-3, deadline - time.monotonic())
+
+    def sum_segments(segments: Sequence[Segment], *, name: str, agreement: str) -> list[object]:
+        return hosts.sum_segments(segments, learners, name, agreement, left_s(), lost, stats)
+
+    def step(shard: int) -> dict[str, Form] | P4ReduceError:
+        """Exchange this rank's shard, and write its means to the host's memory; return the forms, or a refusal."""
+        parts, begins = _parts_of(shard, comm.world_size, hosts, gradients, spans)
+        if not parts:
+            return {}
+        try:
+            steps = exchange_learners(compressor, parts, learners, begins=begins)
+            outcome = complete(steps, next(steps), sum_segments)
+        except InvalidTensorError as error:
+            hosts.refuse(error, left_s(), lost, stats)
+            return error
+        except PeerRefusedError as error:
+            return error
+        results = hosts.results(elements)
+        for key, mean in outcome.means.items():
+            at = spans[key][0] + begins[key]
+            results[at : at + mean.numel()] = mean.view(-1).numpy()
+        return outcome.forms
+
     found: dict[str, Form] | P4ReduceError | None
     try:
         try:
-            found = comm.guard(what, hosts.share, lambda number: shard.step(number, gradients), wait_s, lost, what)
+            found = comm.guard(what, hosts.share, step, wait_s, lost, what)
         finally:
             comm.stats.add(stats)
         if isinstance(found, InvalidTensorError):
@@ -113,67 +137,23 @@ def _exchange(
     return Outcome(means, forms)
 
 
-class _Shard:
-    """This rank's shard in one step."""
-
-    def __init__(
-        self,
-        comm: Communicator,
-        hosts: HostSums,
-        compressor: Compressor,
-        spans: Spans,
-        wait_s: float,
-        lost: Lost,
-        stats: CollectiveStats,
-    ) -> None:
-        self._hosts, self._compressor, self._spans = hosts, compressor, spans
-        self._ranks = comm.world_size
-        self._group = learner_group(comm, hosts)
-        self._deadline = time.monotonic() + wait_s
-        self._lost, self._stats = lost, stats
-
-    def step(self, shard: int, gradients: Gradients) -> dict[str, Form] | P4ReduceError:
-        """Exchange the shard, and write its means to the host's memory; return the forms, or a refusal."""
-        elements = max(end for _, end in self._spans.values())
-        inputs, results = self._hosts.inputs(elements), self._hosts.results(elements)
-        parts: dict[str, torch.Tensor] = {}
-        begins: dict[str, int] = {}
-        for key, (begin, end) in self._spans.items():
-            first, last = elements_of(shard, self._hosts.plan.shards, end - begin)
-            if first < last:
-                total = torch.from_numpy(self._of_host(inputs[:, begin + first : begin + last]))
-                parts[key], begins[key] = total.view(-1, *[1] * (gradients[key].dim() - 1)), first
-        if not parts:
-            return {}
-        try:
-            steps = learners.exchange(self._compressor, parts, self._group, begins=begins)
-            outcome = learners.complete(steps, next(steps), self._sum)
-        except InvalidTensorError as error:
-            self._hosts.refuse(error, self._left_s(), self._lost, self._stats)
-            return error
-        except PeerRefusedError as error:
-            return error
-        for key, mean in outcome.means.items():
-            at = self._spans[key][0] + begins[key]
-            results[at : at + mean.numel()] = mean.view(-1).numpy()
-        return outcome.forms
-
-    def _of_host(self, rows: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the learner's gradient of the gradients of its ranks, [ranks of the host, elements]."""
+def _parts_of(
+    shard: int, ranks: int, hosts: HostSums, gradients: Gradients, spans: Spans
+) -> tuple[dict[str, torch.Tensor], dict[str, int]]:
+    """Return the learner's gradients of a shard, and the index of the first element of each in its parameter."""
+    inputs = hosts.inputs(max(end for _, end in spans.values()))
+    parts: dict[str, torch.Tensor] = {}
+    begins: dict[str, int] = {}
+    for key, (begin, end) in spans.items():
+        first, last = elements_of(shard, hosts.plan.shards, end - begin)
+        if first >= last:
+            continue
+        rows = inputs[:, begin + first : begin + last]
         with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused
             total: NDArray[np.float32] = rows[0].copy()
             for row in rows[1:]:
                 total += row
-            total *= np.float32(self._group.world_size / self._ranks)
-        return total
-
-    def _sum(self, segments: Sequence[Segment], *, name: str, agreement: str) -> list[object]:
-        return self._hosts.sum_segments(segments, self._group, name, agreement, self._left_s(), self._lost, self._stats)
-
-    def _left_s(self) -> float:
-        return max(1e-3, self._deadline - time.monotonic())
-
-
-def learner_group(comm: Communicator, hosts: HostSums) -> Lease:
-    """Return the hosts of a communicator as codecs and compressors see ranks, which use rank, size and frames alone."""
-    return replace(comm.lease, rank=hosts.host, world_size=len(hosts.plan.hosts), switches=(LeasedSwitch(),))
+            total *= np.float32(len(hosts.plan.hosts) / ranks)
+        parts[key] = torch.from_numpy(total).view(-1, *[1] * (gradients[key].dim() - 1))
+        begins[key] = first
+    return parts, begins

@@ -11,11 +11,12 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from p4reduce.communicator import Communicator
-from p4reduce.epoch import EpochMembership
+from p4reduce.epoch import EpochMembership, of_rank
 from p4reduce.errors import CommunicatorClosedError, GeometryMismatchError, JoinError
 from p4reduce.membership.heartbeat import LEAVE_TIMEOUT_S, Heartbeat
 from p4reduce.membership.rank_metrics import RankMetrics, address_of
@@ -116,18 +117,7 @@ def join(
     metrics_address = address_of(metrics, environment)
     counted = None if metrics_address is None else RankMetrics(metrics_address, insecure=insecure)
     switch = environment.get("P4REDUCE_SWITCH", "") if switch is None else switch
-    joiner = _Joiner(
-        job,
-        rank,
-        world_size,
-        address,
-        security,
-        token,
-        insecure=insecure,
-        persistent=rejoin,
-        switch=switch,
-        check=check,
-    )
+    joiner = _Joiner(job, rank, world_size, address, security, token, insecure, switch, check, persistent=rejoin)
     try:
         load_all_kernels()
         epoch = joiner.join(timeout_s)
@@ -140,8 +130,7 @@ def join(
         _log,
         logging.INFO,
         "job joined",
-        job=lease.name,
-        rank=lease.rank,
+        **of_rank(lease),
         world_size=lease.world_size,
         epoch=lease.epoch,
         slots=lease.slot_count,
@@ -176,34 +165,27 @@ def load_all_kernels() -> None:
         raise JoinError(str(error)) from error
 
 
+@dataclass
 class _Joiner:
     """Joins one job as one rank, once or after each reset (see `rejoin.Joiner`)."""
 
-    def __init__(
-        self,
-        job: str,
-        rank: int,
-        world_size: int,
-        controller: str,
-        security: Security | None,
-        token: str | None,
-        *,
-        insecure: bool,
-        persistent: bool,
-        switch: str,
-        check: Callable[[], None] | None,
-    ) -> None:
-        """`persistent`: a reset while this rank waits for its lease is no error, it joins again."""
-        self._switch, self._check = switch, check
-        self._job, self._rank, self._world_size = job, rank, world_size
-        self._controller, self._security, self._token, self._insecure = controller, security, token, insecure
-        self._persistent = persistent
-        self._communicator: weakref.ref[Communicator] | None = None
-        self._heartbeat: Heartbeat | None = None
-        self._lock = threading.Lock()
-        self._cancelled = False
-        self._client: JobClient | None = None
-        """The client of the `join` in progress."""
+    job: str
+    rank: int
+    world_size: int
+    controller: str
+    security: Security | None
+    token: str | None
+    insecure: bool
+    switch: str
+    check: Callable[[], None] | None
+    persistent: bool
+    """Whether a reset while this rank waits for its lease is no error: it joins again."""
+    _communicator: weakref.ref[Communicator] | None = field(default=None, init=False)
+    _heartbeat: Heartbeat | None = field(default=None, init=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
+    _cancelled: bool = field(default=False, init=False)
+    _client: JobClient | None = field(default=None, init=False)
+    """The client of the `join` in progress."""
 
     def join(self, timeout_s: float) -> EpochMembership:
         """Join the job's next epoch. Raises JoinError."""
@@ -212,22 +194,23 @@ class _Joiner:
             self._heartbeat.abandon()
             reported = self._heartbeat.reported
             former = self._heartbeat.nonce  # a controller that was away for long still counts it as a member
-        patience = Patience(self._rank, f"join job {self._job!r}", timeout_s, self._check)
+        patience = Patience(self.rank, f"join job {self.job!r}", timeout_s, self.check)
         client = self._dial(patience)
         try:
             run, host = run_id(os.environ), host_name(os.environ)
             join = partial(
-                client.join, self._job, self._rank, self._world_size, run, former=former, switch=self._switch, host=host
+                client.join, self.job, self.rank, self.world_size, run, former=former, switch=self.switch, host=host
             )
-            lease, transport, nonce, watch = _admit(client, join, patience, persistent=self._persistent)
+            lease, transport, nonce, watch = _admit(client, join, patience, persistent=self.persistent)
         except BaseException:
             client.close()
             raise
         finally:
             self._client = None
         self._heartbeat = Heartbeat(client, nonce, lease, watch, reported)
-        _leave_at_exit(self._heartbeat)
-        forks.keep_from_children(self._controller)
+        _act_at_exit()
+        _heartbeats.add(self._heartbeat)
+        forks.keep_from_children(self.controller)
         self._attach_heartbeat()
         return EpochMembership(lease, transport, self._heartbeat)
 
@@ -241,26 +224,14 @@ class _Joiner:
         from p4reduce_contracts.jobs.client import JobClient
 
         try:
-            return JobClient(
-                self._controller, security=self._security, token=token or self._token, insecure=self._insecure
-            )
+            return JobClient(self.controller, security=self.security, token=token or self.token, insecure=self.insecure)
         except ConfigError as error:
             raise JoinError(str(error)) from error
 
     def of_shard(self, job: str, rank: int, world_size: int, token: str | None) -> _Joiner:
         """Return a joiner of another job with this one's controller, security and switch, until this job is reset."""
-        return _Joiner(
-            job,
-            rank,
-            world_size,
-            self._controller,
-            self._security,
-            token or self._token,
-            insecure=self._insecure,
-            persistent=False,
-            switch=self._switch,
-            check=self._check_membership,
-        )
+        token, check = token or self.token, self._check_membership
+        return replace(self, job=job, rank=rank, world_size=world_size, token=token, persistent=False, check=check)
 
     def _check_membership(self) -> None:
         """Raise where the membership of the last `join` is void."""
@@ -325,12 +296,6 @@ class _ShardJobs:
 _communicators: weakref.WeakSet[Communicator] = weakref.WeakSet()
 _heartbeats: weakref.WeakSet[Heartbeat] = weakref.WeakSet()
 _process = 0
-
-
-def _leave_at_exit(heartbeat: Heartbeat) -> None:
-    """Leave the job when the interpreter ends, but not in a forked child."""
-    _act_at_exit()
-    _heartbeats.add(heartbeat)
 
 
 def close_at_exit(comm: Communicator) -> None:
