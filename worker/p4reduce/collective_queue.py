@@ -169,7 +169,7 @@ class CollectiveQueue:
     def drain(self, timeout_s: float) -> bool:
         """Return whether all calls before this one have ended within `timeout_s`."""
         try:
-            self.run("drain", timeout_s, _nothing)
+            self.run("drain", timeout_s, lambda: None)
         except CollectiveTimeoutError:
             return False
         return True
@@ -238,7 +238,3 @@ def _check_process(process: int) -> None:
             'leave collectives to the parent, or start the child with multiprocessing\'s start method "spawn" and let '
             "it call p4reduce.join() as a rank of its own"
         )
-
-
-def _nothing() -> None:
-    pass

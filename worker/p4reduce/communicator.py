@@ -83,7 +83,7 @@ class Communicator:
         kernels.preload("p4reduce.protocol.kernels")  # now, not while other ranks wait for this one's first frames
         self.hosts = hosts
         """The ranks of this host, which add in its memory; None: each rank sends for itself."""
-        self.failure = Failure(lease.name, lease.rank, membership)
+        self.failure = Failure(lease, membership)
         """The error that ends this communicator, and the membership that may end."""
         self._running = False
         self.at_close: list[Callable[[Communicator], None]] = []
@@ -309,7 +309,6 @@ class Communicator:
     def _turn_of(
         self, contribution: Contribution, wait_s: float
     ) -> tuple[str, float, Callable[[Contribution, Deadline], FinishedCollective], Contribution, Deadline]:
-        """Return what the queue runs for a contribution."""
         recovery = self.failure.recovery
         take = self.take_part if recovery is None else partial(recovery.finish, self)
         return contribution.kind.name.lower(), wait_s, take, contribution, self._deadline(wait_s)

@@ -33,3 +33,8 @@ class EpochMembership(NamedTuple):
         self.transport.close()
         if self.membership is not None:
             self.membership.leave(finished=finished)
+
+
+def of_rank(lease: Lease) -> dict[str, str | int]:
+    """Return the fields of a log event that say of which rank of which job it is."""
+    return {"job": lease.name, "rank": lease.rank}

@@ -7,8 +7,9 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from p4reduce.epoch import Membership
+from p4reduce.epoch import Membership, of_rank
 from p4reduce.errors import CollectiveError, CommunicatorClosedError, P4ReduceError
+from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_runtime.logs import event
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ _log = logging.getLogger(__name__)
 class Failure:
     """The error of a communicator that cannot be used any more, if it cannot. For all threads."""
 
-    def __init__(self, job: str, rank: int, membership: Membership | None) -> None:
+    def __init__(self, lease: Lease, membership: Membership | None) -> None:
         self.membership = membership
         self.recovery: Rejoin | None = None
         """The way to join the job again after a reset; None: the first JobResetError ends the communicator."""
@@ -30,7 +31,7 @@ class Failure:
         once the communicator is closed."""
         self.closing = threading.Lock()
         """The lock of `close`: while it is held, no error is logged."""
-        self._job, self._rank = job, rank
+        self._lease = lease
         self._lock = threading.Lock()
 
     def lost(self) -> P4ReduceError | None:
@@ -65,8 +66,7 @@ class Failure:
                 _log,
                 logging.WARNING,
                 "communicator failed",
-                job=self._job,
-                rank=self._rank,
+                **of_rank(self._lease),
                 error=type(error).__name__,
                 cause=str(error),
             )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from p4reduce_contracts.jobs.answers import Usage
@@ -75,7 +75,8 @@ class CollectiveStats:
 
     def __sub__(self, earlier: CollectiveStats) -> CollectiveStats:
         """Return what happened since `earlier`, a copy taken before."""
-        return CollectiveStats(**{f.name: getattr(self, f.name) - getattr(earlier, f.name) for f in fields(self)})
+        before = vars(earlier)
+        return CollectiveStats(**{name: count - before[name] for name, count in vars(self).items()})
 
     def usage(self) -> Usage:
         """Return what the controller keeps of it."""
@@ -84,9 +85,6 @@ class CollectiveStats:
     def as_metrics(self) -> dict[str, float]:
         """Return the counts by the names in `p4reduce_runtime.metrics`."""
         return {metric.name: getattr(self, field) for field, metric in _METRICS.items()}
-
-    def as_dict(self) -> dict[str, int]:
-        return {f.name: getattr(self, f.name) for f in fields(self)}
 
 
 @dataclass(frozen=True)

@@ -159,5 +159,4 @@ class GatheredCoordinates(Gathered):
 
 
 def _parts_of(whole: NDArray[Any], ends: NDArray[np.int64]) -> list[NDArray[Any]]:
-    """Return the parts of an array that end there."""
     return [whole[begin:end] for begin, end in pairwise([0, *ends.tolist()])]

@@ -49,7 +49,7 @@ class BlockSparsifier(PerParameter):
         if bool(step.flat.any()):
             blocks = by_bin(total, length)
             chosen = self.choose(step, blocks, by_bin(step.flat, length))
-            values = without_padding(blocks * chosen[:, None], total.numel())
+            values = (blocks * chosen[:, None]).view(-1)[: total.numel()]
             sent = int(chosen.sum()) * length - int(chosen[-1]) * (blocks.numel() - total.numel())
         return Compressed(Values(values, self.value_bits), kept=total, sent_bits=sent * self.value_bits)
 
@@ -63,8 +63,3 @@ def by_bin(flat: torch.Tensor, length: int) -> torch.Tensor:
     bins = -(-flat.numel() // length)
     missing = bins * length - flat.numel()
     return (torch.nn.functional.pad(flat, (0, missing)) if missing else flat).view(bins, length)
-
-
-def without_padding(binned: torch.Tensor, elements: int) -> torch.Tensor:
-    """Return [bins, length] as [elements]."""
-    return binned.reshape(-1)[:elements]

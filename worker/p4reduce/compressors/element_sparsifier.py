@@ -128,7 +128,6 @@ class ElementSparsifier(Compressor):
 
 
 def _by_form(steps: Sequence[Step]) -> dict[Form, list[int]]:
-    """Return the numbers of the steps of each form."""
     found: dict[Form, list[int]] = {}
     for number, step in enumerate(steps):
         found.setdefault(step.form, []).append(number)

@@ -188,7 +188,10 @@ def _checks(address: str, spec: RankSpec | None, token: str | None, timeout_s: f
             try:
                 made = stack.enter_context(access.own_job(client, OWN_SLOTS))
             except JobServiceError as error:
-                yield _own_job_failed(error)
+                advice = (
+                    f"free {OWN_SLOTS} slots (`p4reduce job remove`), or be examined in a job that is there, with --job"
+                )
+                yield Check(JOB, Status.FAILED, f"no job of the doctor's own can be made: {error}", advice)
                 return
             spec, token = RankSpec(made.name, 0, 1), made.owner_token or token
             client = stack.enter_context(access.client(token))
@@ -250,11 +253,6 @@ def _controller(client: JobClient) -> Check:
         advice = "look for a busy machine or a slow network: heartbeats that take long end jobs"
         return Check(CONTROLLER, Status.WARNING, text, advice)
     return Check(CONTROLLER, Status.OK, text)
-
-
-def _own_job_failed(error: JobServiceError) -> Check:
-    advice = f"free {OWN_SLOTS} slots (`p4reduce job remove`), or be examined in a job that is there, with --job"
-    return Check(JOB, Status.FAILED, f"no job of the doctor's own can be made: {error}", advice)
 
 
 def _job(client: JobClient, spec: RankSpec) -> Check:
@@ -319,15 +317,13 @@ def _buffers(ticket: JoinTicket) -> Check:
 def _collectives(
     access: _Access, client: JobClient, spec: RankSpec, ticket: JoinTicket, token: str | None
 ) -> Iterator[Check]:
-    drops = _drops(client)
+    drops, addresses = _drops(client), ", ".join(switch.address for switch in ticket.switches)
     begun = time.monotonic()
     try:
         comm = access.join(spec, token)
     except JoinError as error:
-        advice = (
-            f"see that the switch runs and UDP gets through to {_addresses(ticket)} (firewalls), "
-            "and that all ranks are examined at the same time"
-        )
+        advice = f"see that the switch runs and UDP gets through to {addresses} (firewalls), "
+        advice += "and that all ranks are examined at the same time"
         yield Check(HELLO, Status.FAILED, f"{error}{_since(drops, _drops(client))}", advice)
         return
     with contextlib.closing(comm):
@@ -335,8 +331,9 @@ def _collectives(
         text = f"rank {lease.rank} of {lease.world_size} has its lease after {_ms(time.monotonic() - begun)}"
         yield Check(HELLO, Status.OK, f"{text}: epoch {lease.epoch}, {lease.slot_count} slots; {_tree(lease)}")
         hosts: list[tuple[int, ...]] = []
+        both_ways = f"UDP to {addresses}, or what comes back from there"
         for name, look, advice in (
-            (ROUND_TRIPS, _round_trips, f"HELLO has passed: look for a firewall that stops other {_both_ways(ticket)}"),
+            (ROUND_TRIPS, _round_trips, f"HELLO has passed: look for a firewall that stops other {both_ways}"),
             (SUM, _exact_sum, "do not train like this: look for a faulty host, cable, switch or pipeline"),
             (HOSTS, partial(_hosts, hosts), "set P4REDUCE_HOSTS=off on all ranks"),
             (FULL_FRAMES, _full_frames, ""),
@@ -355,14 +352,6 @@ def _collectives(
                 text = "; ".join(filter(None, what))
                 check = replace(check, status=Status.WARNING, found=check.found + damaged, advice=text)
             yield check
-
-
-def _both_ways(ticket: JoinTicket) -> str:
-    return f"UDP to {_addresses(ticket)}, or what comes back from there"
-
-
-def _addresses(ticket: JoinTicket) -> str:
-    return ", ".join(switch.address for switch in ticket.switches)
 
 
 def _tree(lease: Lease) -> str:
@@ -521,7 +510,6 @@ def _wrong_floats(comm: Communicator, blocks: int) -> int:
 
 
 def _random(rank: int) -> np.random.Generator:
-    """Return a generator seeded by the rank, so that every rank can compute the expected sum."""
     return np.random.default_rng(1 + rank)
 
 

@@ -187,13 +187,9 @@ def is_controller(address: str) -> bool:
     return False
 
 
-def _is_reachable(address: str) -> bool:
-    return not is_loopback(f"{address}:0")
-
-
 def _reachable(addresses: Sequence[str], place: int) -> str:
     """Return an address of this host that the others reach: by the route to one of them, if only loopback is known."""
-    known = [address for address in addresses if _is_reachable(address)]
+    known = [address for address in addresses if not is_loopback(f"{address}:0")]
     own = addresses[place]
     return own if own in known or not known else route_to(known[0]) or own
 
@@ -232,7 +228,6 @@ def _configured(
 
 
 def _files_of(program: str, files: Mapping[str, str]) -> dict[str, str]:
-    """Return the certificates and keys that a program needs."""
     return {name: text for name, text in files.items() if name.startswith(("ca.", f"{program}."))}
 
 

@@ -10,6 +10,7 @@ import weakref
 from typing import TYPE_CHECKING, Final
 
 from p4reduce.communicator import Communicator
+from p4reduce.epoch import of_rank
 from p4reduce.errors import CollectiveError, ControllerLostError, JobResetError
 from p4reduce.stats import CollectiveStats
 from p4reduce_contracts.jobs.answers import Usage
@@ -66,7 +67,7 @@ class Heartbeat:
         if self._stop.is_set():
             return
         self._stop.set()
-        event(_log, logging.INFO, "job left", job=self._lease.name, rank=self._lease.rank)
+        event(_log, logging.INFO, "job left", **of_rank(self._lease))
         self._client.timeout_s = min(self._client.timeout_s, LEAVE_TIMEOUT_S)
         with contextlib.suppress(Exception):
             self._client.leave(self.nonce, usage=self._usage()[1], finished=finished)
@@ -92,7 +93,7 @@ class Heartbeat:
         if self._failure is None:
             self._failure = JobResetError(reason)
             what = "job finished" if is_normal_end(reason) else "job reset"
-            event(_log, logging.INFO, what, job=self._lease.name, rank=self._lease.rank, cause=reason)
+            event(_log, logging.INFO, what, **of_rank(self._lease), cause=reason)
 
     def _usage(self) -> tuple[CollectiveStats, Usage]:
         """Return what the communicator has counted so far, and of that what it did in this membership."""
@@ -122,11 +123,4 @@ class Heartbeat:
                 silent = time.monotonic() - answered
                 if silent >= self._lease.dead_after_s:
                     self._failure = ControllerLostError(f"no heartbeat was answered for {silent:.0f} s ({error})")
-                    event(
-                        _log,
-                        logging.WARNING,
-                        "controller lost",
-                        job=self._lease.name,
-                        rank=self._lease.rank,
-                        cause=str(self._failure),
-                    )
+                    event(_log, logging.WARNING, "controller lost", **of_rank(self._lease), cause=str(self._failure))

@@ -20,7 +20,7 @@ import numpy as np
 from p4reduce import collectives
 from p4reduce.collectives import Contribution
 from p4reduce.communicator import Communicator
-from p4reduce.epoch import EpochMembership
+from p4reduce.epoch import EpochMembership, of_rank
 from p4reduce.errors import CollectiveError, JobResetError, JoinError, P4ReduceError
 from p4reduce.membership.resync import (
     CollectiveOutcome,
@@ -126,7 +126,7 @@ class Rejoin:
         except JoinError as error:
             self._given_up = True
             reset.add_note(f"joining again failed: {error}")
-            event(_log, logging.WARNING, "job not joined again", job=old.name, rank=old.rank, cause=str(error))
+            event(_log, logging.WARNING, "job not joined again", **of_rank(old), cause=str(error))
             communicator.check()
             raise
         self._settled = False  # before an interrupt can come between
@@ -135,8 +135,7 @@ class Rejoin:
             _log,
             logging.WARNING,
             "job joined again",
-            job=old.name,
-            rank=old.rank,
+            **of_rank(old),
             epoch=epoch.lease.epoch,
             operations=communicator.operations,
             cause=reset.reason,
@@ -144,7 +143,6 @@ class Rejoin:
 
 
 def _gather(communicator: Communicator, record: bytes, timeout_s: float) -> list[bytes]:
-    """Return every rank's record, by rank; all are of the same length."""
     mine = np.frombuffer(record, np.uint8)
     contribution = collectives.gather_bytes(
         communicator.lease, mine, len(mine), "progress after joining", lambda rows: [row.tobytes() for row in rows]

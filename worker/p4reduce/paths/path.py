@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from p4reduce.collectives import Contribution
+from p4reduce.epoch import of_rank
 from p4reduce.errors import P4ReduceError, Reason
 from p4reduce.protocol.blocks import Words
 from p4reduce.protocol.call import Call
@@ -66,15 +67,10 @@ class Finished:
 
 def log_refused(lease: Lease, collective: FinishedCollective) -> None:
     """Log which ranks refused a collective."""
-    event(
-        _log,  # that sums underflow is said once (pytorch/settle.py): each one of a script may
-        logging.DEBUG if set(collective.refusals.values()) == {Reason.UNDERFLOW} else logging.INFO,
-        "collective refused",
-        job=lease.name,
-        rank=lease.rank,
-        call=str(collective.call),
-        by_ranks=",".join(str(rank) for rank in sorted(collective.refusals)),
-    )
+    # that sums underflow is said once (pytorch/settle.py): each one of a script may
+    level = logging.DEBUG if set(collective.refusals.values()) == {Reason.UNDERFLOW} else logging.INFO
+    by_ranks = ",".join(map(str, sorted(collective.refusals)))
+    event(_log, level, "collective refused", **of_rank(lease), call=str(collective.call), by_ranks=by_ranks)
 
 
 class Path(Protocol):

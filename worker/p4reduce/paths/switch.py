@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from p4reduce.collectives import Contribution
+from p4reduce.epoch import of_rank
 from p4reduce.errors import CollectiveTimeoutError
 from p4reduce.paths.gso import DAMAGED_COLLECTIVES, FEWEST_SLOTS, GsoProbe
 from p4reduce.paths.path import Finished, Lost
@@ -154,7 +155,7 @@ class SwitchPath:
             if stats.corrupt or stats.malformed:
                 self._saw_damage()
             if self._trace is not None:
-                cost = {name: count for name, count in stats.as_dict().items() if count}
+                cost = {name: count for name, count in vars(stats).items() if count}
                 waits.end(ended := self.clock())
                 self._trace.span(str(call), now, ended, self.lease, {"slots": collective.slots, **cost})
         return self._finished(collective, contribution, slots, stats)
@@ -225,8 +226,7 @@ class SwitchPath:
                 _log,
                 logging.WARNING,
                 "segmentation off",
-                job=self.lease.name,
-                rank=self.lease.rank,
+                **of_rank(self.lease),
                 cause=f"frames arrived damaged in {DAMAGED_COLLECTIVES} collectives",
             )
 

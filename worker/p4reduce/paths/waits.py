@@ -79,7 +79,6 @@ class Waits:
         return CollectiveTimeoutError(f"{error}{self._remarks(error.missing_ranks, now)}", error.missing_ranks)
 
     def _note(self, now: float) -> None:
-        """Record the progress since the last call."""
         if (rounds := self._collective.stats.rounds) != self._rounds:
             self._rounds, self._went_on_at, self._log_after_s = rounds, now, LOG_AFTER_S
         if (answers := self._count_answers()) != self._answers:

@@ -17,11 +17,6 @@ from p4reduce.protocol.state import ROUNDS_A_SLOT
 from p4reduce.stats import CollectiveStats
 
 
-def slots_for(blocks: int, columns: int) -> int:
-    """Return the slots that a collective of about `blocks` blocks should open."""
-    return max(1, -(-blocks // (columns * ROUNDS_A_SLOT)))
-
-
 class Window:
     """Doubles until something is lost, then grows slowly; halves when more than one round in five is lost."""
 
@@ -58,7 +53,7 @@ class Window:
         blocks = None if self._fixed else self._blocks.get(call, 1 if few else None)
         if blocks is None:
             return self.slots
-        count = slots_for(blocks, columns)
+        count = max(1, -(-blocks // (columns * ROUNDS_A_SLOT)))
         return min(self.slots, count if count < self._turn else -(-count // self._turn) * self._turn)
 
     def saw(self, call: Hashable, union_blocks: int, blocks: int) -> None:

@@ -98,15 +98,11 @@ def compare_calls(calls: Sequence[Sequence[int]]) -> tuple[dict[int, Reason], in
     """
     refusals = {rank: reason_in(words) for rank, words in enumerate(calls) if kind_of(words) == Kind.REFUSED}
     willing = [words for rank, words in enumerate(calls) if rank not in refusals]
+    agreed = {(words[0], words[1] >> 16, *words[2:]) for words in willing}  # all but the proposed window
     closing = bool(refusals) and any(kind_of(words) == Kind.CLOSE for words in willing)
-    if len({words[0] for words in calls}) > 1 or len({agreed_part(words) for words in willing}) > 1 or closing:
+    if len({words[0] for words in calls}) > 1 or len(agreed) > 1 or closing:
         raise CollectiveMismatchError({rank: describe(words) for rank, words in enumerate(calls)})
     return refusals, max(1, min(proposed_window(words) for words in calls))
-
-
-def agreed_part(words: Sequence[int]) -> tuple[int, ...]:
-    """The part of a descriptor that has to be equal on all ranks."""
-    return words[0], words[1] >> 16, words[2], words[3]
 
 
 def kind_of(words: Sequence[int]) -> int:

@@ -168,7 +168,6 @@ def _joined(parts: Sequence[_Part], kind: str, elements: dict[str, int]) -> dict
 
 
 def _cut(whole: dict[str, torch.Tensor], shard: int, shards: int) -> dict[str, torch.Tensor]:
-    """Return the part of each tensor that belongs to a shard, where there is one."""
     found = {}
     for name, tensor in whole.items():
         begin, end = elements_of(shard, shards, tensor.numel())

@@ -41,7 +41,6 @@ def exchange_all(
 
 
 def _sum(requests: Sequence[Request], group: Lease) -> list[list[Any]]:
-    """The results of one collective, by rank and segment."""
     layouts = {
         (request.name, request.agreement, *(segment.layout for segment in request.segments)) for request in requests
     }

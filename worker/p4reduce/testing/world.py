@@ -237,7 +237,6 @@ class World:
             self._put((place.switch, -1), to, sent, self.switches.payload(sent), busy.until)
 
     def _put(self, origin: tuple[int, int], to: Place, frame: bytes, payload: bytes, leaves: float) -> None:  # noqa: PLR0917
-        """Put a frame on the link from a switch or rank."""
         link = origin[0], to.switch
         self.frames[link] += 1
         self.bytes[link] += len(payload)

@@ -188,21 +188,14 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
         made._gloo_devices = frozenset()  # no text names it
         return made
 
-    def getBackendName(self) -> str:
-        """Return the backend's name, for C++."""
-        return BACKEND
-
     def name(self) -> str:
         """Return the backend's name."""
         return BACKEND
 
-    def _get_sequence_number_for_group(self) -> int:
-        """Return how many collectives were called."""
-        return self._submitted + int(self._gloo._get_sequence_number_for_group())
+    getBackendName = name
 
-    def _count_over_gloo(self) -> int:
-        """Return how many collectives gloo has run, as it counts them itself."""
-        return sum(int(each._get_sequence_number_for_group()) for each in (self._gloo, self._second_gloo) if each)
+    def _get_sequence_number_for_group(self) -> int:
+        return self._submitted + int(self._gloo._get_sequence_number_for_group())
 
     def join(self) -> Communicator:
         """Return what sums over the switch, once the collectives that were called before have ended.
@@ -443,7 +436,8 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
         together = wait and self._is_world and self._job is not None and self._job.is_usable()
         try:
             if self._job is not None:
-                over_gloo = self._count_over_gloo()
+                groups = filter(None, (self._gloo, self._second_gloo))
+                over_gloo = sum(int(each._get_sequence_number_for_group()) for each in groups)
                 self._job.comm.count_over_gloo = lambda: over_gloo
                 if not wait:
                     self._job.comm.close(wait=False)
@@ -528,7 +522,6 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
         return GlooWork(contiguously(collective, *arguments), call, self._calls)
 
     def _limit_s(self, opts: Any = None) -> float:
-        """Return the time limit of a call with these options."""
         given_s: float = opts.timeout.total_seconds() if hasattr(opts, "timeout") else 0
         return given_s if given_s > 0 else self._timeout.total_seconds()
 

@@ -94,7 +94,6 @@ def reduce_scatter(
 
 
 def _as_words(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the numbers in a type that is sent."""
     if tensor.dtype == torch.complex64:
         return torch.view_as_real(tensor.resolve_conj()).contiguous()
     return tensor
