@@ -29,7 +29,7 @@ from p4reduce.paths.hosts.calls import HostCalls
 from p4reduce.paths.hosts.find import Hosts
 from p4reduce.paths.hosts.path import HostsPath
 from p4reduce.paths.hosts.sums import HostSums
-from p4reduce.paths.path import Finished, FinishedCollective, JobPath, log_refused
+from p4reduce.paths.path import Finished, FinishedCollective, log_refused
 from p4reduce.paths.switch import SwitchPath
 from p4reduce.protocol.blocks import Array, Blocks
 from p4reduce.protocol.call import Call, CodecId, Kind
@@ -92,7 +92,7 @@ class Communicator:
         """Number of collectives begun; those that a reset has interrupted count again when they are repeated."""
         self.stats = CollectiveStats()
         """Counts of what all collectives so far have sent, received and repeated."""
-        self.path: JobPath
+        self.path: SwitchPath | HostCalls
         """The path of all ranks in the present epoch."""
         if transport is None:
             assert hosts is not None and hosts.sums is not None

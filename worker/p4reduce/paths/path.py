@@ -10,14 +10,11 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from p4reduce.collectives import Contribution
 from p4reduce.epoch import of_rank
 from p4reduce.errors import P4ReduceError, Reason
 from p4reduce.protocol.blocks import Words
 from p4reduce.protocol.call import Call
-from p4reduce.protocol.deadline import Deadline
 from p4reduce.stats import CollectiveStats
-from p4reduce_contracts.jobs.answers import WaitingSlot
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_runtime.logs import event
 
@@ -71,54 +68,3 @@ def log_refused(lease: Lease, collective: FinishedCollective) -> None:
     level = logging.DEBUG if set(collective.refusals.values()) == {Reason.UNDERFLOW} else logging.INFO
     by_ranks = ",".join(map(str, sorted(collective.refusals)))
     event(_log, level, "collective refused", **of_rank(lease), call=str(collective.call), by_ranks=by_ranks)
-
-
-class Path(Protocol):
-    """A way to sum a contribution."""
-
-    def run(self, contribution: Contribution, deadline: Deadline, lost: Lost) -> Finished:
-        """Take part in the collective until it is done. Raises CollectiveError, and what `lost` returns."""
-        ...
-
-
-class JobPath(Path, Protocol):
-    """The path on which all ranks of an epoch compare their calls, and sum what is not summed over hosts."""
-
-    lease: Lease
-    clock: Callable[[], float]
-    keep_words: bool
-    """Whether collectives have `sums`."""
-    at_wait: Callable[[], None] | None
-    """A function that is called with each log line of a collective that waits."""
-    total: CollectiveStats
-    """The sum of all collectives' counts."""
-
-    @property
-    def least_host_bytes(self) -> int:
-        """Bytes from which on a collective is summed over hosts, where ranks share some."""
-        ...
-
-    @property
-    def running(self) -> object | None:
-        """The collective that runs now."""
-        ...
-
-    def waiting(self) -> WaitingSlot | None:
-        """Return what the running collective waits for; None if there is none. May be called from any thread."""
-        ...
-
-    def metrics(self) -> dict[str, float]:
-        """Return what is measured of the network, by the names in `p4reduce_runtime.metrics`."""
-        ...
-
-    def ended(self) -> None:
-        """Note that a collective has ended, or failed, and so has its sum over hosts."""
-        ...
-
-    def settle(self) -> None:
-        """Measure, between collectives, what is not known of the path."""
-        ...
-
-    def close(self, *, idle: bool = True, finished: bool = True) -> None:
-        """Give back what the path holds. `idle`: no collective runs; `finished`: all ranks have agreed on the end."""
-        ...

@@ -12,10 +12,11 @@ from typing import Any
 from p4reduce import collectives
 from p4reduce.collectives import Contribution
 from p4reduce.errors import P4ReduceError
+from p4reduce.paths.hosts.calls import HostCalls
 from p4reduce.paths.hosts.find import Hosts
 from p4reduce.paths.hosts.sums import HostLayout, HostSums
-from p4reduce.paths.path import Finished, JobPath, Lost
-from p4reduce.paths.switch import union_of
+from p4reduce.paths.path import Finished, Lost
+from p4reduce.paths.switch import SwitchPath, union_of
 from p4reduce.protocol.blocks import Blocks
 from p4reduce.protocol.deadline import Deadline
 from p4reduce.stats import CollectiveStats
@@ -24,7 +25,7 @@ from p4reduce.stats import CollectiveStats
 class HostsPath:
     """Runs the collectives of a communicator's epoch that are large enough to be summed over hosts."""
 
-    def __init__(self, hosts: Hosts, all_ranks: JobPath) -> None:
+    def __init__(self, hosts: Hosts, all_ranks: SwitchPath | HostCalls) -> None:
         """`hosts`: what is known of them. `all_ranks`: the path of the same epoch on which all ranks compare calls."""
         self._hosts, self._all_ranks = hosts, all_ranks
 
