@@ -12,6 +12,8 @@ AGGREGATION_PORT: Final = 21072
 """The UDP port of the switch's service."""
 UPLINK_PORT: Final = 500
 """The switch's port that leads to its parent."""
+ENCAP_BYTES: Final = 14 + 20 + 8
+"""Ethernet, IPv4 (no options) and UDP headers, which the switch adds to each datagram."""
 HELLO_BYTES: Final = 24
 HELLO_START: Final = 0x24
 """The first byte of a HELLO."""

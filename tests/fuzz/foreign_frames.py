@@ -29,7 +29,7 @@ from p4reduce.protocol.call import Call, CodecId, Kind
 from p4reduce.protocol.collective import Collective
 from p4reduce.protocol.datagram import Datagram, switch_of
 from p4reduce_contracts.jobs.lease import Lease, LeasedSwitch
-from p4reduce_runtime.datagrams import ENCAP_BYTES
+from p4reduce_runtime.underlay import ENCAP_BYTES
 from rigs import wire
 from rigs.pipeline import EPOCH, JOB, SECRET_AT, SLOT_COUNT, PipelineRig, is_for, rank_host, rank_port, udp_frame
 from rigs.secret import rank_secret

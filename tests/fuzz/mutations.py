@@ -7,7 +7,7 @@ import random
 from collections.abc import Sequence
 
 from p4reduce_contracts.wire.geometry import SMALL
-from p4reduce_runtime.datagrams import ENCAP_BYTES
+from p4reduce_runtime.underlay import ENCAP_BYTES
 from rigs.recorded.network import ETHERNET_BYTES, FAULTS, ORDINARY
 
 _FAULTS = tuple(FAULTS.values())

@@ -6,7 +6,7 @@ import tomllib
 
 import pytest
 
-from p4reduce_runtime.datagrams import ENCAP_BYTES
+from p4reduce_runtime.underlay import ENCAP_BYTES
 from rigs import wire
 from rigs.p4src import P4SRC, WIRE_P4
 

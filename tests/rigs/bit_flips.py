@@ -32,7 +32,7 @@ from p4reduce.protocol.call import Call, Kind
 from p4reduce.protocol.collective import Collective
 from p4reduce_contracts.jobs.lease import Lease, LeasedSwitch
 from p4reduce_contracts.wire.numbers import BASE_BYTES, GUARD_BYTES
-from p4reduce_runtime.datagrams import ENCAP_BYTES
+from p4reduce_runtime.underlay import ENCAP_BYTES
 from rigs.float_sums import summed_words
 from rigs.pipeline import JOB, SLOT_COUNT, is_for
 from rigs.secret import rank_secret

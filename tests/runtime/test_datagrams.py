@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from p4reduce_runtime import datagrams, kernels
-from p4reduce_runtime.datagrams import ENCAP_BYTES
+from p4reduce_runtime.underlay import ENCAP_BYTES
 from rigs.limits import LIMIT_S
 
 SPLIT = [

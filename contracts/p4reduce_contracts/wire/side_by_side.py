@@ -6,15 +6,16 @@ Plain arithmetic: for numbers, for arrays, and for kernels.
 from __future__ import annotations
 
 from math import gcd
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
+if TYPE_CHECKING:  # the controller starts without numpy
+    import numpy as np
+    from numpy.typing import NDArray
 
 MOST_TOGETHER: Final = 4
 """Slots in a row at one switch, where its number of slots is a multiple: a collective of so few uses one switch."""
 
-Numbers = TypeVar("Numbers", int, NDArray[np.int64])
+Numbers = TypeVar("Numbers", int, "NDArray[np.int64]")
 
 
 def slots_together(switches: int, slots: int) -> int:

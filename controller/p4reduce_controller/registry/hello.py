@@ -12,8 +12,7 @@ from msgspec import Meta
 from p4reduce_contracts.errors import FrameError
 from p4reduce_contracts.wire.checksum import internet_checksum
 from p4reduce_contracts.wire.hello import unpack_hello
-from p4reduce_runtime.datagrams import ENCAP_BYTES
-from p4reduce_runtime.underlay import AGGREGATION_PORT, HELLO_BYTES, pack_hello
+from p4reduce_runtime.underlay import AGGREGATION_PORT, ENCAP_BYTES, HELLO_BYTES, pack_hello
 
 _ETHERNET = struct.Struct("!6s6sH")
 _IPV4 = struct.Struct("!BBHHHBBHII")

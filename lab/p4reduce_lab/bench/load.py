@@ -18,8 +18,7 @@ from p4reduce_controller.config import SwitchConfig
 from p4reduce_controller.registry.hello import Address, encapsulation
 from p4reduce_controller.registry.job import Grant, rank_children
 from p4reduce_controller.registry.slots import SlotRange
-from p4reduce_runtime.datagrams import ENCAP_BYTES
-from p4reduce_runtime.underlay import AGGREGATION_PORT
+from p4reduce_runtime.underlay import AGGREGATION_PORT, ENCAP_BYTES
 
 JOB: Final = 7
 EPOCH: Final = 9

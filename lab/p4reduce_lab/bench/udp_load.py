@@ -14,8 +14,8 @@ from p4reduce_controller.registry.hello import Address
 from p4reduce_controller.registry.job import Grant
 from p4reduce_lab.bench.load import JOB, Contributions
 from p4reduce_lab.processes import Child
-from p4reduce_runtime.datagrams import ENCAP_BYTES, MAX_SEGMENTS, RUN_BYTES
-from p4reduce_runtime.underlay import pack_hello
+from p4reduce_runtime.datagrams import MAX_SEGMENTS, RUN_BYTES
+from p4reduce_runtime.underlay import ENCAP_BYTES, pack_hello
 
 _SOL_UDP, _UDP_SEGMENT, _UDP_GRO = 17, 103, 104
 _SO_RCVBUFFORCE = 33

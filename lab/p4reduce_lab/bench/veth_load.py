@@ -20,7 +20,7 @@ from p4reduce_controller.registry.job import Grant
 from p4reduce_lab.bench.load import Contributions, run_head
 from p4reduce_lab.network import Interface, NetworkBuilder
 from p4reduce_lab.processes import Child
-from p4reduce_runtime.datagrams import ENCAP_BYTES
+from p4reduce_runtime.underlay import ENCAP_BYTES
 
 _ANSWER_S: Final = 10.0
 _POLL_S: Final = 0.00005

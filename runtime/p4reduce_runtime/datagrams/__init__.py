@@ -24,9 +24,6 @@ from numpy.typing import NDArray
 
 from p4reduce_runtime.records import Record, dtype_of, zeros
 
-ENCAP_BYTES: Final = 14 + 20 + 8
-"""Ethernet, IPv4 (no options) and UDP headers around every frame."""
-
 MAX_SEGMENTS: Final = 64
 """The kernel's own limit of a run is the same or larger."""
 

@@ -15,7 +15,6 @@ from numba.extending import intrinsic, register_jitable
 from numpy.typing import NDArray
 
 from p4reduce_runtime.datagrams import (
-    ENCAP_BYTES,
     LONG_RUNS_REMEMBERED,
     MAX_SEGMENTS,
     RECEIVE_BYTES,
@@ -27,6 +26,7 @@ from p4reduce_runtime.datagrams import (
 )
 from p4reduce_runtime.kernels import kernel
 from p4reduce_runtime.records import Table, offset_of
+from p4reduce_runtime.underlay import ENCAP_BYTES
 
 _MESSAGE = offset_of(SocketState, "msg_name")
 _NAME = offset_of(SocketState, "sin_family")

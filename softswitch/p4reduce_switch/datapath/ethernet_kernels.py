@@ -12,11 +12,12 @@ import errno
 
 from numba.extending import register_jitable
 
-from p4reduce_runtime.datagrams import ENCAP_BYTES, RUN_BYTES
+from p4reduce_runtime.datagrams import RUN_BYTES
 from p4reduce_runtime.datagrams import kernels as udp
 from p4reduce_runtime.datagrams.kernels import address_of, signed
 from p4reduce_runtime.kernels import kernel
 from p4reduce_runtime.records import Table, offset_of
+from p4reduce_runtime.underlay import ENCAP_BYTES
 from p4reduce_switch.datapath import BATCH_FRAMES, FRAME_BYTES, RECEIVE_BYTES, Memory, Octets, Reason
 from p4reduce_switch.datapath.addresses import (
     copy_bytes,

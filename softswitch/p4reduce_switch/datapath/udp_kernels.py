@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 from numba.extending import register_jitable
 
-from p4reduce_runtime.datagrams import ENCAP_BYTES, Destination
+from p4reduce_runtime.datagrams import Destination
 from p4reduce_runtime.datagrams import kernels as udp
 from p4reduce_runtime.datagrams.kernels import address_of
 from p4reduce_runtime.kernels import kernel
 from p4reduce_runtime.records import Table
-from p4reduce_runtime.underlay import HELLO_BYTES, HELLO_START
+from p4reduce_runtime.underlay import ENCAP_BYTES, HELLO_BYTES, HELLO_START
 from p4reduce_switch.datapath import (
     BATCH_FRAMES,
     FRAME_BYTES,

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from p4reduce_runtime.datagrams import ENCAP_BYTES
 from p4reduce_runtime.records import Record, dtype_of, zeros
+from p4reduce_runtime.underlay import ENCAP_BYTES
 from p4reduce_switch.program import ExecutionError, batch
 from p4reduce_switch.program.state.replication import Replication
 

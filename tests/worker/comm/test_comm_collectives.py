@@ -16,7 +16,7 @@ from p4reduce.codecs import Floats, Int32, Lanes
 from p4reduce.errors import CollectiveError, CollectiveMismatchError, InvalidTensorError
 from p4reduce.testing.local_group import LocalGroup
 from p4reduce_contracts.wire.geometry import SMALL
-from p4reduce_runtime.datagrams import ENCAP_BYTES
+from p4reduce_runtime.underlay import ENCAP_BYTES
 from rigs.scenarios import random_tensors, sum_of_float32
 
 

@@ -20,7 +20,7 @@ from p4reduce.testing.reference_switch import ReferenceSwitch
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.wire.geometry import DEFAULT
 from p4reduce_runtime import datagrams
-from p4reduce_runtime.datagrams import ENCAP_BYTES
+from p4reduce_runtime.underlay import ENCAP_BYTES
 from rigs.limits import LIMIT_S
 
 COLUMNS, BLOCK_WORDS, HEADER_WORDS = 8, 32, 16

@@ -22,7 +22,7 @@ from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.ranks import name_ranks
 from p4reduce_contracts.wire.geometry import Geometry
 from p4reduce_runtime import metrics
-from p4reduce_runtime.datagrams import ENCAP_BYTES
+from p4reduce_runtime.underlay import ENCAP_BYTES
 
 MOST_TURNS: Final = 8
 """Hosts of which a rank is measured alone, one after the other."""

@@ -25,7 +25,8 @@ from p4reduce.transport import UdpTransport
 from p4reduce_contracts.wire.frames import unpack
 from p4reduce_contracts.wire.geometry import Geometry
 from p4reduce_contracts.wire.numbers import RESULT
-from p4reduce_runtime.datagrams import ENCAP_BYTES, MAX_SEGMENTS, RUN_BYTES, SHORT_RUN_BYTES
+from p4reduce_runtime.datagrams import MAX_SEGMENTS, RUN_BYTES, SHORT_RUN_BYTES
+from p4reduce_runtime.underlay import ENCAP_BYTES
 
 VARIABLE: Final = "P4REDUCE_SEGMENTATION"
 FEWEST_SLOTS: Final = 2

@@ -34,8 +34,8 @@ from p4reduce.transport import Transport, sockets_of
 from p4reduce_contracts.jobs.answers import WaitingSlot
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_runtime import metrics
-from p4reduce_runtime.datagrams import ENCAP_BYTES
 from p4reduce_runtime.logs import event
+from p4reduce_runtime.underlay import ENCAP_BYTES
 
 _log = logging.getLogger(__name__)
 

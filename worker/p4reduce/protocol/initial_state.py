@@ -27,8 +27,8 @@ from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.wire.check import COLUMN_FACTOR, weight, weights
 from p4reduce_contracts.wire.numbers import MAX_GROWTH_BYTES
 from p4reduce_contracts.wire.side_by_side import place_of
-from p4reduce_runtime.datagrams import ENCAP_BYTES
 from p4reduce_runtime.records import dtype_of, zeros
+from p4reduce_runtime.underlay import ENCAP_BYTES
 
 FEW_SUMS: Final = 1 << 16
 """Words for sums whose memory is made before the opening frames leave: they wait for more."""

@@ -23,7 +23,7 @@ from p4reduce.stats import CollectiveStats
 from p4reduce.testing.reference_switch import SideBySide, SwitchSide
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.wire.numbers import MAX_GROWTH_BYTES
-from p4reduce_runtime.datagrams import ENCAP_BYTES
+from p4reduce_runtime.underlay import ENCAP_BYTES
 
 
 class Place(NamedTuple):
