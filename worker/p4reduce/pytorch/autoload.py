@@ -1,14 +1,12 @@
 """Register the backend "p4reduce" of torch.distributed, for the entry point groups that torch reads.
 
 torch.distributed.backends: from torch 2.15 on, when the name is first used. torch.backends: before, and at every
-`import torch`, so nothing heavy is imported here.
+`import torch`, so this module imports nothing.
 """
 
 from __future__ import annotations
 
 from typing import Any, Final
-
-from p4reduce.pytorch.backend.options import BACKEND
 
 FIRST_TORCH: Final = (2, 7)
 """Older versions drop the Python half of a Work that C++ holds (pytorch#146376): its wait() never ends."""
@@ -18,15 +16,17 @@ def register() -> None:
     """Make "p4reduce" a name that `init_process_group` and `new_group` take, for tensors on the CPU and on CUDA."""
     import torch.distributed as dist
 
+    from p4reduce.pytorch.backend.options import BACKEND
+
     if dist.is_available() and not hasattr(dist.Backend, BACKEND.upper()):
         dist.Backend.register_backend(BACKEND, _create, extended_api=True, devices=["cpu", "cuda"])
 
 
 def register_early() -> None:
     """At `import torch`: do `register` where torch does not look for the name later."""
-    import torch.distributed as dist
+    import torch
 
-    if dist.is_available() and not hasattr(dist.Backend, "_ensure_backend_registered"):
+    if torch.__version__ < "2.15":  # compared as versions
         register()
 
 
