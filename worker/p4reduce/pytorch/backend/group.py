@@ -87,6 +87,8 @@ def _recorded(method: _Method) -> _Method:
 
     @functools.wraps(method)
     def recorded(self: Any, *arguments: Any, **keywords: Any) -> Any:
+        if (other := self._other(arguments)) is not None:
+            return getattr(other, method.__name__)(*arguments, **keywords)
         with _RecordFunctionFast(name, list(_tensors_in(arguments))):
             return method(self, *arguments, **keywords)
 
@@ -97,6 +99,8 @@ def _by_gloo(name: str) -> Any:
     """Return a method that calls the companion group's method of this name."""
 
     def forward(self: Any, *arguments: Any, **keywords: Any) -> Any:
+        if (other := self._other(arguments)) is not None:
+            return getattr(other, name)(*arguments, **keywords)
         method = getattr(self._companion, name)
         if name in {"send", "recv", "recv_anysource"}:  # not of all ranks
             return contiguously(method, *arguments, writes=name != "send", **keywords)
@@ -149,6 +153,8 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
         self._is_world = not group.global_ranks_in_group
         self._over_switch = self._is_world and self.size() > 1
         """Whether a collective over the switch was called: equal on all ranks, in the order of their calls."""
+        self._others: dict[str, Any] = {}
+        """The groups of other backends, by their names."""
         self._job: GroupJob | None = None
         self._closed = False
         self._closing = threading.Lock()
@@ -185,7 +191,7 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
             store=store, group_rank=rank, group_size=size, timeout=limit, group_id="", global_ranks_in_group=[]
         )
         made = cls(group, options)
-        made._gloo_devices = frozenset()  # no text names it
+        made._named = {}  # no text names it
         return made
 
     def name(self) -> str:
@@ -241,6 +247,8 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
     @_uncompiled
     def reduce_scatter_single_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
         """Do `reduce_scatter_single` with several tensors, in one collective for all."""
+        if (other := self._other(inputs)) is not None:
+            return other.reduce_scatter_tensor_coalesced(outputs, inputs, opts)
         opts = _options(ReduceScatterOptions, opts, None)
         if not self._takes(inputs, opts.reduceOp, *outputs):
             return self._over_gloo(self._companion.reduce_scatter_tensor_coalesced, outputs, inputs, opts)
@@ -349,6 +357,8 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
         """Do `all_gather_single` with several tensors."""
         if len(inputs) == 1:
             return self._allgather_base(outputs[0], inputs[0], opts)
+        if (other := self._other(inputs)) is not None:
+            return other.allgather_into_tensor_coalesced(outputs, inputs, opts)
         opts = _options(_AllgatherOptions, opts, None)
         return self._call_gloo(self._companion.allgather_into_tensor_coalesced, outputs, inputs, opts)
 
@@ -444,6 +454,7 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
                 self._job.close()
             self._queue.drain(CLOSE_S)
             self._gloo = self._companion = self._second_gloo = None
+            self._others = {}  # torch ends them with the group of all ranks
             if together:
                 part(self._store, self.rank(), self.size(), ends=self._has_own_server())
         finally:
@@ -481,21 +492,29 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
         """Return whether they are dense and on one device, the CPU or one that is staged, without gloo by name."""
         first = tensors[0].device
         plain = is_staged(first) and all(each.layout is torch.strided and each.device == first for each in tensors)
-        return plain and first.type not in self._gloo_devices
+        return plain and first.type not in self._named
 
     @functools.cached_property
-    def _gloo_devices(self) -> frozenset[str]:
-        """The types of devices for which the text that names the backend names gloo, as "cpu:gloo,cuda:p4reduce" does.
+    def _named(self) -> dict[str, str]:
+        """The backends that the text that names this one names for types of devices, as "cpu:gloo,cuda:p4reduce" does.
 
-        Raises DistBackendError where it names others: torch keeps this group alone, and says the text after it is made.
+        torch says the text after this group is made.
         """
-        text = dist.get_backend_config(self)
-        named = dict(pair.split(":") for pair in text.split(","))
-        for device, name in named.items():
-            if name not in {BACKEND, "gloo"}:
-                how = f'name p4reduce alone, and make another group by new_group(backend="{name}")'
-                raise _c10d.DistBackendError(f"{text}: beside p4reduce torch makes no {name} for {device}; {how}")
-        return frozenset(device for device, name in named.items() if name == "gloo")
+        pairs = (pair.split(":") for pair in dist.get_backend_config(self).split(","))
+        return {device: name for device, name in pairs if name != BACKEND}
+
+    def _other(self, arguments: Any) -> Any:
+        """Return the group of another backend than gloo that is named for the first tensor's device, or None.
+
+        torch keeps this group alone of those that a text names, so the first call of such a tensor makes the other.
+        """
+        first = next(_tensors_in(arguments), None) if self._named else None
+        device = "" if first is None else first.device.type
+        name = self._named.get(device, "gloo")
+        if name != "gloo" and name not in self._others:
+            ranks, text = dist.get_process_group_ranks(self), f"{device}:{name}"
+            self._others[name] = dist.new_group(ranks, self._timeout, text, use_local_synchronization=True)
+        return self._others.get(name)
 
     def _over_gloo(self, collective: Callable[..., Any], *arguments: Any) -> Any:
         """Call the companion's collective; AVG, which gloo has not, is its sum divided by the number of ranks."""
