@@ -157,15 +157,15 @@ class Communicator:
     def empty(self, shape: int | Sequence[int], dtype: Any = np.float32, *, timeout_s: Timeout | None = None) -> Array:
         """Return an array, not initialized, of memory that the ranks of this host share, else of ordinary memory.
 
-        A sum of such an array is not copied there first, and with it as `out` on one host not copied back; all ranks
-        then give arrays of calls of `empty` alike. All ranks call it, with equal arguments. The memory is kept until
-        communicators are closed and arrays gone. What a forked child writes is its own. A job with `rejoin` has none.
+        A sum of such an array is not copied there first; where all ranks are on one host and give it as `out` too, nor
+        back. All ranks call it, with equal arguments. When the array is gone, another one gets its memory. What a
+        forked child writes is its own. A job with `rejoin` has none.
         """
         wait_s, plain = self._prepared(lambda: collectives.plain_array(shape, dtype), timeout_s)
         return self.queue.run("empty", wait_s, self._allocate, plain, self._deadline(wait_s))
 
     def _allocate(self, plain: Array, deadline: Deadline) -> Array:
-        """Return an array as `empty` does, in one turn: the ranks have to allocate in the same order."""
+        """Return an array as `empty` does, in one turn: the ranks may find their hosts in it."""
         detail = f"{plain.dtype.str}{plain.shape}"
         self.compare("empty", 1, plain.size, detail, timeout_s=deadline.left_s(self._clock()))
         hosts = self.find_hosts(deadline.left_s(self._clock()))

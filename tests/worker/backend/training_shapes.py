@@ -181,6 +181,16 @@ def fsdp2() -> list[float]:
     return train(fully_shard(model, mesh=init_device_mesh("cpu", (dist.get_world_size(),))))
 
 
+def fsdp2_shared() -> list[float]:
+    """Gradients are put into the host's memory, where the ranks share one."""
+    model = fully_shard(net(), mesh=init_device_mesh("cpu", (dist.get_world_size(),)))
+    model.set_allocate_memory_from_process_group_for_comm(True)
+    losses = train(model)
+    hosts = None if dist.get_backend() == "gloo" else dist.group.WORLD.join().hosts
+    assert hosts is None or hosts.sums is None or hosts.sums.memory._shared[1] > 0
+    return losses
+
+
 def fsdp2_state() -> list[float]:
     model = fully_shard(net(), mesh=init_device_mesh("cpu", (dist.get_world_size(),)))
     train(model)
@@ -233,7 +243,7 @@ def shapes() -> dict[str, Callable[[], list[float]]]:
         for function in (
             ddp, ddp_small_buckets, ddp_static_graph, ddp_bfloat16, ddp_compiled, functional_compiled,
             ddp_unused_parameters, ddp_no_sync, ddp_embedding, ddp_grad_scaler, ddp_uneven_inputs, zero, fsdp1, fsdp2,
-            fsdp2_state, fsdp2_bfloat16, hsdp, hsdp_over_hosts, tensor_parallel, dtensor,
+            fsdp2_shared, fsdp2_state, fsdp2_bfloat16, hsdp, hsdp_over_hosts, tensor_parallel, dtensor,
         )
     }  # fmt: skip
 

@@ -144,16 +144,50 @@ def test_shared_arrays_are_neither_copied_in_nor_out_on_one_host(monkeypatch: py
             assert used < 4 * 2 * SIZE * 3 + (1 << 20)  # of the arrays, and of tables
 
 
-def test_shared_arrays_on_some_ranks_only_are_another_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    def work(comm: Communicator) -> None:
-        shared = comm.empty(SIZE)
-        shared[:] = 1
-        said = "over hosts, an array of `empty` at word" if comm.rank else r"over hosts\|"
-        with pytest.raises(CollectiveMismatchError, match=f"the layout of this rank is .*{said}"):
-            comm.all_reduce(shared if comm.rank else shared.copy())
+@pytest.mark.parametrize("placement", [[0, 0, 1, 1], [0, 0, 0, 0]], ids=str)
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_shared_arrays_of_some_ranks_lie_anywhere_and_have_the_same_bits(
+    monkeypatch: pytest.MonkeyPatch, placement: Sequence[int], dtype: type[np.generic]
+) -> None:
+    """Rank 1 gives another place than rank 0, rank 2 an ordinary array; all in place, or only rank 0."""
 
-    with HostGroup(monkeypatch, [0, 0, 1, 1]) as group:
-        group.run(work)
+    def given(rank: int) -> Any:
+        return np.clip(gradient(rank), -100, 100).astype(dtype)
+
+    def work(comm: Communicator) -> list[bytes]:
+        found, rows = [], [comm.empty(SIZE + 2, dtype) for _ in range(3)]
+        shared = np.empty(SIZE, dtype) if comm.rank == 2 else rows[comm.rank % 3][2:]
+        for in_place in ({0, 1, 2, 3}, {0}, {2}):
+            for each in rows:
+                each[:] = 7
+            shared[:] = given(comm.rank)
+            total = comm.all_reduce(shared, out=shared if comm.rank in in_place else None)
+            found.append(total.tobytes())
+            assert total is shared or np.array_equal(shared, given(comm.rank))
+            assert all((each == 7).sum() >= 2 for each in rows)
+        return found
+
+    with LocalGroup(4) as alone:
+        expected = alone.run(lambda comm: comm.all_reduce(given(comm.rank)).tobytes())
+    with HostGroup(monkeypatch, placement) as group:
+        assert group.run(work) == [3 * [total] for total in expected]
+
+
+def test_the_memory_of_an_array_that_is_gone_is_that_of_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    def addresses(comm: Communicator) -> list[int]:
+        first, second = comm.empty(5_000), comm.empty(1_000)
+        kept, tensor = first[7:9], torch.from_numpy(second)
+        found = [first.ctypes.data]
+        del first, second
+        found.append(comm.empty(1).ctypes.data)  # a part of the first, and a tensor of the second, are there
+        del kept
+        found.append(comm.empty(4_000).ctypes.data)
+        assert tensor.shape == (1_000,)
+        return found
+
+    with HostGroup(monkeypatch, [0, 0]) as group:
+        for first, beside, again in group.run(addresses):
+            assert beside == first + 20_480 + 4_096 and again == first
 
 
 def test_arrays_of_unequal_shapes_are_an_error_that_names_them(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,9 +218,10 @@ def test_after_an_error_and_the_end_what_a_rank_writes_is_its_own(monkeypatch: p
         sums = [group.hosts_of(comm).sums for comm in group.comms]
         assert sums[0] is not None and sums[1] is not None
         arrays[0][:] = arrays[1][:] = 1
-        begin = sums[1].memory.most_words
-        seen = sums[1].memory.data[begin : begin + SIZE].view(np.float32)
-        seen_by_0 = sums[0].memory.data[sums[0].memory.input_words + begin :][:SIZE].view(np.float32)
+        begins = [each.memory.array_at(array) for each, array in zip(sums, arrays, strict=False) if each is not None]
+        assert begins[0] is not None and begins[1] is not None
+        seen = sums[1].memory.data[begins[0] :][:SIZE].view(np.float32)
+        seen_by_0 = sums[0].memory.data[begins[1] :][:SIZE].view(np.float32)
         assert (seen == 1).all() and (seen_by_0 == 1).all()
         group.comms[0].failure.fail_of(KeyboardInterrupt(), "a sum", sums[0])
         arrays[0][:] = 2

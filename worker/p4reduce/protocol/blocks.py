@@ -28,6 +28,7 @@ ANY_SUM = 1 << 31
 
 _ONES: Final = np.ones(256)
 _NO_HOLDERS: Final = np.zeros(0, np.uint64)
+_NO_BEGINS: Final = np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True)
@@ -111,6 +112,8 @@ class Blocks:
         """[blocks]: which ranks of this host hold each, as a bitmap, where the data is that of several (hosts/)."""
         self.published: NDArray[np.uint64] = _NO_HOLDERS
         """[ranks of this host]: how many blocks of its data each has published; other processes change it."""
+        self.begins: NDArray[np.int64] = _NO_BEGINS
+        """[ranks of this host]: the word of the host's memory where each rank's data begins."""
         self.copy: Callable[[Any], float] | None = None
         """A function that gets the collective now and then, copies data, and returns the seconds to its next call."""
 

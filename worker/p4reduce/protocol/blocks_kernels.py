@@ -89,8 +89,9 @@ def _agree(
 
 
 @kernel(
-    "void(PartLayout, PartLayout[::1], Array(uint32, 1, 'C', True), Array(uint32, 1, 'C', True), int64, int64, "
-    "int64, uint64[::1], uint8[::1], float64[::1], float64[::1], uint64, uint32[::1], uint32[::1], int64, uint32[::1])",
+    "void(PartLayout, PartLayout[::1], Array(uint32, 1, 'C', True), Array(uint32, 1, 'C', True), int64, int64[::1], "
+    "int64, uint64[::1], uint8[::1], float64[::1], float64[::1], uint64, uint32[::1], uint32[::1], int64[::1], "
+    "uint32[::1])",
     separate=True,
 )
 def _sum_float32(  # noqa: PLR0917
@@ -99,7 +100,7 @@ def _sum_float32(  # noqa: PLR0917
     elements: NDArray[np.uint32],
     own: NDArray[np.uint32],
     place: int,
-    ranks: int,
+    begins: NDArray[np.int64],
     first: int,
     holders: NDArray[np.uint64],
     exponents: NDArray[np.uint8],
@@ -108,12 +109,12 @@ def _sum_float32(  # noqa: PLR0917
     size: np.uint64,
     words: NDArray[np.uint32],
     sums: NDArray[np.uint32],
-    copies: int,
+    copies: NDArray[np.int64],
     found: NDArray[np.uint32],
 ) -> None:
     """Do what `sum_held_blocks` does for blocks of one part of float32 in 32 bits, without frames."""
     numbers, mine = elements.view(np.float32), own.view(np.float32)
-    stride, length = np.uint64(part.input_words), np.uint64(len(own))
+    ranks, length = len(begins), np.uint64(len(own))
     kept_begin = kept_end = own_begin = 0
     if length:
         kept_begin, kept_end, own_begin = own_parts[0].kept_begin, own_parts[0].kept_end, own_parts[0].sums_begin
@@ -131,23 +132,21 @@ def _sum_float32(  # noqa: PLR0917
             words[j] = 0
         for rank in range(ranks):
             if held >> np.uint64(rank) & np.uint64(1):
-                is_own = rank == place
+                is_own, to = rank == place, at + np.uint64(begins[rank])
                 add_float32(
-                    mine if is_own else numbers, begin if is_own else at, own_count if is_own else count, scale, words
+                    mine if is_own else numbers, begin if is_own else to, own_count if is_own else count, scale, words
                 )
-            at += stride
-        to = np.uint64(part.sums_begin) + begin
-        for _ in range(copies if held else 0):
+        for copy in range(len(copies) if held else 0):
+            to = np.uint64(part.sums_begin) + begin + np.uint64(copies[copy])
             store_float32(words, count, unit, sums.view(np.float32), to)
-            to += stride
         if kept_begin <= row < kept_end:
             store_float32(words, own_count, unit, found.view(np.float32), np.uint64(own_begin) + begin)
 
 
 @kernel(
     "void(PartLayout[::1], PartLayout[::1], Array(uint32, 1, 'C', True), Array(uint32, 1, 'C', True), int64, "
-    "uint8[::1], uint8[::1], int64, int64, uint64[::1], float64[:, ::1], float64[:, ::1], uint64, uint32[:, ::1], "
-    "float32[::1], uint32[::1], int64, uint32[::1])"
+    "int64[::1], uint8[::1], uint8[::1], int64, uint64[::1], float64[:, ::1], float64[:, ::1], uint64, uint32[:, ::1], "
+    "float32[::1], uint32[::1], int64[::1], uint32[::1])"
 )
 def sum_held_blocks(  # noqa: PLR0917
     parts: Table[PartLayout],
@@ -155,9 +154,9 @@ def sum_held_blocks(  # noqa: PLR0917
     elements: NDArray[np.uint32],
     own: NDArray[np.uint32],
     place: int,
+    begins: NDArray[np.int64],
     exponents: NDArray[np.uint8],
     nonzero: NDArray[np.uint8],
-    ranks: int,
     first: int,
     holders: NDArray[np.uint64],
     scales: NDArray[np.float64],
@@ -166,20 +165,20 @@ def sum_held_blocks(  # noqa: PLR0917
     words: NDArray[np.uint32],
     spare: NDArray[np.float32],
     sums: NDArray[np.uint32],
-    copies: int,
+    copies: NDArray[np.int64],
     found: NDArray[np.uint32],
 ) -> None:
     """Write the sums of `len(holders)` blocks of one host's ranks, which are all ranks, and their exponents.
 
-    `exponents`, `nonzero`: those of the ranks' blocks, as far apart as their data; exponents of the sums come after the
-    last rank's. `holders` and `words` [2, block_words] are memory. `copies`: how often sums are written, as far apart
-    as the data.
+    `begins`: the words from which the ranks' words are counted. `exponents`, `nonzero`: those of the ranks' blocks, as
+    far apart as their memory; exponents of the sums come after the last rank's. `holders` and `words` [2, block_words]
+    are memory. `copies`: the words from which the places of sums are counted, each of which gets them.
 
     With `own_parts`, of one part of float32 in 32 bits, the data of the rank at `place` is in `own`, and its results
     are written to `found` too.
     """
     weights, frame, start = words[0], words[1], np.uint64(0)
-    area, last = 4 * parts[0].input_words, first + len(holders)
+    area, ranks, last = 4 * parts[0].input_words, len(begins), first + len(holders)
     _agree(exponents, nonzero, area, ranks, first, holders)
     agreed = exponents[ranks * area :]
     block = first
@@ -196,7 +195,7 @@ def sum_held_blocks(  # noqa: PLR0917
                 elements,
                 own,
                 place,
-                ranks,
+                begins,
                 block,
                 held,
                 fields,
@@ -213,7 +212,7 @@ def sum_held_blocks(  # noqa: PLR0917
         while block < end:
             bits, scale, unit = holders[block - first], scales[number, agreed[block]], units[number, agreed[block]]
             if bits:
-                encode_held(part, elements, bits, block, scale, size, weights, spare, frame, start)
-                for copy in range(copies):
-                    decode(part, frame, start, size, unit, block, spare, sums[copy * part.input_words :])
+                encode_held(part, elements, begins, bits, block, scale, size, weights, spare, frame, start)
+                for begin in copies:
+                    decode(part, frame, start, size, unit, block, spare, sums[begin:])
             block += 1

@@ -99,8 +99,10 @@ def contribute(engine: Engine, now: float) -> None:
                 scale = engine.scales[number, slot.exponents[column]]
                 part = parts[number]
                 if part.input_words:
-                    held = engine.holders[block]
-                    weighed = encode_held(part, elements, held, block, scale, size, weights, engine.spare, frame, start)
+                    held, begins = engine.holders[block], engine.begins
+                    weighed = encode_held(
+                        part, elements, begins, held, block, scale, size, weights, engine.spare, frame, start
+                    )
                 else:
                     weighed = encode(part, elements, block, scale, size, weights, engine.spare, frame, start)
             else:

@@ -421,13 +421,14 @@ def store_float32(
 
 
 @kernel(
-    "uint32(PartLayout, Array(uint32, 1, 'C', True), uint64, int64, float64, uint64, uint32[::1], float32[::1], "
-    "uint32[::1], uint64)",
+    "uint32(PartLayout, Array(uint32, 1, 'C', True), int64[::1], uint64, int64, float64, uint64, uint32[::1], "
+    "float32[::1], uint32[::1], uint64)",
     separate=True,
 )
-def encode_held(
+def encode_held(  # noqa: PLR0917
     part: PartLayout,
     elements: NDArray[np.uint32],
+    begins: NDArray[np.int64],
     held: np.uint64,
     block: int,
     scale: float,
@@ -439,11 +440,11 @@ def encode_held(
 ) -> np.uint32:
     """Write the sum of the words of a block over the ranks of this host that hold it, which are the bits of `held`.
 
-    Return the weighted sum of the words.
+    `begins`: the words from which the ranks' words are counted. Return the weighted sum of the words.
     """
     words = spare[np.uint64(MOST_LANES) * size :].view(np.uint32)
     weighed = np.uint32(0)
-    at, stride = np.uint64(first_word(part, block, size)), np.uint64(part.input_words)
+    at, rank = np.uint64(first_word(part, block, size)), 0
     if part.lanes == 1 and part.form == FLOAT32 and at + size <= np.uint64(part.end):
         # A full block of float32 in 32 bits, without a frame for each rank: a third of the time of the loop below.
         numbers = elements.view(np.float32)
@@ -451,24 +452,23 @@ def encode_held(
             words[j] = 0
         while held:
             if held & np.uint64(1):
-                add_float32(numbers, at, size, scale, words)
+                add_float32(numbers, at + np.uint64(begins[rank]), size, scale, words)
             held >>= np.uint64(1)
-            at += stride
+            rank += 1
         for j in range(size):
             frame[start + j] = swap(words[j])
             weighed = np.uint32(weighed + words[j] * weights[j])
         return weighed
     for j in range(size):
         frame[start + j] = 0
-    begin = 0
     while held:
         if held & np.uint64(1):
-            part_sum = encode(part, elements[begin:], block, scale, size, weights, spare, words, np.uint64(0))
+            part_sum = encode(part, elements[begins[rank] :], block, scale, size, weights, spare, words, np.uint64(0))
             weighed = np.uint32(weighed + part_sum)
             for j in range(size):
                 frame[start + j] = swap(np.uint32(swap(frame[start + j]) + swap(words[j])))
         held >>= np.uint64(1)
-        begin += part.input_words
+        rank += 1
     return weighed
 
 

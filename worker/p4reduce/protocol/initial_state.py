@@ -85,6 +85,7 @@ def new_engine(
         elements=layout.elements,
         holders=blocks.holders,
         published=blocks.published,
+        begins=blocks.begins,
         sums=layout.make_room(dense) if layout.sums_words <= FEW_SUMS else np.zeros(0, np.uint32),
         agreed=agreed,
         frames=frames,

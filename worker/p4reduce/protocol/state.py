@@ -251,8 +251,7 @@ class PartLayout(Record):
     kept_end: int
     """The first block and the end of those whose sums are stored, counted from the part's first block."""
     input_words: int
-    """Words in `elements` from a number of one rank of this host to the same number of the next; 0: the data is of one
-    rank."""
+    """Words from the memory of one rank of this host to that of the next; 0: the data is of one rank."""
 
 
 class NextFrame(Record):
@@ -308,6 +307,8 @@ class Engine(NamedTuple):
     """[blocks]: a bitmap of the ranks of this host that hold the block, where the data is that of several."""
     published: Annotated[NDArray[np.uint64], "uint64[::1]"]
     """[ranks of this host]: how many blocks of its data each has published; other processes change it."""
+    begins: Annotated[NDArray[np.int64], "int64[::1]"]
+    """[ranks of this host]: the word of `elements` from which each rank's words of a part are counted."""
     sums: Words
     agreed: Annotated[NDArray[np.uint8], "uint8[::1]"]
     """[blocks]: the exponent agreed for each, UNTOUCHED where no rank held it."""

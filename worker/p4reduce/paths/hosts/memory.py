@@ -1,7 +1,7 @@
 """The memory that the ranks of a host share: a file without a name, which ends with the last rank that has it open.
 
-Every rank has an area for its data, and one more is for the sums. An area is as long as the largest tensor may be; the
-kernel gives memory only to pages that were written, and keeps them until the communicators are closed.
+Every rank has an area for its data and its arrays, and one more is for the sums. Data may be as long as the largest
+tensor; the kernel gives memory only to pages that were written, and keeps them until the communicators are closed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ import mmap
 import os
 import secrets
 import select
+import threading
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final
@@ -39,7 +41,10 @@ _DATA_BYTES: Final = 1 << 32
 _SUMS_AT: Final = 2048
 """Bytes from where the sums begin to the next page. From the beginning of a page to the 16th byte of another, where
 numpy's arrays of 32 MB begin, glibc copies less than 768 KB ten times as slowly on AMD's Zen 3 (`rep movsb`)."""
-_AREA_BYTES: Final = 2 * _TABLE_BYTES + mmap.PAGESIZE + _DATA_BYTES
+_ARRAYS_AT: Final = 2 * _TABLE_BYTES + mmap.PAGESIZE + _DATA_BYTES
+"""Bytes of an area before its arrays, those that tensors are given to be summed where they are."""
+_ARRAYS_BYTES: Final = 1 << 31
+_AREA_BYTES: Final = _ARRAYS_AT + _ARRAYS_BYTES
 _DONE_AT: Final = 1024
 """Index in the control pages, in numbers of 8 bytes, of each rank's last sum of which it has done its part."""
 _FAILED_AT: Final = 2048
@@ -53,6 +58,9 @@ _CALLED_AT: Final = 5120
 _CALLS_AT: Final = 6144
 """Index of the words of each rank's calls: of those with even numbers, then of the others."""
 _CALL_WORDS: Final = 4
+_BEGINS_AT: Final = 7168
+"""Index of the word of the memory where each rank's data begins, with IN_PLACE where its sum belongs there too."""
+IN_PLACE: Final = 1 << 62
 ALL_BLOCKS: Final = 1 << 32
 """The number of blocks that stands for all."""
 _MAP_FIXED: Final = 16
@@ -138,6 +146,8 @@ class HostMemory:
         """[ranks]: the number of blocks of each shard that the rank's data has here."""
         self._finished = control[_FINISHED_AT : _FINISHED_AT + count]
         self._called = control[_CALLED_AT : _CALLED_AT + count]
+        self.begins: NDArray[np.int64] = control[_BEGINS_AT : _BEGINS_AT + count].view(np.int64)
+        """[ranks]: what `set_begin` has written."""
         self._calls = control[_CALLS_AT : _CALLS_AT + 2 * count * _CALL_WORDS].reshape(2, count, _CALL_WORDS)
         begins = [_CONTROL_BYTES + place * _AREA_BYTES for place in range(count + 1)]
         self.all_exponents, self.all_nonzero = tables[begins[0] :], tables[begins[0] + _TABLE_BYTES :]
@@ -146,40 +156,57 @@ class HostMemory:
         self._nonzero = [
             tables[begin + _TABLE_BYTES : begin + _TABLE_BYTES + MAX_BLOCKS].view(np.bool_) for begin in begins
         ]
-        data = [(begin + _AREA_BYTES - _DATA_BYTES) // 4 for begin in begins]
+        data = [(begin + _ARRAYS_AT - _DATA_BYTES) // 4 for begin in begins]
         self.data: Words = words[data[0] :]
         """The data of all ranks: that of place k begins `k · input_words` words after that of place 0."""
-        self._data_at = address(self.data)
+        self._map_at, self._data_at = address(words), address(self.data)
         self.elements: Words = self.data[:]
         """The same, read-only."""
         self.elements.flags.writeable = False
         self.sums: Words = words[data[count] - _SUMS_AT // 4 :][: _DATA_BYTES // 4]
-        self._allocated = self._area_end = 0
-        """Bytes at the end of each rank's area that tensors have, equal on all ranks, and where this rank's ends."""
+        self._arrays: dict[int, int] = {}
+        """The bytes that each array of this rank has, by where it begins in the memory."""
+        self._shared = 0, 0
+        """The begin and end of the bytes of the memory that this rank's arrays have had."""
+        self._allocating, self._detached = threading.Lock(), False
         self._order: Callable[[], None] = load_kernels().order_memory
         self._watched = _watch([pid for pid in processes if pid != os.getpid()])
 
     input_words: Final = _AREA_BYTES // 4
 
-    @property
-    def most_words(self) -> int:
-        """Words of data that one rank writes here for a sum, and of the sums, at most."""
-        return (_DATA_BYTES - self._allocated) // 4
+    most_words: Final = _DATA_BYTES // 4
+    """Words of data that one rank writes here for a sum, and of the sums, at most."""
 
     def allocate(self, place: int, size: int) -> NDArray[np.uint8] | None:
-        """Return so many bytes of this rank's area, kept to the end; None without room. All ranks allocate alike."""
-        taken = self._allocated + -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
-        if taken > _DATA_BYTES // 2:
-            return None
-        self._allocated, self._area_end = taken, (place + 1) * _AREA_BYTES
-        _allocated_from.add(self)
-        begin = place * self.input_words + self.most_words
-        return self.data[begin : begin + taken // 4].view(np.uint8)[:size]
+        """Return so many bytes for arrays of this rank, which are free again when none refers to them.
 
-    def offset_of(self, place: int, words: NDArray[Any]) -> int:
-        """Return where in this rank's area allocated words begin; 0 of other memory."""
-        begin = (address(words) - self._data_at) // 4 - place * self.input_words
-        return begin if self.most_words <= begin < _DATA_BYTES // 4 else 0
+        None without room, and after `detach`. Another thread may drop an array meanwhile.
+        """
+        with self._allocating:
+            first = begin = _CONTROL_BYTES + place * _AREA_BYTES + _ARRAYS_AT
+            length = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
+            for taken, bytes_taken in sorted(self._arrays.copy().items()):
+                if begin + length <= taken:
+                    break
+                begin = taken + bytes_taken
+            if not size or self._detached or begin + length > first + _ARRAYS_BYTES:
+                return None
+            owner = (ctypes.c_uint8 * size).from_buffer(self._map, begin)
+            self._arrays[begin] = length
+            weakref.finalize(owner, self._arrays.pop, begin)
+            self._shared = first, max(self._shared[1], begin + length)
+            _allocated_from.add(self)
+        return np.frombuffer(memoryview(owner), np.uint8)  # views of it refer to it, not to the map
+
+    def array_at(self, words: NDArray[Any]) -> int | None:
+        """Return the word of `data` where words lie that this rank allocated and shares; None of others."""
+        at = address(words) - self._map_at
+        first, end = self._shared
+        return (address(words) - self._data_at) // 4 if first <= at < end else None
+
+    def set_begin(self, place: int, word: int) -> None:
+        """Write where a rank's data begins, before the ranks compare their calls."""
+        self._write(self.begins, place, word)
 
     def detach(self) -> None:
         """Make the memory that this process allocated private: other ranks do not see what it writes from now on.
@@ -187,13 +214,12 @@ class HostMemory:
         After an error or the end the caller may, while another rank still reads it. Does not raise.
         """
         _allocated_from.discard(self)
-        size, self._allocated = self._allocated, 0
-        if size:
-            offset = self._area_end - size
-            begin = ctypes.c_void_p(address(self._exponents[0]) + offset)
+        self._detached = True
+        (first, end), self._shared = self._shared, (0, 0)
+        if size := end - first:
+            begin = ctypes.c_void_p(self._map_at + first)
             how = mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | _MAP_FIXED
-            file, at = self._file.descriptor, ctypes.c_long(_CONTROL_BYTES + offset)
-            if _LIBC.mmap(begin, ctypes.c_size_t(size), *how, file, at) == -1:
+            if _LIBC.mmap(begin, ctypes.c_size_t(size), *how, self._file.descriptor, ctypes.c_long(first)) == -1:
                 why, advice = os.strerror(ctypes.get_errno()), "write to them when the other ranks' sums have ended"
                 _log.warning("%d bytes of Communicator.empty stay shared (%s): %s", size, why, advice)
 
@@ -237,7 +263,7 @@ class HostMemory:
         self._calls[number % 2, place] = words
         self._write(self._called, place, number)
 
-    def _write(self, words: NDArray[np.uint64], place: int, number: int) -> None:
+    def _write(self, words: NDArray[Any], place: int, number: int) -> None:
         """Write a number, from which another rank knows what this one wrote or read before."""
         self._order()
         words[place] = number

@@ -71,7 +71,7 @@ class HostsPath:
         copies, stats = sums.publish(contribution.blocks, layout), CollectiveStats()
         blocks = Blocks()
         blocks.copy = copies.in_meanwhile
-        agreement = contribution.agreement + layout.agreement
+        agreement = f"{contribution.agreement}|over hosts"
         compared = self._all_ranks.run(replace(contribution, blocks=blocks, agreement=agreement), deadline, lost)
         if compared.collective.refusals:
             return compared

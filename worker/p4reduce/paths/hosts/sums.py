@@ -24,7 +24,7 @@ from p4reduce import collectives
 from p4reduce.codecs import Segment
 from p4reduce.collectives import Contribution
 from p4reduce.errors import CollectiveMismatchError, CollectiveTimeoutError, PeerRefusedError, Reason
-from p4reduce.paths.hosts.memory import ALL_BLOCKS, HostMemory, Words
+from p4reduce.paths.hosts.memory import ALL_BLOCKS, IN_PLACE, HostMemory, Words
 from p4reduce.paths.hosts.plan import HostPlan, span_of
 from p4reduce.paths.path import Finished, FinishedCollective, Lost
 from p4reduce.paths.switch import SwitchPath
@@ -106,7 +106,7 @@ class HostSums:
         return layout if layout.words <= self.memory.most_words else None
 
     def empty(self, size: int) -> NDArray[np.uint8] | None:
-        """Return so many bytes of the host's memory for tensors of this rank; None without room. All ranks call it."""
+        """Return so many bytes of the host's memory for tensors of this rank; None without room."""
         return None if self._keep_words else self.memory.allocate(self.place, size)
 
     def publish(self, blocks: Blocks, layout: HostLayout) -> Copies:
@@ -116,6 +116,7 @@ class HostSums:
         memory.set_finished(place, 0)
         memory.exponents(place)[:count] = blocks.exponents
         memory.nonzero(place)[:count] = blocks.nonzero
+        memory.set_begin(place, layout.begin)
         copies = Copies(layout, memory, place, self.plan, keep_words=self._keep_words)
         copies.copy_in()
         return copies
@@ -133,6 +134,8 @@ class HostSums:
 
         Raises CollectiveError, and what `lost` returns.
         """
+
+        copies.settle()
 
         def work(shard: int) -> int:
             return self._sum_shard(shard, call, contribution, copies, timeout_s, lost, stats)
@@ -288,7 +291,7 @@ class HostSums:
 
 
 class HostLayout:
-    """Where the data of the ranks of a host lies, and where the sums belong; equal on all of them."""
+    """Where the data of the ranks of a host lies, and where the sums belong."""
 
     def __init__(self, blocks: Blocks, memory: HostMemory, place: int, plan: HostPlan, *, keep_words: bool) -> None:
         own = blocks.layout(keep_words=keep_words)
@@ -298,33 +301,41 @@ class HostLayout:
         self.own = own
         self.table = own.table.copy()
         one = blocks.parts[0] if len(blocks.parts) == 1 else None
-        self.at = 0 if one is None else memory.offset_of(place, one.values)
-        """The word of each rank's area at which the data is already; 0: it is copied to the area's beginning."""
-        self.copies = 1
-        """Number of ranks whose data the sums replace; 1: they are written to `memory.sums`, from which ranks copy."""
-        if self.at and one is not None and one.in_place and own.table["decodes"][0] and not plan.uses_switch:
-            self.copies, self.sums = len(memory.ranks), memory.data
-        self.sums_own = not plan.uses_switch and not self.at and _is_float32(one) and bool(own.table["decodes"][0])
+        at = None if one is None else memory.array_at(one.values)
+        self.is_there = at is not None
+        """Whether this rank's data is in the memory already: it is not copied to the beginning of its area."""
+        decodes = one is not None and not plan.uses_switch and bool(own.table["decodes"][0])
+        in_place = decodes and at is not None and one is not None and one.in_place
+        self.begin = (place * memory.input_words if at is None else at) | (IN_PLACE if in_place else 0)
+        self.begins = np.zeros(0, np.int64)
+        """[ranks of this host]: the word where each rank's data begins, once the ranks have compared their calls."""
+        self.copies = np.zeros(1, np.int64)
+        """The words at which all sums begin: of `memory.sums`, from which ranks copy; or `begins`, if all are in place.
+        """
+        self.sums_own = decodes and _is_float32(one)
         """Whether this rank sums its shard from its own tensor, and into its own result, without copies."""
         self.words_per_block = own.words_per_block
         self._begins: list[tuple[int, int, int, int]] = []
         """The words where each part's data and its sums begin, and the span of blocks that its result has, by part."""
-        begin, sums_begin = self.at, 0 if self.copies == 1 else self.at
+        begin = sums_begin = 0
         for row, part in enumerate(self.parts):
             numbers, entry = 1 << FORMATS[part.form].word_shift, self.table[row]
-            # beyond data that was not copied there may be other data, not zeros
-            length = own.table["end"][row] if self.at else numbers * _capacity(part)
-            entry["begin"], entry["end"] = numbers * begin, numbers * begin + length
+            entry["begin"], entry["end"] = numbers * begin, numbers * (begin + _capacity(part))
             entry["input_words"], entry["sums_begin"] = memory.input_words, sums_begin
             self._begins.append((begin, sums_begin, int(entry["kept_begin"]), int(entry["kept_end"])))
             entry["kept_begin"], entry["kept_end"] = 0, len(part.nonzero)
             begin, sums_begin = begin + _capacity(part), sums_begin + len(part.nonzero) * self.words_per_block[row]
         self.sums_words = sums_begin
-        self.words = max(0 if self.at else begin, 0 if self.copies > 1 else sums_begin)
-        """Number of words of the copied data, or of the sums where they do not replace it, whichever is larger."""
-        array = f", an array of `empty` at word {self.at}" if self.at else ""
-        self.agreement = f"|over hosts{array}" + (", summed in place" if self.copies > 1 else "")
-        """Text that must be equal on all ranks, and is not where only some give arrays of `empty`."""
+        self.words = max(begin, sums_begin)
+        """Number of words of the copied data, or of the sums, whichever is larger."""
+
+    def settle(self, memory: HostMemory) -> None:
+        """Learn where the ranks have their data, once they have compared their calls."""
+        self.begins = memory.begins & ~IN_PLACE
+        if self.begins.tolist() != [place * memory.input_words for place in range(len(memory.ranks))]:
+            self.table["end"] = self.own.table["end"]  # beyond what was not copied may be other data, not zeros
+        if (memory.begins & IN_PLACE).all():
+            self.copies, self.sums, self.sums_own = self.begins, memory.data, False
 
     def copy_in(self, data: Words, first: int, last: int) -> None:
         """Write this rank's data in a span of blocks to its area `data`."""
@@ -377,17 +388,23 @@ class Copies:
         self._piece = max(1, PIECE_WORDS // (words * plan.shards))
         """Blocks of each shard that are copied at a time."""
         self._copied_in, self._copied_out = 0, [0] * plan.shards
-        self._copies_out = layout.copies == 1 and not keep_words
+        self._copies_out = not keep_words
         if layout.sums_own:
             first, last = self._spans[place]
             self._copied_out[place], self._spans_in = last - first, [(0, first), (last, layout.n_blocks)]
         self._end = max(last - first for first, last in self._spans_in)
-        self._piece_in = self._piece if plan.uses_switch and not layout.at else max(1, self._end)
+        self._piece_in = self._piece if plan.uses_switch and not layout.is_there else max(1, self._end)
         """Blocks of each span that are copied in at a time; all where nothing is sent, or copied."""
         self.pause_s = _PAUSE_S if self._copies_out and layout.n_blocks * words >= 4 * PIECE_WORDS else math.inf
         """Seconds between two looks for sums to copy out; copying the few at the end takes less time than looking."""
         self.found: Words | None = None
         """The results, as far as they are copied out."""
+
+    def settle(self) -> None:
+        """Learn how all ranks take part, once they have compared their calls."""
+        self.layout.settle(self._memory)
+        if self.layout.sums is self._memory.data:
+            self._copies_out, self.pause_s = False, math.inf
 
     def copy_in(self) -> bool:
         """Copy the next piece in, and tell the other ranks; return whether there was one."""
@@ -396,7 +413,7 @@ class Copies:
             return False
         self._copied_in = end = begin + self._piece_in
         data = self._memory.data[self._place * self._memory.input_words :]
-        for first, last in () if self.layout.at else self._spans_in:
+        for first, last in () if self.layout.is_there else self._spans_in:
             self.layout.copy_in(data, min(first + begin, last), min(first + end, last))
         self._memory.set_published(self._place, end if end < self._end else ALL_BLOCKS)
         return True
@@ -439,9 +456,9 @@ class Copies:
             layout.elements,
             own,
             self._place,
+            layout.begins,
             memory.all_exponents,
             memory.all_nonzero,
-            len(memory.ranks),
             first,
             np.empty(last - first, np.uint64),
             layout.scales,
@@ -467,7 +484,7 @@ class _ShardBlocks(Blocks):
         self.parts = layout.parts
         self.n_blocks = last - first
         self.starts = [0, self.n_blocks]
-        self.published = memory.published
+        self.published, self.begins = memory.published, layout.begins
         self.holders = np.zeros(self.n_blocks, np.uint64)
         self.exponents = np.zeros(self.n_blocks, np.uint8)
         for place in range(places):

@@ -117,6 +117,10 @@ def _tensors_in(arguments: Any) -> Iterator[torch.Tensor]:
             yield from _tensors_in(argument)
 
 
+class _Gloo(_c10d.ProcessGroupGloo):  # type: ignore[misc]
+    """What FSDP2 asks for memory, as the group's backend of a device: its methods for that are the group's."""
+
+
 class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
     """`torch.distributed.init_process_group("p4reduce")` makes one; see `Options` for what pg_options may say.
 
@@ -213,6 +217,16 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
         if self._job is None:
             raise _c10d.DistBackendError(f"this process group takes gloo for all collectives: {self._no_room}")
         return self._job.comm
+
+    def allocate_tensor(self, size: int, *, dtype: torch.dtype, device: Any = "cpu") -> torch.Tensor:
+        """Return a tensor of `size` numbers, not initialized, whose sums are not copied to the host's memory first.
+
+        Other memory where the ranks of this host share none yet, or it has no room. Each rank calls it when it wants.
+        """
+        hosts = None if self._job is None or torch.device(device).type != "cpu" else self._job.comm.hosts
+        memory = None if hosts is None else hosts.sums
+        found = None if memory is None else memory.empty(size * dtype.itemsize)
+        return torch.empty(size, dtype=dtype, device=device) if found is None else torch.from_numpy(found).view(dtype)
 
     # Sums
 
@@ -666,7 +680,9 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
 
         def make() -> None:
             kind = _c10d.ProcessGroupGloo
-            self._gloo = kind(_c10d.PrefixStore("gloo/", self._store), self.rank(), self.size(), timeout)
+            self._gloo = _Gloo(_c10d.PrefixStore("gloo/", self._store), self.rank(), self.size(), timeout)
+            self._gloo.supports_tensor_alloc = lambda device: device.type == "cpu"
+            self._gloo.allocate_tensor = self.allocate_tensor
             options = kind._Options()  # the first group's device, and one thread: the queue makes one call at a time
             options._devices, options._timeout, options._threads = self._gloo.options._devices, timeout, 1
             self._second_gloo = kind(_c10d.PrefixStore("second/", self._store), self.rank(), self.size(), options)
