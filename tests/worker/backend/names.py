@@ -55,5 +55,14 @@ for order in ("cpu:counted,cuda:p4reduce", "cuda:p4reduce,cpu:counted"):  # as "
         assert numbers.unique().tolist() == [sum(range(1, size + 1))] and rows[0].unique().tolist() == [1]
         assert count() - before >= 3
         assert group.join().stats.collectives == 0
+    some = dist.new_group([1, 0], backend=order)
+    if rank < 2:  # ranks that are in other groups than others make them all the same
+        dist.all_reduce(given.clone(), group=some)
+    for group in (dist.new_group(backend=order), dist.new_group(backend="gloo")):
+        numbers = given.clone()
+        dist.all_reduce(numbers, group=group)
+        assert numbers.unique().tolist() == [sum(range(1, size + 1))]
+    if rank < 2:
+        dist.destroy_process_group(some)
     dist.destroy_process_group()
 print("summed under each name")

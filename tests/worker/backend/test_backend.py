@@ -101,7 +101,7 @@ def test_groups_are_made_again_in_one_process(wide_system: System, launch: Launc
 def test_every_text_that_names_the_backend_makes_a_group_that_sums(torch_server: ForkServer, tmp_path: Path) -> None:
     environment = {**os.environ, "TORCH_DISTRIBUTED_USE_TORCHCOMMS": "1"}
     command = str(Path(__file__).with_name("names.py")), str(tmp_path / "store")
-    outputs = torch_server.launch(tmp_path, 2, *command, environment=environment, timeout_s=LIMIT_S)
+    outputs = torch_server.launch(tmp_path, 3, *command, environment=environment, timeout_s=LIMIT_S)
     assert all("summed under each name" in output for output in outputs)
 
 

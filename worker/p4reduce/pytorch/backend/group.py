@@ -158,7 +158,8 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
         self._over_switch = self._is_world and self.size() > 1
         """Whether a collective over the switch was called: equal on all ranks, in the order of their calls."""
         self._others: dict[str, Any] = {}
-        """The groups of other backends, by their names."""
+        """The groups of other backends, by the types of their devices."""
+        self._making = threading.Lock()
         self._job: GroupJob | None = None
         self._closed = False
         self._closing = threading.Lock()
@@ -468,7 +469,9 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
                 self._job.close()
             self._queue.drain(CLOSE_S)
             self._gloo = self._companion = self._second_gloo = None
-            self._others = {}  # torch ends them with the group of all ranks
+            for other in self._others.values():
+                other.shutdown() if wait else other.abort()
+            self._others = {}
             if together:
                 part(self._store, self.rank(), self.size(), ends=self._has_own_server())
         finally:
@@ -525,10 +528,16 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
         first = next(_tensors_in(arguments), None) if self._named else None
         device = "" if first is None else first.device.type
         name = self._named.get(device, "gloo")
-        if name != "gloo" and name not in self._others:
-            ranks, text = dist.get_process_group_ranks(self), f"{device}:{name}"
-            self._others[name] = dist.new_group(ranks, self._timeout, text, use_local_synchronization=True)
-        return self._others.get(name)
+        if name == "gloo":
+            return None
+        with self._making:
+            if device not in self._others:
+                # new_group would name it by counts that differ between ranks of different groups
+                make, text = _c10d.distributed_c10d._new_process_group_helper, f"{device}:{name}"
+                whose = self.size(), self.rank(), dist.get_process_group_ranks(self)
+                how = {"timeout": self._timeout}
+                self._others[device], _ = make(*whose, text, self._store, f"{self.group_name}/{text}", **how)
+        return self._others[device]
 
     def _over_gloo(self, collective: Callable[..., Any], *arguments: Any) -> Any:
         """Call the companion's collective; AVG, which gloo has not, is its sum divided by the number of ranks."""
