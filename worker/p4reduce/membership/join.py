@@ -165,7 +165,7 @@ def load_all_kernels() -> None:
         raise JoinError(str(error)) from error
 
 
-@dataclass
+@dataclass(repr=False)  # it has the token
 class _Joiner:
     """Joins one job as one rank, once or after each reset (see `rejoin.Joiner`)."""
 

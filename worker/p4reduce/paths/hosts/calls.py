@@ -47,9 +47,7 @@ class HostCalls:
         """Return once all ranks have called the same. Raises CollectiveError, and what `lost` returns."""
         call, begun = contribution.call(limit_s=deadline.limit_s), self.clock()
         if contribution.blocks.n_blocks:
-            raise CollectiveError(
-                f"{call}: a host's memory has no room for it beside the arrays of Communicator.empty: split the tensor"
-            )
+            raise CollectiveError(f"{call}: a host's memory has no room for it: split the tensor")
         stats, log_after_s, self.running = CollectiveStats(collectives=1), LOG_AFTER_S, call
         waits = None if self._trace is None else TracedWaits(self._trace, self.lease)
         self._number += 1

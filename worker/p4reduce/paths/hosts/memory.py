@@ -168,7 +168,7 @@ class HostMemory:
         """The bytes that each array of this rank has, by where it begins in the memory."""
         self._shared = 0, 0
         """The begin and end of the bytes of the memory that this rank's arrays have had."""
-        self._allocating, self._detached = threading.Lock(), False
+        self._allocating, self._detached, self._process = threading.Lock(), False, os.getpid()
         self._order: Callable[[], None] = load_kernels().order_memory
         self._watched = _watch([pid for pid in processes if pid != os.getpid()])
 
@@ -180,8 +180,10 @@ class HostMemory:
     def allocate(self, place: int, size: int) -> NDArray[np.uint8] | None:
         """Return so many bytes for arrays of this rank, which are free again when none refers to them.
 
-        None without room, and after `detach`. Another thread may drop an array meanwhile.
+        None without room, after `detach`, and in a child process. Another thread may drop an array meanwhile.
         """
+        if os.getpid() != self._process:
+            return None
         with self._allocating:
             first = begin = _CONTROL_BYTES + place * _AREA_BYTES + _ARRAYS_AT
             length = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
@@ -195,6 +197,8 @@ class HostMemory:
             self._arrays[begin] = length
             weakref.finalize(owner, self._arrays.pop, begin)
             self._shared = first, max(self._shared[1], begin + length)
+            if self._detached:  # by another thread, which may not have seen what is shared now
+                return None
             _allocated_from.add(self)
         return np.frombuffer(memoryview(owner), np.uint8)  # views of it refer to it, not to the map
 
