@@ -23,11 +23,12 @@ SPARSE = [np.where(np.repeat(RNG.random(3125) < 0.1, 32), values, 0).astype(np.f
 
 
 def sums_over(switches: int, tensors: list[np.ndarray], **options: object) -> tuple[list[bytes], Counter[int]]:
-    """Return each rank's bits, and how many frames each switch got from rank 0."""
-    frames: Counter[int] = Counter()
+    """Return each rank's bits, and how many frames each switch got from rank 0, not counting retransmissions."""
+    frames: set[tuple[int, bytes]] = set()
 
     def count(rank: int, payload: bytes) -> bool:
-        frames[switch_of(payload)] += not rank
+        if not rank:
+            frames.add((switch_of(payload), bytes(payload)))
         return False
 
     def run(comm: Communicator) -> bytes:
@@ -35,7 +36,7 @@ def sums_over(switches: int, tensors: list[np.ndarray], **options: object) -> tu
 
     with LocalGroup(RANKS, switches=switches, slots=32, lose=count, **options) as group:  # type: ignore[arg-type]
         sums = group.run(run)
-        counted = frames.copy()  # without the closing collective
+        counted = Counter(switch for switch, _ in frames)  # without the closing collective
     return sums, counted
 
 

@@ -1,4 +1,4 @@
-"""The DDP hook on one rank: buckets, names, refusals and errors. More ranks: tests/system/test_system_ddp.py."""
+"""The DDP hook on one rank: buckets, names, refusals and errors."""
 
 import contextlib
 import copy
