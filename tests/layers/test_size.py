@@ -12,11 +12,11 @@ NOT_IN_GIT = {".git", ".venv", ".pytest_cache", "__pycache__", "out", "dist"}
 """Folders that git ignores; other hidden folders have no Python and no Markdown."""
 
 LIMITS = {
-    "source of p4reduce": 40_900,
-    "tests of p4reduce": 40_050,
-    "source of the switch": 17_500,
-    "tests of the switch": 13_000,
-    "Markdown": 32_800,
+    "source of p4reduce": 39_400,
+    "tests of p4reduce": 36_700,
+    "source of the switch": 17_400,
+    "tests of the switch": 12_350,
+    "Markdown": 31_900,
 }
 """Lines of Python without generated files, by house, and words. CONTRIBUTING says how a change may grow them."""
 
