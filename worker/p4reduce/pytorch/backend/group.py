@@ -15,6 +15,7 @@ import logging
 import os
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from types import SimpleNamespace
@@ -691,7 +692,8 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
             kind = _c10d.ProcessGroupGloo
             self._gloo = _Gloo(_c10d.PrefixStore("gloo/", self._store), self.rank(), self.size(), timeout)
             self._gloo.supports_tensor_alloc = lambda device: device.type == "cpu"
-            self._gloo.allocate_tensor = self.allocate_tensor
+            group = weakref.proxy(self)  # which has the gloo: nothing would free it, and its store
+            self._gloo.allocate_tensor = lambda size, **how: group.allocate_tensor(size, **how)
             options = kind._Options()  # the first group's device, and one thread: the queue makes one call at a time
             options._devices, options._timeout, options._threads = self._gloo.options._devices, timeout, 1
             self._second_gloo = kind(_c10d.PrefixStore("second/", self._store), self.rank(), self.size(), options)
