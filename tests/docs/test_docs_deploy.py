@@ -173,6 +173,7 @@ def machines(tmp_path: Path) -> Iterator[dict[str, Machine]]:
 
 def test_a_first_training_takes_few_commands() -> None:
     assert [len(walk(heading)) for heading in ("Train", "Hosts only", "Train with TLS")] == [10, 11, 15]
+    assert [name for _, name, _ in FILES] == ["hosts.toml", "tls.toml", "racks.toml"]
 
 
 @pytest.mark.root
