@@ -119,7 +119,18 @@ def _tensors_in(arguments: Any) -> Iterator[torch.Tensor]:
 
 
 class _Gloo(_c10d.ProcessGroupGloo):  # type: ignore[misc]
-    """What FSDP2 asks for memory, as the group's backend of a device: its methods for that are the group's."""
+    """The group's backend of a device, which FSDP2 asks for memory."""
+
+    group: weakref.ref[ProcessGroupP4Reduce]
+    """The group, which has this: with a strong reference nothing would free either, and the store."""
+
+    def supports_tensor_alloc(self, device: torch.device) -> bool:
+        return device.type == "cpu"
+
+    def allocate_tensor(self, size: int, *, dtype: torch.dtype, device: Any = "cpu") -> torch.Tensor:
+        group = self.group()
+        assert group is not None
+        return group.allocate_tensor(size, dtype=dtype, device=device)
 
 
 class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
@@ -691,9 +702,7 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
         def make() -> None:
             kind = _c10d.ProcessGroupGloo
             self._gloo = _Gloo(_c10d.PrefixStore("gloo/", self._store), self.rank(), self.size(), timeout)
-            self._gloo.supports_tensor_alloc = lambda device: device.type == "cpu"
-            group = weakref.proxy(self)  # which has the gloo: nothing would free it, and its store
-            self._gloo.allocate_tensor = lambda size, **how: group.allocate_tensor(size, **how)
+            self._gloo.group = weakref.ref(self)
             options = kind._Options()  # the first group's device, and one thread: the queue makes one call at a time
             options._devices, options._timeout, options._threads = self._gloo.options._devices, timeout, 1
             self._second_gloo = kind(_c10d.PrefixStore("second/", self._store), self.rank(), self.size(), options)
