@@ -70,7 +70,8 @@ def _exchange(
             "make smaller buckets (bucket_cap_mb), or set P4REDUCE_HOSTS=off on all ranks"
         )
     before = {key: compressor.state_of(key) for key in gradients}
-    own = torch.from_numpy(hosts.inputs(elements)[hosts.place])
+    inputs = hosts.inputs(elements)
+    own = torch.from_numpy(inputs[hosts.place])
     for key, (begin, end) in spans.items():
         own[begin:end].copy_(gradients[key].detach().reshape(-1))
     name = "over hosts: " + ", ".join(f"{key} {tuple(tensor.shape)}" for key, tensor in gradients.items())
@@ -92,7 +93,7 @@ def _exchange(
 
     def step(shard: int) -> dict[str, Form] | P4ReduceError:
         """Exchange this rank's shard, and write its means to the host's memory; return the forms, or a refusal."""
-        parts, begins = _parts_of(shard, comm.world_size, hosts, gradients, spans)
+        parts, begins = _parts_of(shard, comm.world_size, hosts, inputs, gradients, spans)
         if not parts:
             return {}
         try:
@@ -138,10 +139,12 @@ def _exchange(
 
 
 def _parts_of(
-    shard: int, ranks: int, hosts: HostSums, gradients: Gradients, spans: Spans
+    shard: int, ranks: int, hosts: HostSums, inputs: NDArray[np.float32], gradients: Gradients, spans: Spans
 ) -> tuple[dict[str, torch.Tensor], dict[str, int]]:
-    """Return the learner's gradients of a shard, and the index of the first element of each in its parameter."""
-    inputs = hosts.inputs(max(end for _, end in spans.values()))
+    """Return the learner's gradients of a shard, and the index of the first element of each in its parameter.
+
+    `inputs`: the gradients of its ranks, [ranks of the host, elements].
+    """
     parts: dict[str, torch.Tensor] = {}
     begins: dict[str, int] = {}
     for key, (begin, end) in spans.items():

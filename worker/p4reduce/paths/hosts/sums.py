@@ -291,7 +291,7 @@ class HostSums:
 
 
 class HostLayout:
-    """Where the data of the ranks of a host lies, and where the sums belong."""
+    """The words where the data of a host's ranks lies, and where the sums belong."""
 
     def __init__(self, blocks: Blocks, memory: HostMemory, place: int, plan: HostPlan, *, keep_words: bool) -> None:
         own = blocks.layout(keep_words=keep_words)
