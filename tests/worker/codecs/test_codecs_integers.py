@@ -134,7 +134,7 @@ WIDE = "lanes are 4, 5, 6, 8, 10, 16 or 32 bits wide, not"
     ],
 )
 def test_what_a_format_does_not_hold_is_refused(make: Callable[[], Any], error: type[Exception], told: str) -> None:
-    """Of 4 ranks; a stated bound holds for a rank with smaller numbers too."""
+    """Tensors of one of 4 ranks; a stated bound holds for a rank with smaller numbers too."""
     with pytest.raises(error, match=told):
         make().bind(4, 8, False)
 
@@ -149,5 +149,5 @@ def test_what_a_format_does_not_hold_is_refused(make: Callable[[], Any], error: 
     ],
 )
 def test_segments_of_different_formats_have_different_layouts(one: Segment, other: Segment) -> None:
-    """By which ranks that call differently get an error."""
+    """The text by which ranks that call differently get an error."""
     assert one.layout != other.layout
