@@ -109,7 +109,7 @@ def _sum_float32(  # noqa: PLR0917
     size: np.uint64,
     words: NDArray[np.uint32],
     sums: NDArray[np.uint32],
-    copies: NDArray[np.int64],
+    sums_at: NDArray[np.int64],
     found: NDArray[np.uint32],
 ) -> None:
     """Do what `sum_held_blocks` does for blocks of one part of float32 in 32 bits, without frames."""
@@ -136,8 +136,8 @@ def _sum_float32(  # noqa: PLR0917
                 add_float32(
                     mine if is_own else numbers, begin if is_own else to, own_count if is_own else count, scale, words
                 )
-        for copy in range(len(copies) if held else 0):
-            to = np.uint64(part.sums_begin) + begin + np.uint64(copies[copy])
+        for i in range(len(sums_at) if held else 0):
+            to = np.uint64(part.sums_begin) + begin + np.uint64(sums_at[i])
             store_float32(words, count, unit, sums.view(np.float32), to)
         if kept_begin <= row < kept_end:
             store_float32(words, own_count, unit, found.view(np.float32), np.uint64(own_begin) + begin)
@@ -165,14 +165,14 @@ def sum_held_blocks(  # noqa: PLR0917
     words: NDArray[np.uint32],
     spare: NDArray[np.float32],
     sums: NDArray[np.uint32],
-    copies: NDArray[np.int64],
+    sums_at: NDArray[np.int64],
     found: NDArray[np.uint32],
 ) -> None:
     """Write the sums of `len(holders)` blocks of one host's ranks, which are all ranks, and their exponents.
 
     `begins`: the words from which the ranks' words are counted. `exponents`, `nonzero`: those of the ranks' blocks, as
     far apart as their memory; exponents of the sums come after the last rank's. `holders` and `words` [2, block_words]
-    are memory. `copies`: the words from which the places of sums are counted, each of which gets them.
+    are memory. `sums_at`: the words from which the places of sums are counted, each of which gets them.
 
     With `own_parts`, of one part of float32 in 32 bits, the data of the rank at `place` is in `own`, and its results
     are written to `found` too.
@@ -204,7 +204,7 @@ def sum_held_blocks(  # noqa: PLR0917
                 size,
                 frame,
                 sums,
-                copies,
+                sums_at,
                 found,
             )
             block = end
@@ -213,6 +213,6 @@ def sum_held_blocks(  # noqa: PLR0917
             bits, scale, unit = holders[block - first], scales[number, agreed[block]], units[number, agreed[block]]
             if bits:
                 encode_held(part, elements, begins, bits, block, scale, size, weights, spare, frame, start)
-                for begin in copies:
+                for begin in sums_at:
                     decode(part, frame, start, size, unit, block, spare, sums[begin:])
             block += 1

@@ -309,20 +309,20 @@ class HostLayout:
         self.begin = (place * memory.input_words if at is None else at) | (IN_PLACE if in_place else 0)
         self.begins = np.zeros(0, np.int64)
         """[ranks of this host]: the word where each rank's data begins, once the ranks have compared their calls."""
-        self.copies = np.zeros(1, np.int64)
+        self.sums_at = np.zeros(1, np.int64)
         """The words at which all sums begin: of `memory.sums`, from which ranks copy; or `begins`, if all are in place.
         """
         self.sums_own = decodes and _is_float32(one)
         """Whether this rank sums its shard from its own tensor, and into its own result, without copies."""
         self.words_per_block = own.words_per_block
-        self._begins: list[tuple[int, int, int, int]] = []
+        self._spans: list[tuple[int, int, int, int]] = []
         """The words where each part's data and its sums begin, and the span of blocks that its result has, by part."""
         begin = sums_begin = 0
         for row, part in enumerate(self.parts):
             numbers, entry = 1 << FORMATS[part.form].word_shift, self.table[row]
             entry["begin"], entry["end"] = numbers * begin, numbers * (begin + _capacity(part))
             entry["input_words"], entry["sums_begin"] = memory.input_words, sums_begin
-            self._begins.append((begin, sums_begin, int(entry["kept_begin"]), int(entry["kept_end"])))
+            self._spans.append((begin, sums_begin, int(entry["kept_begin"]), int(entry["kept_end"])))
             entry["kept_begin"], entry["kept_end"] = 0, len(part.nonzero)
             begin, sums_begin = begin + _capacity(part), sums_begin + len(part.nonzero) * self.words_per_block[row]
         self.sums_words = sums_begin
@@ -335,12 +335,12 @@ class HostLayout:
         if self.begins.tolist() != [place * memory.input_words for place in range(len(memory.ranks))]:
             self.table["end"] = self.own.table["end"]  # beyond what was not copied may be other data, not zeros
         if (memory.begins & IN_PLACE).all():
-            self.copies, self.sums, self.sums_own = self.begins, memory.data, False
+            self.sums_at, self.sums, self.sums_own = self.begins, memory.data, False
 
     def copy_in(self, data: Words, first: int, last: int) -> None:
         """Write this rank's data in a span of blocks to its area `data`."""
         for row in self._rows(first, last):
-            part, start, begin = self.parts[row], self.starts[row], self._begins[row][0]
+            part, start, begin = self.parts[row], self.starts[row], self._spans[row][0]
             words, step = _words_per_block(part), part.step
             low, high = max(first - start, 0), min(last - start, len(part.nonzero))
             if low < high:
@@ -353,7 +353,7 @@ class HostLayout:
     def copy_out(self, found: Words, exponents: NDArray[np.uint8], first: int, last: int) -> None:
         """Write the results of a span of blocks with these exponents to `found`, zeros for those that no rank held."""
         for row in self._rows(first, last):
-            words, start, (_, at, kept_begin, kept_end) = self.words_per_block[row], self.starts[row], self._begins[row]
+            words, start, (_, at, kept_begin, kept_end) = self.words_per_block[row], self.starts[row], self._spans[row]
             low, high = max(first - start, kept_begin), min(last - start, kept_end)
             if low < high:
                 room = found[self.own.sums_ends[row] - (kept_end - low) * words :][: (high - low) * words]
@@ -467,7 +467,7 @@ class Copies:
             words,
             spare,
             layout.sums,
-            layout.copies,
+            layout.sums_at,
             found,
         )
 
