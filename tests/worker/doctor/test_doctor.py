@@ -11,10 +11,10 @@ import subprocess
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -25,8 +25,8 @@ from p4reduce import transport
 from p4reduce.doctor import checks as checks_module
 from p4reduce.doctor.checks import CHECKS, Check, RankSpec, Status, run_checks
 from p4reduce.doctor.cli import doctor
+from p4reduce.errors import GeometryMismatchError
 from p4reduce.stats import CollectiveStats
-from p4reduce_contracts.jobs.answers import JoinTicket, SwitchAddress
 from p4reduce_contracts.jobs.client import JobClient
 from p4reduce_contracts.wire.geometry import SMALL
 from p4reduce_controller.config import Config, ControllerConfig, SecurityConfig
@@ -104,10 +104,9 @@ def test_a_healthy_system(local: LocalSystem, controller: str) -> None:
     assert answer["healthy"] is True
     checks = {check["name"]: check for check in answer["checks"]}
     assert list(checks) == list(CHECKS)
-    for name in ("certificates", "controller", "job", "frame shape", "HELLO", "exact sum", "full frames", "batches"):
+    for name in ("certificates", "controller", "job", "HELLO", "exact sum", "full frames", "batches"):
         assert checks[name]["status"] in RIGHT_OR_SLOW, checks[name]
     assert checks["exact sum"]["status"] == "ok"
-    assert "4 columns of 8 words, 176 B" in checks["frame shape"]["found"]
     assert "packets of 204 B pass unfragmented; 512 int32 and 512 float32" in checks["full frames"]["found"]
     assert "100 rounds of" in checks["round trips"]["found"]
     assert "repeated after 200 ms" not in checks["round trips"]["found"], "the timeout is that of the measured path"
@@ -397,12 +396,10 @@ def test_sums_that_are_wrong(controller: str, monkeypatch: pytest.MonkeyPatch) -
     assert found["full frames"].found.startswith("1 of 512 int32 sums are wrong, 1 of 512 float32 sums")
 
 
-def test_an_unsupported_geometry_is_reported() -> None:
-    ticket = JoinTicket(1, "x", 1, 0, 9, (SwitchAddress("", "127.0.0.1", 1),), 4, 8, 0.1)
-    found = checks_module._frames(ticket)
-    assert found.status is Status.FAILED and "suit 8 ranks, the job has 9" in found.found
-    found = checks_module._frames(replace(ticket, columns=9))
-    assert found.status is Status.FAILED and "1 to 8 columns, not 9" in found.found
+def test_an_unsupported_geometry_is_reported(controller: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(JobClient, "wait_lease", Mock(side_effect=GeometryMismatchError("1 to 8 columns, not 9")))
+    found = failed(run_checks(controller))
+    assert found.name == "HELLO" and "1 to 8 columns, not 9" in found.found and "a pipeline that" in found.advice
 
 
 def test_options_that_do_not_fit() -> None:

@@ -27,13 +27,13 @@ from p4reduce.membership.join import join, run_id
 from p4reduce.paths.gso import DAMAGED_COLLECTIVES, VARIABLE
 from p4reduce.protocol.deadline import IP_UDP_BYTES
 from p4reduce.protocol.timing import MAX_PTO_S
-from p4reduce.transport import BUFFER_BYTES, UdpTransport, sockets_of
+from p4reduce.transport import BUFFER_BYTES, sockets_of
 from p4reduce_contracts.jobs.answers import JobInfo, JoinTicket
 from p4reduce_contracts.jobs.client import JobClient
 from p4reduce_contracts.jobs.errors import JobServiceError
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.ranks import name_children, name_ranks
-from p4reduce_contracts.wire.geometry import JUMBO, Geometry
+from p4reduce_contracts.wire.geometry import JUMBO
 from p4reduce_runtime.security import Security, check_dialling, from_environment, insecure_from_environment, is_loopback
 from p4reduce_runtime.settings import ConfigError
 
@@ -42,7 +42,6 @@ _log = logging.getLogger(__name__)
 CERTIFICATES: Final = "certificates"
 CONTROLLER: Final = "controller"
 JOB: Final = "job"
-FRAMES: Final = "frame shape"
 BUFFERS: Final = "socket buffers"
 HELLO: Final = "HELLO"
 ROUND_TRIPS: Final = "round trips"
@@ -51,7 +50,7 @@ HOSTS: Final = "hosts"
 FULL_FRAMES: Final = "full frames"
 BATCHES: Final = "batches"
 BOTTLENECK: Final = "bottleneck"
-_BEFORE_SUMS: Final = (CERTIFICATES, CONTROLLER, JOB, FRAMES, BUFFERS, HELLO, ROUND_TRIPS)
+_BEFORE_SUMS: Final = (CERTIFICATES, CONTROLLER, JOB, HELLO, BUFFERS, ROUND_TRIPS)
 CHECKS: Final = (*_BEFORE_SUMS, SUM, HOSTS, FULL_FRAMES, BATCHES, BOTTLENECK)
 
 EXPIRES_SOON: Final = datetime.timedelta(days=14)
@@ -204,12 +203,8 @@ def _checks(address: str, spec: RankSpec | None, token: str | None, timeout_s: f
             ticket = client.join(spec.job, spec.rank, spec.world_size, run_id(os.environ), switch=switch)
             client.leave(ticket.nonce)
         except JobServiceError as error:
-            yield Check(FRAMES, Status.FAILED, f"the controller refuses to let this rank join: {error}")
+            yield Check(HELLO, Status.FAILED, f"the controller refuses to let this rank join: {error}")
             return
-        yield (frames := _frames(ticket))
-        if frames.status is Status.FAILED:
-            return
-        yield _buffers(ticket)
         yield from _collectives(access, client, spec, ticket, token)
 
 
@@ -281,31 +276,9 @@ def _remove(client: JobClient, name: str) -> None:
         _log.warning("the job %s stays, remove it with `p4reduce job remove %s`: %s", name, name, error)
 
 
-def _frames(ticket: JoinTicket) -> Check:
-    advice = "give the controller a pipeline that this version supports (`pipeline` in its TOML file)"
-    try:
-        geometry = Geometry(ticket.columns, ticket.block_words)
-    except GeometryMismatchError as error:
-        return Check(FRAMES, Status.FAILED, f"this worker does not support the switch's frames: {error}", advice)
-    if ticket.world_size > geometry.max_world_size:
-        text = f"the switch's frames suit {geometry.max_world_size} ranks, the job has {ticket.world_size}"
-        return Check(FRAMES, Status.FAILED, text, advice)
-    text = f"{geometry.columns} columns of {geometry.block_words} words, {geometry.max_frame_bytes} B when full"
-    return Check(FRAMES, Status.OK, text)
-
-
-def _buffers(ticket: JoinTicket) -> Check:
-    frame = Geometry(ticket.columns, ticket.block_words).max_frame_bytes
-    found = []
-    for switch in ticket.switches:
-        try:
-            transport = UdpTransport(switch.host, switch.port)
-        except OSError as error:
-            text = f"no UDP socket towards {switch.address}: {error}"
-            return Check(BUFFERS, Status.FAILED, text, f"fix the route to {switch.host}")
-        found.append(transport.buffer_bytes)
-        transport.close()
-    granted = min(found, key=min)
+def _buffers(comm: Communicator) -> Check:
+    frame = comm.lease.geometry.max_frame_bytes
+    granted = min((udp.buffer_bytes for udp in sockets_of(comm.over_switch.transport)), key=min)
     least = min(granted)
     text = f"receive {granted[0]} B, send {granted[1]} B granted; {BUFFER_BYTES} B needed"
     advice = f"sysctl -w net.core.rmem_max={BUFFER_BYTES} net.core.wmem_max={BUFFER_BYTES}"
@@ -324,6 +297,8 @@ def _collectives(
     except JoinError as error:
         advice = f"see that the switch runs and UDP gets through to {addresses} (firewalls), "
         advice += "and that all ranks are examined at the same time"
+        if isinstance(error, GeometryMismatchError):
+            advice = "give the controller a pipeline that this version supports (`pipeline` in its TOML file)"
         yield Check(HELLO, Status.FAILED, f"{error}{_since(drops, _drops(client))}", advice)
         return
     with contextlib.closing(comm):
@@ -333,6 +308,7 @@ def _collectives(
         hosts: list[tuple[int, ...]] = []
         both_ways = f"UDP to {addresses}, or what comes back from there"
         for name, look, advice in (
+            (BUFFERS, _buffers, ""),
             (ROUND_TRIPS, _round_trips, f"HELLO has passed: look for a firewall that stops other {both_ways}"),
             (SUM, _exact_sum, "do not train like this: look for a faulty host, cable, switch or pipeline"),
             (HOSTS, partial(_hosts, hosts), "set P4REDUCE_HOSTS=off on all ranks"),

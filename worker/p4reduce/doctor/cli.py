@@ -47,9 +47,9 @@ def doctor(
 ) -> None:
     """Check all that a collective of this worker needs, and say what to change.
 
-    It checks certificates, controller, job, frame shape, socket buffers, HELLO, round trips, sums in small and in full
-    frames and in batches (GSO), and with --job whose link, or whether the job's slots, limit dense sums. The exit
-    status is 0 only if nothing failed.
+    It checks certificates, controller, job, HELLO, socket buffers, round trips, sums in small and in full frames and
+    in batches (GSO), and with --job whose link, or whether the job's slots, limit dense sums. The exit status is 0
+    only if nothing failed.
     """
     from p4reduce.doctor.checks import RankSpec, Status, run_checks
 
