@@ -17,7 +17,7 @@ from p4reduce_controller.service.metrics import KEPT_S
 from p4reduce_controller.switches import reconciler
 from p4reduce_controller.switches.program_names import V1MODEL
 from p4reduce_runtime import metrics
-from rigs.fake_switch_client import RACKS, Running, form, form_at, with_tree
+from rigs.fake_switch_client import RACKS, Running, create_and_form, form, form_at, with_tree
 from rigs.limits import LIMIT_S
 
 NETWORKS = {"one_switch": ({ONLY_SWITCH: ""}, [ONLY_SWITCH] * 2), "tree": (RACKS, ["leaf1", "leaf2"])}
@@ -97,8 +97,7 @@ def test_a_private_job_has_a_number_instead_of_its_name(running: Running, client
 
 
 def test_resets_by_cause_and_refusals_by_reason(running: Running, client: JobClient) -> None:
-    client.create_job("train", 1)
-    tickets, _ = form(running, client, "train", 1)
+    tickets, _ = create_and_form(running, client, "train", 1)
     client.leave(tickets[0].nonce)
     form(running, client, "train", 1)
     running.pass_time(100.0)

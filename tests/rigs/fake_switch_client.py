@@ -482,6 +482,13 @@ def form(running: Running, client: JobClient, job: str, world_size: int) -> tupl
     return form_at(running, client, job, [ONLY_SWITCH] * world_size)
 
 
+def create_and_form(
+    running: Running, client: JobClient, job: str, world_size: int, slots: int | None = None
+) -> tuple[list[JoinTicket], list[Lease]]:
+    client.create_job(job, world_size, slots)
+    return form(running, client, job, world_size)
+
+
 def shown(running: Running, *arguments: str) -> str:
     """Return what a command prints of this controller."""
     result = CliRunner().invoke(main, [*arguments, "--controller", running.address])

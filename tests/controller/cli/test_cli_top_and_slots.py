@@ -11,7 +11,7 @@ from rich.console import Console
 from p4reduce_contracts.jobs.answers import Count, DropStats, JobInfo, JobList, JobStats, MemberInfo, Stats, WaitingSlot
 from p4reduce_contracts.jobs.client import JobClient
 from p4reduce_controller.cli.top import Look, screen
-from rigs.fake_switch_client import Running, form, rows, shown
+from rigs.fake_switch_client import Running, create_and_form, form, rows, shown
 
 
 def cells(text: str, beginning: str) -> list[str]:
@@ -78,8 +78,7 @@ def row(text: str, rank: int) -> list[str]:
 
 def test_missing_ranks_are_shown_with_their_waiting_time(running: Running) -> None:
     with JobClient(running.address) as client:
-        client.create_job("train", 3)
-        tickets, _ = form(running, client, "train", 3)
+        tickets, _ = create_and_form(running, client, "train", 3)
         client.heartbeat(tickets[0].nonce, STUCK)
         client.heartbeat(tickets[1].nonce)
         client.heartbeat(tickets[2].nonce, WaitingSlot(0, 9, 0, 0.25, 1))
@@ -97,8 +96,7 @@ def test_missing_ranks_are_shown_with_their_waiting_time(running: Running) -> No
 
 def test_a_waiting_time_that_is_negative_or_not_finite_is_ignored(running: Running) -> None:
     with JobClient(running.address) as client:
-        client.create_job("train", 1)
-        tickets, _ = form(running, client, "train", 1)
+        tickets, _ = create_and_form(running, client, "train", 1)
         for waited_s in (float("nan"), float("inf"), -1.0):
             client.heartbeat(tickets[0].nonce, WaitingSlot(0, 9, 0, waited_s, 1))
             assert client.get_job("train").members[0].slot_wait is None

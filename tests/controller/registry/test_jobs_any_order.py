@@ -13,14 +13,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from p4reduce_contracts.artifacts import SwitchGeometry
 from p4reduce_contracts.jobs.errors import JobExistsError, MemberResetError, PlaceTakenError, SwitchFullError
 from p4reduce_contracts.jobs.lease import ONLY_SWITCH
-from p4reduce_controller.registry.hello import Address, Hello
+from p4reduce_controller.registry.hello import Hello
 from p4reduce_controller.registry.job import Job
 from p4reduce_controller.registry.registry import Registry
-from rigs.memory_job_store import MemoryJobStore
-
-
-def place(number: int) -> Address:
-    return Address(ingress_port=number, mac=0x020000000000 + number, ip=0x0A000000 + number, udp_port=4000)
+from rigs.registry import MemoryJobStore, place
 
 
 class AnyOrder(RuleBasedStateMachine):

@@ -21,11 +21,11 @@ from p4reduce_contracts.jobs.lease import ONLY_SWITCH
 from p4reduce_contracts.jobs.reasons import was_asked_for
 from p4reduce_contracts.wire.numbers import MAX_JOBS
 from p4reduce_controller.config import QuotaConfig
-from p4reduce_controller.registry.hello import Address, Hello
+from p4reduce_controller.registry.hello import Hello
 from p4reduce_controller.registry.job import MOST_COUNTED, Member
 from p4reduce_controller.registry.registry import Registry
 from p4reduce_controller.registry.slots import SlotRange
-from rigs.memory_job_store import MemoryJobStore
+from rigs.registry import MemoryJobStore, place
 
 GEOMETRY = SwitchGeometry(columns=8, block_words=32, slots=1024)
 
@@ -33,10 +33,6 @@ GEOMETRY = SwitchGeometry(columns=8, block_words=32, slots=1024)
 def make_registry(geometry: SwitchGeometry = GEOMETRY) -> Registry:
     nonces = itertools.count(1000)
     return Registry(geometry, MemoryJobStore(), 10.0, lambda: next(nonces), quotas=QuotaConfig(jobs=MAX_JOBS))
-
-
-def place(number: int) -> Address:
-    return Address(ingress_port=number, mac=0x020000000000 + number, ip=0x0A000000 + number, udp_port=4000)
 
 
 def form(registry: Registry, name: str, world_size: int, now: float = 0.0) -> list[Member]:

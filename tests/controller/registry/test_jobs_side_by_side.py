@@ -18,7 +18,7 @@ from p4reduce_controller.registry.job import Job, Member
 from p4reduce_controller.registry.registry import Registry
 from p4reduce_controller.registry.tree import Tree, TreeSwitch
 from p4reduce_controller.service import saved
-from rigs.memory_job_store import MemoryJobStore
+from rigs.registry import MemoryJobStore
 
 A, B, C = (SwitchConfig(name=name, address=HostAddress(f"10.0.0.{n}")) for n, name in enumerate("abc", 1))
 ROOT = SwitchConfig(name="root", address=HostAddress("10.0.1.1"))

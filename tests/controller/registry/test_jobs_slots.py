@@ -17,7 +17,7 @@ from p4reduce_controller.registry.hello import Address, parse_hello
 from p4reduce_controller.registry.registry import Registry
 from p4reduce_controller.registry.slots import SlotAllocator, SlotRange
 from rigs.fake_switch_client import serving
-from rigs.memory_job_store import MemoryJobStore
+from rigs.registry import MemoryJobStore
 
 
 def make_registry(**quotas: int) -> Registry:

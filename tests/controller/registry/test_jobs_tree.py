@@ -14,14 +14,14 @@ from p4reduce_contracts.jobs.answers import Count
 from p4reduce_contracts.jobs.errors import MemberResetError
 from p4reduce_contracts.jobs.lease import Level
 from p4reduce_controller.config import Config, SwitchConfig
-from p4reduce_controller.registry.hello import Address, Hello, parse_hello
-from p4reduce_controller.registry.job import Job, Member
+from p4reduce_controller.registry.hello import Hello, parse_hello
+from p4reduce_controller.registry.job import Job
 from p4reduce_controller.registry.links import SILENT_AFTER, Links
 from p4reduce_controller.registry.registry import Cause, Registry
 from p4reduce_controller.registry.tree import PlacementError, Tree, TreeSwitch
 from p4reduce_controller.service import saved
 from rigs.fake_switch_client import RACKS, UPLINK, with_tree
-from rigs.memory_job_store import MemoryJobStore
+from rigs.registry import MemoryJobStore, place
 
 GEOMETRY = SwitchGeometry(columns=8, block_words=32, slots=64)
 
@@ -38,10 +38,6 @@ def make_registry(parents: Mapping[str, str] = RACKS, store: MemoryJobStore | No
     numbers, tree = itertools.count(1000), make_tree(parents)
     draw = lambda: next(numbers)  # noqa: E731
     return Registry(GEOMETRY, store or MemoryJobStore(), 10.0, draw, draw, tree=tree, links=Links(tree, draw))
-
-
-def place(number: int) -> Address:
-    return Address(ingress_port=number, mac=0x020000000000 + number, ip=0x0A000000 + number, udp_port=4000)
 
 
 def parent_port(child: str) -> int:
@@ -83,23 +79,23 @@ def find_links(registry: Registry) -> None:
             send_link_hellos(registry, switch)
 
 
-def join(registry: Registry, name: str, at: list[str]) -> list[Member]:
-    job = registry.get(name)
-    members = [registry.join(name, rank, len(at), 0.0) for rank in range(len(at))]
-    for member, switch in zip(members, at, strict=True):
-        registry.hello(Hello(job.id, member.nonce, place(1 + member.rank)), 0.0, switch)
-    return members
+def join(registry: Registry, name: str, at: list[str]) -> Job:
+    """Create the job; all its ranks join it and say HELLO at these switches."""
+    job = registry.create(name, len(at), 4)
+    for rank, switch in enumerate(at):
+        member = registry.join(name, rank, len(at), 0.0)
+        registry.hello(Hello(job.id, member.nonce, place(1 + rank)), 0.0, switch)
+    return job
 
 
-def form(registry: Registry, name: str, at: list[str]) -> list[Member]:
-    members = join(registry, name, at)
-    job = registry.get(name)
+def form(registry: Registry, name: str, at: list[str]) -> Job:
+    job = join(registry, name, at)
     assert job.grants, job.missing()
     for grant in list(job.grants.values()):
         assert not job.active
         registry.installed(grant, 0.0)
     assert job.active
-    return members
+    return job
 
 
 @pytest.fixture
@@ -161,9 +157,7 @@ def test_32_racks_of_32_ranks_fit() -> None:
 
 
 def test_the_grants_of_two_racks(registry: Registry) -> None:
-    registry.create("train", 4)
-    join(registry, "train", ["leaf1", "leaf1", "leaf2", "leaf2"])
-    root, leaf1, leaf2 = registry.get("train").grants.values()
+    root, leaf1, leaf2 = join(registry, "train", ["leaf1", "leaf1", "leaf2", "leaf2"]).grants.values()
     assert (root.switch, leaf1.switch, leaf2.switch) == ("root", "leaf1", "leaf2")
     assert len({(grant.job_id, grant.epoch, grant.slots) for grant in (root, leaf1, leaf2)}) == 1
     assert root.parent is None
@@ -181,8 +175,8 @@ def test_the_grants_of_two_racks(registry: Registry) -> None:
 
 
 def test_a_job_is_active_when_every_switch_of_its_tree_has_its_entries(registry: Registry) -> None:
-    job = registry.create("train", 2)
-    a, b = join(registry, "train", ["leaf1", "root"])
+    job = join(registry, "train", ["leaf1", "root"])
+    a = job.members[0]
     assert [*registry.grants("root"), *registry.grants("leaf1")] == [job.id, job.id]
     assert registry.grants("leaf2") == {}
     registry.installed(job.grants["root"], 0.0)
@@ -201,8 +195,8 @@ def test_a_job_is_active_when_every_switch_of_its_tree_has_its_entries(registry:
     "MemberResetError with the switch's refusal, and all switches' entries of the job are deleted"
 )
 def test_entries_that_one_switch_refuses_are_taken_back_from_all(registry: Registry) -> None:
-    job = registry.create("train", 2)
-    a, _ = join(registry, "train", ["leaf1", "root"])
+    job = join(registry, "train", ["leaf1", "root"])
+    a = job.members[0]
     registry.installed(job.grants["root"], 0.0)
     registry.install_failed(job.grants["leaf1"], "the switch refused the entries")
     assert [registry.grants(switch) for switch in ("root", "leaf1")] == [{}, {}]
@@ -212,8 +206,7 @@ def test_entries_that_one_switch_refuses_are_taken_back_from_all(registry: Regis
 
 def test_ranks_that_cannot_be_placed_wait_and_are_told_why() -> None:
     registry = make_registry({"a": "", "b": ""})
-    job = registry.create("train", 2)
-    join(registry, "train", ["a", "b"])
+    job = join(registry, "train", ["a", "b"])
     assert "separate trees" in job.missing()
     registry.sweep(1.0)
     assert not job.grants
@@ -233,10 +226,8 @@ def test_one_switch_takes_no_job_of_33_ranks_and_two_might() -> None:
 )
 def test_a_job_waits_until_its_links_are_known() -> None:
     registry = make_registry()
-    registry.create("flat", 2, 4)
     form(registry, "flat", ["leaf1", "leaf1"])  # it needs none
-    job = registry.create("train", 2)
-    join(registry, "train", ["leaf1", "leaf2"])
+    job = join(registry, "train", ["leaf1", "leaf2"])
     up = "the HELLO that leaf1 sends out of port 99 never arrived at root"
     assert job.missing().startswith(f"the link from leaf1 to root was not seen: {up}; the link from leaf2")
     send_link_hellos(registry, "leaf1")
@@ -288,9 +279,8 @@ def test_hellos_go_to_the_configured_port_of_the_parent_and_to_where_the_childs_
 
 
 def test_a_link_that_leads_elsewhere_later_resets_the_jobs_that_use_it(registry: Registry) -> None:
-    for name, at in (("tree", ["leaf1", "root"]), ("flat", ["leaf1"])):
-        registry.create(name, len(at), 4)
-        form(registry, name, at)
+    form(registry, "tree", ["leaf1", "root"])
+    form(registry, "flat", ["leaf1"])
     registry.switch_lost("restarted", [job.id for job in registry.jobs()], "leaf1")
     find_links(registry)
     assert all(job.active for job in registry.jobs()), "it is the same link again"
@@ -303,9 +293,8 @@ def test_a_link_that_leads_elsewhere_later_resets_the_jobs_that_use_it(registry:
 
 def test_a_link_that_is_at_another_port_of_the_parent_is_looked_for_anew(registry: Registry) -> None:
     """A parent with UDP peers may have given the port of a switch without jobs to another peer."""
-    for name, at in (("tree", ["leaf1", "root"]), ("other", ["leaf2", "root"])):
-        registry.create(name, len(at), 4)
-        form(registry, name, at)
+    form(registry, "tree", ["leaf1", "root"])
+    form(registry, "other", ["leaf2", "root"])
     ((_, old),) = registry.links.hellos("leaf1")
     moved = parse_hello(103, old)
     assert moved is not None
@@ -328,7 +317,6 @@ def test_a_link_that_is_at_another_port_of_the_parent_is_looked_for_anew(registr
 def test_a_link_whose_hellos_do_not_arrive_any_more_is_reported_and_gets_no_new_job(
     registry: Registry, caplog: pytest.LogCaptureFixture
 ) -> None:
-    registry.create("train", 2, 4)
     form(registry, "train", ["leaf1", "root"])
     for _ in range(SILENT_AFTER - 1):
         registry.link_hellos_sent("leaf1")
@@ -348,18 +336,16 @@ def test_a_link_whose_hellos_do_not_arrive_any_more_is_reported_and_gets_no_new_
     registry.link_hellos_sent("leaf1")
     assert sum("link silent" in record.message for record in caplog.records) == 1
     assert registry.get("train").active
-    registry.create("new", 2, 4)
-    join(registry, "new", ["leaf1", "root"])
-    assert not registry.get("new").grants and registry.get("new").missing() == why
+    new = join(registry, "new", ["leaf1", "root"])
+    assert not new.grants and new.missing() == why
     send_link_hellos(registry, "leaf1")
-    assert registry.links.problem("leaf1") is None and registry.get("new").grants
+    assert registry.links.problem("leaf1") is None and new.grants
     assert registry.get("train").active, "it is the same link as before"
 
 
 def test_a_link_that_carries_frames_up_and_none_down_is_silent(
     registry: Registry, caplog: pytest.LogCaptureFixture
 ) -> None:
-    registry.create("train", 2, 4)
     form(registry, "train", ["leaf1", "root"])
     for _ in range(SILENT_AFTER):
         for switch in RACKS:
@@ -455,8 +441,7 @@ def test_a_cable_that_was_moved_to_another_switch_is_named(registry: Registry) -
 @pytest.mark.fault("one switch of a tree restarts: the jobs whose tree has it are reset; others go on")
 def test_a_lost_switch_resets_just_the_jobs_whose_tree_has_it(registry: Registry) -> None:
     for name, at in (("both", ["leaf1", "leaf2"]), ("one", ["leaf1", "leaf1"]), ("two", ["leaf2"]), ("top", ["root"])):
-        registry.create(name, len(at), 4)
-        members = form(registry, name, at)
+        members = dict(form(registry, name, at).members)
     registry.switch_lost("leaf1 restarted", switch="leaf1")
     assert {job.name: job.active for job in registry.jobs()} == {"both": False, "one": False, "two": True, "top": True}
     assert registry.get("both").last_reset == "leaf1 restarted"
@@ -468,9 +453,8 @@ def test_a_lost_switch_resets_just_the_jobs_whose_tree_has_it(registry: Registry
 
 
 def test_a_lost_switch_takes_the_hellos_of_forming_ranks_there(registry: Registry) -> None:
-    job = registry.create("train", 3)
-    members = join(registry, "train", ["leaf1", "leaf2", "leaf2"])
-    taken_back = dict(job.grants)
+    job = join(registry, "train", ["leaf1", "leaf2", "leaf2"])
+    members, taken_back = list(job.members.values()), dict(job.grants)
     registry.switch_lost("restarted", switch="leaf1")
     assert not job.grants
     assert [list(member.addresses) for member in members] == [[], ["leaf2"], ["leaf2"]]
@@ -487,9 +471,7 @@ def test_a_lost_switch_takes_the_hellos_of_forming_ranks_there(registry: Registr
 def test_a_forming_job_at_other_switches_is_left_alone_and_counts_begin_anew_at_the_lost_one(
     registry: Registry,
 ) -> None:
-    elsewhere, job = registry.create("elsewhere", 1, 4), registry.create("train", 2, 4)
-    join(registry, "elsewhere", ["leaf2"])
-    join(registry, "train", ["leaf1", "root"])
+    elsewhere, job = join(registry, "elsewhere", ["leaf2"]), join(registry, "train", ["leaf1", "root"])
     for grant in (*elsewhere.grants.values(), *job.grants.values()):
         registry.count_from(grant, {"results": Count(1, 2)})
     registry.switch_lost("restarted", switch="leaf1")
@@ -504,11 +486,10 @@ def test_a_job_of_a_tree_is_saved_and_restored() -> None:
     store = MemoryJobStore()
     registry = make_registry(store=store)
     find_links(registry)
-    registry.create("train", 3)
-    form(registry, "train", ["leaf1", "root", "leaf1"])
+    before = form(registry, "train", ["leaf1", "root", "leaf1"])
     again = make_registry(store=store)
     again.restore(store.jobs(), 0.0)
-    job, before = again.get("train"), registry.get("train")
+    job = again.get("train")
     assert job.active and job.grants == before.grants and job.tree == before.tree
     assert job.paths(2) == before.paths(2)
 
@@ -518,12 +499,11 @@ def test_a_job_whose_switches_were_configured_anew_is_reset(parents: dict[str, s
     store = MemoryJobStore()
     registry = make_registry(store=store)
     find_links(registry)
-    registry.create("train", 2)
-    members = form(registry, "train", ["leaf1", "root"])
+    nonce = form(registry, "train", ["leaf1", "root"]).members[0].nonce
     again = make_registry(parents, store)
     again.restore(store.jobs(), 0.0)
     assert not again.get("train").active
-    assert again.heartbeat(members[0].nonce, 1.0) == "the controller's switches were configured anew"
+    assert again.heartbeat(nonce, 1.0) == "the controller's switches were configured anew"
 
 
 def test_a_rank_whose_switch_is_no_longer_configured_is_told_what_is_missing() -> None:
@@ -537,12 +517,6 @@ def test_a_rank_whose_switch_is_no_longer_configured_is_told_what_is_missing() -
     assert again.missing(again.get("train")) == told
 
 
-def broken(job: Job, old: str, new: str) -> str:
-    text = saved.to_text(job)
-    assert old in text
-    return text.replace(old, new)
-
-
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
@@ -553,7 +527,7 @@ def broken(job: Job, old: str, new: str) -> str:
     ],
 )
 def test_grants_that_are_no_tree_are_refused(registry: Registry, old: str, new: str, message: str) -> None:
-    job = registry.create("train", 3)
-    form(registry, "train", ["leaf1", "root", "leaf1"])
+    text = saved.to_text(form(registry, "train", ["leaf1", "root", "leaf1"]))
+    assert old in text
     with pytest.raises(ValueError, match=message):
-        saved.from_text(broken(job, old, new))
+        saved.from_text(text.replace(old, new))

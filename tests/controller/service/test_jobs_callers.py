@@ -19,7 +19,7 @@ from p4reduce_controller.service.store import Store
 from p4reduce_runtime import logs
 from p4reduce_runtime.waiting_calls import WaitingCalls
 from rigs.certificates import Bench
-from rigs.fake_switch_client import FakeSwitchClient, Running, form, serving, with_security
+from rigs.fake_switch_client import FakeSwitchClient, Running, create_and_form, form, serving, with_security
 from rigs.idle_calls import idle_calls, idle_connections
 from rigs.p4rt import code_of
 
@@ -115,8 +115,7 @@ def test_a_rank_without_heartbeats_is_a_warning_and_a_leaving_one_is_not(
     running: Running, client: JobClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    client.create_job("train", 1)
-    tickets, _ = form(running, client, "train", 1)
+    tickets, _ = create_and_form(running, client, "train", 1)
     client.leave(tickets[0].nonce)
     form(running, client, "train", 1)
     running.pass_time(100.0)
@@ -159,8 +158,7 @@ def test_calls_without_a_request_keep_nobody_away(config: Config, monkeypatch: p
     ):
         codes = sorted(code_of(next, call) for call in calls[:-most])
         assert codes == ["FAILED_PRECONDITION"] * (len(calls) - most), "the others wait still"
-        client.create_job("train", 2)
-        form(running, client, "train", 2)
+        create_and_form(running, client, "train", 2)
 
 
 def test_a_caller_has_a_deadline_for_its_request(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,7 +25,7 @@ from p4reduce_contracts.jobs.errors import (
 )
 from p4reduce_contracts.jobs.lease import ONLY_SWITCH, Lease, LeasedSwitch
 from p4reduce_controller.config import Config
-from rigs.fake_switch_client import OWN_TABLES, Running, form, make_config, serving
+from rigs.fake_switch_client import OWN_TABLES, Running, create_and_form, form, make_config, serving
 from rigs.limits import LIMIT_S
 
 
@@ -66,8 +66,7 @@ def test_a_job_from_create_to_remove(running: Running, client: JobClient) -> Non
 def test_members_stay_over_a_pause_of_the_controller(
     running: Running, client: JobClient, caplog: pytest.LogCaptureFixture
 ) -> None:
-    client.create_job("train", 2)
-    tickets, _ = form(running, client, "train", 2)
+    tickets, _ = create_and_form(running, client, "train", 2)
 
     def wake() -> None:
         running.clock.now += 60.0

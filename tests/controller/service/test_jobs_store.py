@@ -25,7 +25,7 @@ from p4reduce_controller.registry.registry import Registry
 from p4reduce_controller.registry.slots import SlotRange
 from p4reduce_controller.service import saved
 from p4reduce_controller.service.store import FILE, KEPT_S, Store
-from rigs.memory_job_store import MemoryJobStore
+from rigs.registry import MemoryJobStore
 
 SLOTS = SlotRange(0, 4)
 

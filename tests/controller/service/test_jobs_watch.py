@@ -19,7 +19,7 @@ from p4reduce_contracts.jobs import jobs_pb2
 from p4reduce_contracts.jobs.client import JobClient
 from p4reduce_contracts.jobs.errors import PlaceTakenError
 from p4reduce_controller.registry.registry import RECONNECT_S
-from rigs.fake_switch_client import Running, form
+from rigs.fake_switch_client import Running, create_and_form
 from rigs.fork_server import Forked, program_server
 from rigs.limits import LIMIT_S, wait_until
 from rigs.system import System
@@ -50,8 +50,7 @@ def test_a_watch_of_a_void_lease_is_a_reset(client: JobClient) -> None:
 
 
 def test_a_member_stays_while_its_watch_is_open(running: Running, client: JobClient, second: JobClient) -> None:
-    client.create_job("train", 2)
-    tickets, _ = form(running, client, "train", 2)
+    tickets, _ = create_and_form(running, client, "train", 2)
     watches = [client.watch(tickets[0].nonce, print), second.watch(tickets[1].nonce, print)]
     watched(running, 2)
     running.pass_time(1000.0)
@@ -68,8 +67,7 @@ def test_a_member_stays_while_its_watch_is_open(running: Running, client: JobCli
 def test_a_member_whose_connection_ends_is_dropped_and_the_others_are_notified(
     running: Running, client: JobClient, second: JobClient
 ) -> None:
-    client.create_job("train", 2)
-    tickets, _ = form(running, client, "train", 2)
+    tickets, _ = create_and_form(running, client, "train", 2)
     reasons: Reasons[str] = queue.SimpleQueue()
     watch = client.watch(tickets[0].nonce, reasons.put)
     second.watch(tickets[1].nonce, print)
@@ -86,8 +84,7 @@ def test_a_member_whose_connection_ends_is_dropped_and_the_others_are_notified(
 
 @pytest.mark.fault("a rank ends on a busy machine, after gRPC's threads: its process ends too")
 def test_a_closed_watch_leaves_no_call_for_the_end_of_the_interpreter(running: Running, client: JobClient) -> None:
-    client.create_job("train", 1)
-    tickets, _ = form(running, client, "train", 1)
+    tickets, _ = create_and_form(running, client, "train", 1)
     gc.disable()
     try:
         watch = client.watch(tickets[0].nonce, print)
@@ -107,8 +104,7 @@ def test_a_closed_watch_leaves_no_call_for_the_end_of_the_interpreter(running: R
 def test_a_member_that_reconnects_is_not_dropped(
     running: Running, client: JobClient, second: JobClient, sign: str
 ) -> None:
-    client.create_job("train", 1)
-    tickets, _ = form(running, client, "train", 1)
+    tickets, _ = create_and_form(running, client, "train", 1)
     second.watch(tickets[0].nonce, print)
     watched(running, 1)
     second.close()

@@ -23,6 +23,7 @@ from rigs.fake_switch_client import (
     OWN_TABLES,
     FakeSwitchClient,
     Running,
+    create_and_form,
     form,
     join_all,
     make_entry_writer,
@@ -77,8 +78,7 @@ def test_reply_entries_are_written_before_admission_entries(running: Running, cl
     'SIGKILL of the switch, then another one: reset, "the switch restarted"; the job forms again with another epoch'
 )
 def test_a_switch_restart_resets_active_jobs_and_jobs_form_again(running: Running, client: JobClient) -> None:
-    client.create_job("train", 2)
-    tickets, leases = form(running, client, "train", 2)
+    tickets, leases = create_and_form(running, client, "train", 2)
     running.client.restart()
     running.wait(lambda: running.client.connections == 2 and not running.controller.switches.unavailable_reason())
     assert client.heartbeat(tickets[1].nonce) == reconciler.RESTARTED
@@ -118,8 +118,7 @@ def connected_again(running: Running, times: int = 2) -> None:
 @pytest.mark.fault("the connection to the switch breaks, its entries unchanged: nothing is reset")
 @pytest.mark.usefixtures("patient")
 def test_a_broken_stream_resets_no_job_when_the_switch_kept_its_entries(running: Running, client: JobClient) -> None:
-    client.create_job("train", 2)
-    tickets, leases = form(running, client, "train", 2)
+    tickets, leases = create_and_form(running, client, "train", 2)
     before = dict(running.client.entries)
     running.client.log.clear()
     running.client.lose()
@@ -190,8 +189,7 @@ def test_jobs_continue_under_another_primary_with_the_largest_election_id(runnin
 def test_a_controller_does_not_start_while_another_has_the_largest_possible_election_id(config: Config) -> None:
     switch = FakeSwitchClient()
     with serving(config, switch) as running, JobClient(running.address) as client:
-        client.create_job("train", 1)
-        form(running, client, "train", 1)
+        create_and_form(running, client, "train", 1)
     switch.other_primary = "another controller is primary with the largest election id"
     with (
         pytest.raises(NotPrimaryError, match="not primary for the switch at .* the largest election id"),
@@ -212,8 +210,7 @@ def test_of_two_jobs_the_one_with_a_missing_or_changed_entry_is_reset(
 ) -> None:
     tickets = {}
     for name in ("whole", "hurt"):
-        client.create_job(name, 2, 4)
-        tickets[name], _ = form(running, client, name, 2)
+        tickets[name], _ = create_and_form(running, client, name, 2, 4)
     names = [name for name in running.client.entries if part in name]
     lost = running.client.entries.pop(names[-1])
     if isinstance(lost, TableEntry):
@@ -271,8 +268,7 @@ def test_a_job_continues_over_a_restart_of_the_controller(config: Config) -> Non
     switch = FakeSwitchClient()
     with serving(config, switch) as running, JobClient(running.address) as client:
         switch.counters["MainIngress.contributions", 1] = (100, 5000)
-        client.create_job("train", 2)
-        tickets, leases = form(running, client, "train", 2)
+        tickets, leases = create_and_form(running, client, "train", 2)
         shown = client.get_job("train")
         held = dict(switch.entries)
     assert switch.entries == held, "the job needs no controller"
@@ -301,8 +297,7 @@ def test_a_controller_with_a_lost_store_sets_the_pipeline_again(config: Config) 
     """The registers may hold rounds of epochs that it would give out again."""
     switch = FakeSwitchClient()
     with serving(config, switch) as running, JobClient(running.address) as client:
-        client.create_job("train", 2)
-        form(running, client, "train", 2)
+        create_and_form(running, client, "train", 2)
     (Path(config.controller.state_dir) / FILE).unlink()
     with serving(config, switch) as running, JobClient(running.address) as client:
         assert switch.commits == 2
@@ -330,8 +325,7 @@ def test_few_epochs_left_while_a_job_runs_is_a_warning(
 ) -> None:
     monkeypatch.setattr(reconciler, "_ENOUGH_EPOCHS", 1)
     with serving(config) as running, JobClient(running.address) as client:
-        client.create_job("train", 1)
-        form(running, client, "train", 1)
+        create_and_form(running, client, "train", 1)
         running.wait(lambda: "epochs run short" in caplog.messages)
         assert running.client.commits == 1
 
@@ -418,8 +412,7 @@ def test_a_job_is_made_and_removed_while_the_switch_hangs(hanging: Running, capl
 
     hanging.client.timeout_s = 10 * LIMIT_S
     with JobClient(hanging.address, timeout_s=LIMIT_S) as client:
-        client.create_job("train", 1, slots=4)
-        form(hanging, client, "train", 1)
+        create_and_form(hanging, client, "train", 1, slots=4)
         hanging.client.answering.clear()
         client.create_job("other", 1)
         assert waits() == []
@@ -436,8 +429,7 @@ def test_a_job_is_made_and_removed_while_the_switch_hangs(hanging: Running, capl
 def test_a_probe_without_an_answer_ends_the_connection(
     probed_often: None, hanging: Running, client: JobClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    client.create_job("train", 1)
-    tickets, _ = form(hanging, client, "train", 1)
+    tickets, _ = create_and_form(hanging, client, "train", 1)
     monkeypatch.setattr(reconciler, "_PROBE_LIMIT_S", 0.05)
     hanging.client.timeout_s = 0.2
     hanging.client.answering.clear()

@@ -1,4 +1,4 @@
-"""For tests of the registry: store that are kept in memory."""
+"""For tests of the registry: a store in memory, and addresses of ranks."""
 
 from __future__ import annotations
 
@@ -6,9 +6,14 @@ import itertools
 from collections.abc import Collection
 
 from p4reduce_contracts.jobs.errors import StoreError
+from p4reduce_controller.registry.hello import Address
 from p4reduce_controller.registry.job import Job
 from p4reduce_controller.registry.slots import SlotRange
 from p4reduce_controller.service import saved
+
+
+def place(number: int) -> Address:
+    return Address(ingress_port=number, mac=0x020000000000 + number, ip=0x0A000000 + number, udp_port=4000)
 
 
 class MemoryJobStore:
