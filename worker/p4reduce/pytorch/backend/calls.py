@@ -16,9 +16,10 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 import torch.distributed as dist
-from torch.distributed import DebugLevel, Work, get_debug_level  # type: ignore[attr-defined]  # stubs leave out two
+from torch.distributed import DebugLevel, get_debug_level  # type: ignore[attr-defined]  # stubs leave out two
 
 from p4reduce.paths.waits import LOG_AFTER_S
+from p4reduce.pytorch.backend.contiguous import WrappedWork
 from p4reduce_contracts.ranks import name_ranks
 
 if TYPE_CHECKING:
@@ -160,12 +161,12 @@ class Calls:
         )
 
 
-class GlooWork(Work):
+class GlooWork(WrappedWork):
     """A collective over gloo, whose errors say which collectives the other ranks are in."""
 
     def __init__(self, work: Any, call: GroupCall, calls: Calls) -> None:
-        super().__init__()
-        self._work, self._call, self._calls = work, call, calls
+        super().__init__(work)
+        self._call, self._calls = call, calls
 
     def wait(self, timeout: timedelta = timedelta(0)) -> bool:
         """Return True when it is done, or raise its error; RuntimeError after `timeout` (0: its own time limit)."""
@@ -190,28 +191,6 @@ class GlooWork(Work):
             if not self._work.is_completed():
                 self._calls.waits(self._call)
             return bool(self._work.wait(timeout and timeout - first))
-
-    def get_future(self) -> Any:
-        return self._work.get_future()
-
-    def result(self) -> list[torch.Tensor]:
-        result: list[torch.Tensor] = self._work.result()
-        return result
-
-    def is_completed(self) -> bool:
-        return bool(self._work.is_completed())
-
-    def is_success(self) -> bool:
-        return bool(self._work.is_success())
-
-    def exception(self) -> Any:
-        return self._work.exception()
-
-    def source_rank(self) -> int:
-        return int(self._work.source_rank())
-
-    def synchronize(self) -> None:
-        self._work.synchronize()
 
 
 def _within(limit_s: float, use: Callable[[], object]) -> None:

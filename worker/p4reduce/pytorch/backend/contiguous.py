@@ -46,12 +46,43 @@ def _contiguous(argument: Any, copies: list[tuple[torch.Tensor, torch.Tensor]]) 
     return copy
 
 
-class _CopiedBack(Work):
+class WrappedWork(Work):
+    """A work of gloo's, as the methods say that a subclass does not have."""
+
+    def __init__(self, work: Any) -> None:
+        super().__init__()
+        self._work = work
+
+    def get_future(self) -> Any:
+        return self._work.get_future()
+
+    def result(self) -> Any:
+        return self._work.result()
+
+    def is_completed(self) -> bool:
+        return bool(self._work.is_completed())
+
+    def is_success(self) -> bool:
+        return bool(self._work.is_success())
+
+    def exception(self) -> Any:
+        return self._work.exception()
+
+    def source_rank(self) -> int:
+        return int(self._work._source_rank())
+
+    _source_rank = source_rank
+
+    def synchronize(self) -> None:
+        self.wait()
+
+
+class _CopiedBack(WrappedWork):
     """A work of gloo's; whoever waits for it, or finds it completed, finds the tensors written."""
 
     def __init__(self, work: Any, copies: list[tuple[torch.Tensor, torch.Tensor]]) -> None:
-        super().__init__()
-        self._work, self._copies, self._lock = work, copies, threading.Lock()
+        super().__init__(work)
+        self._copies, self._lock = copies, threading.Lock()
         self._written = [tensor for tensor, _ in copies]
 
     def _copy_back(self, *_: Any) -> list[torch.Tensor]:
@@ -75,24 +106,7 @@ class _CopiedBack(Work):
         return self._work.get_future().then(finish)
 
     def is_completed(self) -> bool:
-        done = bool(self._work.is_completed())
+        done = super().is_completed()
         if done and self.is_success():
             self._copy_back()
         return done
-
-    def is_success(self) -> bool:
-        return bool(self._work.is_success())
-
-    def exception(self) -> Any:
-        return self._work.exception()
-
-    def source_rank(self) -> int:
-        return int(self._work._source_rank())
-
-    _source_rank = source_rank
-
-    def result(self) -> Any:
-        return self._work.result()
-
-    def synchronize(self) -> None:
-        self.wait()
