@@ -136,7 +136,7 @@ def test_the_frames_of_the_example() -> None:
         )
         for rank, secret in enumerate(SECRETS)
     ]
-    with LocalGroup(2, switch=switch, leases=leases, window=1) as group:
+    with LocalGroup(2, switch=switch, leases=leases) as group:
         group.run(lambda comm: comm.all_reduce(numbers[comm.rank]))
         sent = sorted(switch.frames[:8], key=lambda frame: (frame[2][16:24], frame[1], frame[0]))
     shown = "".join(PARTS.findall(PROTOCOL.partition("### Example")[2].partition("### Refusal")[0]))

@@ -231,7 +231,7 @@ class Run:
         """Call a rank's collectives; return its sums."""
         transports = {job: _Transport(rank, job) for job in (1, 2)}
         connection = None
-        options: dict[str, Any] = {"window": 1, "clock": lambda: rank.now}
+        options: dict[str, Any] = {"clock": lambda: rank.now}
         if PLAN.shard_of(rank.rank) is not None:
             connection = SwitchPath(_lease(rank.rank, 2), transports[2], **options)
         comm = Communicator(_lease(rank.rank, 1), transports[1], timeout_s=_TIMEOUT_S, **options)
@@ -323,7 +323,7 @@ class Run:
 def _lease(rank: int, job: int) -> Lease:
     place, size = (rank, 3) if job == 1 else (PLAN.host_of(rank), 2)
     return Lease(
-        job, f"job {job}", 1, place, size, 2, SMALL.columns, SMALL.block_words, switches=(LeasedSwitch(secret=place),)
+        job, f"job {job}", 1, place, size, 1, SMALL.columns, SMALL.block_words, switches=(LeasedSwitch(secret=place),)
     )
 
 

@@ -29,13 +29,13 @@ from p4reduce.paths.hosts.calls import HostCalls
 from p4reduce.paths.hosts.find import Hosts
 from p4reduce.paths.hosts.path import HostsPath
 from p4reduce.paths.hosts.sums import HostSums
-from p4reduce.paths.path import Finished, FinishedCollective, log_refused
+from p4reduce.paths.path import FinishedCollective, log_refused
 from p4reduce.paths.switch import SwitchPath
 from p4reduce.protocol.blocks import Array, Blocks
-from p4reduce.protocol.call import Call, CodecId, Kind
+from p4reduce.protocol.call import CodecId, Kind
 from p4reduce.protocol.deadline import Deadline
 from p4reduce.protocol.refusal import reason_of
-from p4reduce.stats import CollectiveReport, CollectiveStats
+from p4reduce.stats import CollectiveStats
 from p4reduce.timeouts import DEFAULT_TIMEOUT_S, Timeout, timeout_seconds
 from p4reduce.transport import Transport
 from p4reduce_contracts.jobs.answers import WaitingSlot
@@ -72,12 +72,11 @@ class Communicator:
         hosts: Hosts | None = None,
         membership: Membership | None = None,
         timeout_s: Timeout = DEFAULT_TIMEOUT_S,
-        window: int | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Take part under `lease`, over `transport`; None: all ranks are on the one host of `hosts`.
 
-        `timeout_s`: limit of collectives called without one. `window`: a fixed number of slots; None adapts it.
+        `timeout_s`: limit of collectives called without one.
         """
         self.timeout_s = timeout_seconds(timeout_s)
         kernels.preload("p4reduce.protocol.kernels")  # now, not while other ranks wait for this one's first frames
@@ -98,15 +97,13 @@ class Communicator:
             assert hosts is not None and hosts.sums is not None
             self.path = HostCalls(lease, hosts.sums, self.stats, clock)
         else:
-            self.path = SwitchPath(lease, transport, window=window, total=self.stats, clock=clock)
+            self.path = SwitchPath(lease, transport, total=self.stats, clock=clock)
         self.collective_s = 0.0
         """Seconds spent in these collectives."""
         self.count_over_gloo: Callable[[], int] = int
         """A function that returns how many collectives went over gloo; a process group sets it."""
         self.underflows = 0
         """Number of sums that were refused because numbers would have become 0."""
-        self._last: tuple[Call, float, CollectiveStats, tuple[int, ...], int] | None = None
-        """The call, duration, counts, blocks and slots of the last finished collective; `last` makes a report of it."""
         self._clock = clock
         self._refusal: tuple[Exception, Mapping[int, Reason]] | None = None
         """The error with which this rank refused last, and why each rank refused then."""
@@ -133,12 +130,6 @@ class Communicator:
     @property
     def world_size(self) -> int:
         return self.lease.world_size
-
-    @property
-    def last(self) -> CollectiveReport | None:
-        """The report of the last finished collective; None before the first."""
-        last = self._last  # once: another thread's collective may end meanwhile
-        return None if last is None else CollectiveReport(str(last[0]), *last[1:])
 
     def metrics(self) -> dict[str, float]:
         """Return what this rank counts and measures, by the names in `p4reduce_runtime.metrics`.
@@ -336,19 +327,11 @@ class Communicator:
             self._running = False
             self.collective_s += self._clock() - begun
             path.ended()
-        self._count(contribution, finished, begun)
+        self.stats.dense_bytes += contribution.dense_bytes
+        if finished.refusals:
+            log_refused(self.lease, finished)
         path.settle()
-        return finished.collective
-
-    def _count(self, contribution: Contribution, finished: Finished, begun: float) -> None:
-        collective, stats = finished.collective, finished.stats
-        stats.dense_bytes = contribution.dense_bytes
-        self.stats.dense_bytes += stats.dense_bytes
-        if collective.refusals:
-            log_refused(self.lease, collective)
-        else:
-            seconds = self._clock() - begun
-            self._last = collective.call, seconds, stats, finished.union_blocks, finished.slots
+        return finished
 
     def _deadline(self, wait_s: float) -> Deadline:
         return Deadline(self._clock() + wait_s, wait_s)
@@ -382,7 +365,7 @@ class Communicator:
         refused = self.guard("the search for hosts", path.find, barrier, deadline, self.failure.lost)
         if refused is not None:
             self.operations += 1
-            raise PeerRefusedError(str(refused.collective.call), refused.collective.refusals)
+            raise PeerRefusedError(str(refused.call), refused.refusals)
 
     def guard(self, what: str, work: Callable[..., T], *arguments: Any) -> T:
         """Return what `work` returns, in this call's turn. An error ends the communicator."""

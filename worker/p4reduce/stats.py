@@ -85,16 +85,3 @@ class CollectiveStats:
     def as_metrics(self) -> dict[str, float]:
         """Return the counts by the names in `p4reduce_runtime.metrics`."""
         return {metric.name: getattr(self, field) for field, metric in _METRICS.items()}
-
-
-@dataclass(frozen=True)
-class CollectiveReport:
-    """The call, time and counts of the last finished collective; all but `stats` and `seconds` agree on all ranks."""
-
-    call: str
-    seconds: float
-    stats: CollectiveStats
-    union_blocks: tuple[int, ...]
-    """Number of blocks that at least one rank held, by segment."""
-    slots: int
-    """Slots of the lease that were used at once."""

@@ -6,6 +6,7 @@ import random
 import re
 import threading
 import time
+from operator import ne
 from typing import Any
 
 import numpy as np
@@ -39,9 +40,6 @@ def test_many_segments_in_one_collective() -> None:
             assert nothing.shape == (0,)
             assert sums.tobytes() == sum_of_float32(floats, 8).tobytes()
             assert (totals == np.sum(counts, axis=0)).all()
-        report = group.comms[0].last
-        assert report is not None
-        assert report.union_blocks == (16, 0, 8, 5)
         assert group.comms[0].stats.collectives == 1
         assert group.run(lambda comm: comm.all_reduce_segments([])) == [[]] * 4
 
@@ -85,9 +83,9 @@ def test_windows_adapt_and_are_equal_on_all_ranks() -> None:
     chance, lossy, tensor = random.Random(6), threading.Event(), np.ones(6000, np.int32)
 
     def step(comm: Communicator) -> int:
+        before = list(comm.over_switch.slot_rounds)
         comm.all_reduce(tensor)
-        assert comm.last is not None
-        return comm.last.slots
+        return sum(map(ne, before, comm.over_switch.slot_rounds))
 
     def lose(rank: int, payload: bytes) -> bool:
         return lossy.is_set() and chance.random() < 0.4

@@ -6,6 +6,8 @@ import contextlib
 import time
 from collections.abc import Callable
 from functools import partial
+from operator import ne
+from typing import Any
 from unittest.mock import Mock
 
 import numpy as np
@@ -39,17 +41,20 @@ def tensor(kind: str, rank: int) -> NDArray[np.float32]:
     return given.reshape(-1)
 
 
-def slots_of_last(comm: Communicator) -> int:
-    assert comm.last is not None
-    return comm.last.slots
+def slots_of(comm: Communicator, call: Callable[..., Any], *arguments: Any, **keywords: Any) -> tuple[int, Any]:
+    """The slots that a call's collective has opened, those whose round number has grown, and what it returns."""
+    before = list(comm.over_switch.slot_rounds)
+    result = call(*arguments, **keywords)
+    return sum(map(ne, before, comm.over_switch.slot_rounds)), result
 
 
 def slots_used(comm: Communicator, kinds: str) -> list[int]:
     found = []
     for kind in kinds.split():
         expected = sum(tensor(kind, rank) for rank in range(comm.world_size))
-        assert np.array_equal(comm.all_reduce(tensor(kind, comm.rank)), expected)
-        found.append(slots_of_last(comm))
+        slots, total = slots_of(comm, comm.all_reduce, tensor(kind, comm.rank))
+        assert np.array_equal(total, expected)
+        found.append(slots)
     return found
 
 
@@ -96,9 +101,10 @@ def test_few_blocks_of_a_name_take_few_frames_from_the_first_call_on() -> None:
         given[comm.rank : 16 : comm.world_size] = 1
         found = []
         for _ in range(2):
-            comm.all_reduce_segments([Int32(given.reshape(-1))], name="step")
-            assert comm.last is not None
-            found.append((comm.last.slots, comm.last.stats.rounds, comm.last.stats.frames_up))
+            before = comm.stats.copy()
+            slots, _ = slots_of(comm, comm.all_reduce_segments, [Int32(given.reshape(-1))], name="step")
+            spent = comm.stats - before
+            found.append((slots, spent.rounds, spent.frames_up))
         return found
 
     with LocalGroup(4, clock=lambda: time.monotonic() / 1000) as group:
@@ -109,7 +115,7 @@ def test_ranks_with_different_windows_are_told_where_they_open_equally_many_slot
     """Slots split up to the window: else each rank would wait for slots that the other does not open."""
 
     def rank_main(comm: Communicator) -> None:
-        comm.path.window = Window(comm.lease.slot_count, None if comm.rank else 1)
+        comm.path.window = Window(comm.lease.slot_count if comm.rank else 1)
         with pytest.raises(CollectiveMismatchError):
             comm.all_reduce_segments([Int32(np.ones(ELEMENTS, np.int32))], name="step", timeout_s=5)
 
@@ -124,6 +130,7 @@ def test_a_new_epoch_begins_with_no_remembered_calls() -> None:
     with ResettableGroup(2, slots=64) as group:
         assert group.run(lambda comm: slots_used(comm, "sparse sparse")) == [[64, 13]] * 2
         group.reset()
+        group.run(Communicator.barrier)
         assert group.run(lambda comm: slots_used(comm, "sparse sparse")) == [[64, 13]] * 2
 
 
@@ -149,10 +156,8 @@ def test_what_more_than_half_of_the_blocks_needed_opens_the_window(few: bool, fi
 def test_calls_that_agree_on_something_new_each_time_are_alike() -> None:
     def rank_main(comm: Communicator) -> list[int]:
         given = [Floats(tensor("sparse", comm.rank))]
-        found = []
-        for step in range(2):
-            comm.all_reduce_segments(given, agreement=f"step {step}")
-            found.append(slots_of_last(comm))
+        steps = "step 0", "step 1"
+        found = [slots_of(comm, comm.all_reduce_segments, given, agreement=step)[0] for step in steps]
         with pytest.raises(CollectiveMismatchError):
             comm.all_reduce_segments(given, agreement=f"rank {comm.rank}")
         return found
@@ -163,14 +168,13 @@ def test_calls_that_agree_on_something_new_each_time_are_alike() -> None:
 
 def another_size(comm: Communicator) -> None:
     slots_used(comm, "sparse")
-    comm.all_reduce(np.zeros(ELEMENTS // 2, np.float32))
-    assert slots_of_last(comm) == 64
+    assert slots_of(comm, comm.all_reduce, np.zeros(ELEMENTS // 2, np.float32))[0] == 64
 
 
 def dense_on_one_rank(comm: Communicator) -> None:
     for _ in range(3):
-        comm.all_reduce_segments([Floats(np.zeros(ELEMENTS, np.float32))], dense=comm.rank == 1)
-        assert slots_of_last(comm) == 64
+        given = [Floats(np.zeros(ELEMENTS, np.float32))]
+        assert slots_of(comm, comm.all_reduce_segments, given, dense=comm.rank == 1)[0] == 64
     slots_used(comm, "sparse")
 
 

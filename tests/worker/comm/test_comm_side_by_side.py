@@ -86,7 +86,7 @@ def test_a_refusal_reaches_every_rank_over_several_switches_and_the_next_sum_is_
 def test_a_window_grows_to_all_slots_and_again_after_a_loss(switches: int, ranks: int) -> None:
     """Many ranks agree on powers of two alone (protocol/opening.py)."""
     turn = 4 * switches
-    window = Window(64 * switches, None, turn)
+    window = Window(64 * switches, turn)
 
     def run(losses: int = 0) -> int:
         rounds = 4 * window.slots

@@ -26,7 +26,7 @@ from p4reduce.errors import (
 )
 from p4reduce.paths.hosts.plan import HostPlan, elements_of, make_plan
 from p4reduce.paths.hosts.sums import HostSums
-from p4reduce.paths.path import Finished, Lost
+from p4reduce.paths.path import FinishedCollective, Lost
 from p4reduce.paths.switch import SwitchPath
 from p4reduce.protocol.deadline import Deadline
 from p4reduce.pytorch import checkpoint
@@ -197,7 +197,7 @@ def test_a_timeout_between_hosts_names_the_rank_of_the_job(monkeypatch: pytest.M
     original = SwitchPath.run
     released = threading.Event()
 
-    def run(self: SwitchPath, contribution: Contribution, deadline: Deadline, lost: Lost) -> Finished:
+    def run(self: SwitchPath, contribution: Contribution, deadline: Deadline, lost: Lost) -> FinishedCollective:
         if self is connections.get(3):
             assert released.wait(LIMIT_S)
             raise CollectiveError("stopped")

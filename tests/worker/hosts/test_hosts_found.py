@@ -114,9 +114,7 @@ def test_a_rank_that_shares_no_memory_lets_all_send_for_themselves(
 
     def run(rank: int) -> set[float]:
         machines.of_rank = "riscv64" if rank == 1 else others
-        with p4reduce.join(
-            "job", rank=rank, world_size=3, controller=local.address, timeout_s=LIMIT_S, window=1
-        ) as comm:
+        with p4reduce.join("job", rank=rank, world_size=3, controller=local.address, timeout_s=LIMIT_S) as comm:
             own = np.full(1 << 16, 10**rank, np.float32)
             first, shared = comm.all_reduce(own), comm.empty(own.shape)
             shared[:] = own

@@ -41,7 +41,7 @@ def test_collectives_of_any_size_are_made_in_memory(group: OneHost, size: int) -
     def run(comm: Communicator) -> None:
         mine = numbers * (1 + comm.rank)
         assert np.allclose(comm.all_reduce(mine), 6 * numbers, rtol=1e-5)
-        assert comm.last is not None and comm.last.stats.frames_up == 0 and comm.last.union_blocks[0] > 0
+        assert comm.stats.frames_up == 0
         assert np.array_equal(comm.broadcast(mine, 2), 3 * numbers)
         assert np.array_equal(comm.all_gather(mine)[1], 2 * numbers)
         assert comm.all_gather_bytes(bytes(comm.rank * size)) == [bytes(rank * size) for rank in range(RANKS)]

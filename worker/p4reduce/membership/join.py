@@ -57,7 +57,6 @@ def join(
     controller: str | None = None,
     timeout_s: Timeout = 30.0,
     collective_timeout_s: Timeout = DEFAULT_TIMEOUT_S,
-    window: int | None = None,
     security: Security | None = None,
     token: str | None = None,
     rejoin: bool = False,
@@ -73,8 +72,7 @@ def join(
     Timeouts are in seconds, or timedeltas as in torch.distributed.
     `timeout_s` bounds the joining, and is used in full; what it waits for is logged every few seconds. Before it, the
     first time on a machine, one of its processes compiles kernels (`p4reduce warm` does that ahead).
-    `collective_timeout_s` bounds every collective that names no timeout, `window` fixes how many slots
-    a collective uses (default: adaptive); all ranks must give the same.
+    `collective_timeout_s` bounds every collective that names no timeout.
     `security` is this worker's certificate, if the controller requires one (else: P4REDUCE_CA, _CERT and _KEY), `token`
     the job's, if it is private (else: P4REDUCE_TOKEN).
     With `rejoin`, on all ranks, a JobResetError without a request to reset does not end the communicator: the next
@@ -98,8 +96,6 @@ def join(
         collective_timeout_s = timeout_seconds(collective_timeout_s, "collective_timeout_s")
     except ValueError as error:
         raise JoinError(str(error)) from None
-    if window is not None and window < 1:
-        raise JoinError(f"window is {window}; a collective uses 1 slot or more")
     try:
         insecure = insecure or insecure_from_environment(os.environ)
         alone, summary = why_alone(os.environ), is_on(SUMMARY_VARIABLE, os.environ)
@@ -137,16 +133,14 @@ def join(
         controller=address,
     )
     try:
-        comm = Communicator(
-            lease, epoch.transport, membership=epoch.membership, timeout_s=collective_timeout_s, window=window
-        )
+        comm = Communicator(lease, epoch.transport, membership=epoch.membership, timeout_s=collective_timeout_s)
     except BaseException:  # this rank is a member from here on: the others must not wait for one that has failed
         epoch.release()
         raise
     if rejoin:
         Rejoin(joiner.join, joiner.cancel, timeout_s).attach(comm)
     if world_size > 1:
-        comm.hosts = Hosts(_ShardJobs(joiner), window, keep_words=rejoin, alone=alone)
+        comm.hosts = Hosts(_ShardJobs(joiner), keep_words=rejoin, alone=alone)
     if summary:
         comm.at_close.append(log_summary)
     joiner.attach(comm)

@@ -164,10 +164,10 @@ def _run(communicator: Communicator, contribution: Contribution, number: int, ti
     """Take part in a collective that no caller asked for, as number `number` of the epoch; return its result."""
     contribution, failure = replace(contribution, number=number), communicator.failure
     failure.check()
-    path = communicator.path
+    path = communicator.over_switch
     deadline = Deadline(path.clock() + timeout_s, timeout_s)
     finished = communicator.guard(str(contribution.call()), path.run, contribution, deadline, failure.lost)
-    return contribution.finish(finished.collective.result())
+    return contribution.finish(finished.result())
 
 
 def enter_epoch(communicator: Communicator, epoch: EpochMembership) -> None:

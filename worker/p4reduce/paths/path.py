@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -14,7 +13,6 @@ from p4reduce.epoch import of_rank
 from p4reduce.errors import P4ReduceError, Reason
 from p4reduce.protocol.blocks import Words
 from p4reduce.protocol.call import Call
-from p4reduce.stats import CollectiveStats
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_runtime.logs import event
 
@@ -48,18 +46,6 @@ class FinishedCollective(Protocol):
     def result(self) -> list[Any]:
         """Return the summed tensors."""
         ...
-
-
-@dataclass(frozen=True)
-class Finished:
-    """The result of a path: the collective, and its counts."""
-
-    collective: FinishedCollective
-    slots: int
-    """Slots of the lease that were used at once."""
-    union_blocks: tuple[int, ...]
-    """Number of blocks that at least one rank held, by part; empty for a refused collective."""
-    stats: CollectiveStats
 
 
 def log_refused(lease: Lease, collective: FinishedCollective) -> None:

@@ -5,23 +5,20 @@ Each epoch of the job has a new one; the communicator (communicator.py) stays.
 
 from __future__ import annotations
 
-import itertools
 import logging
 import time
 from collections.abc import Callable
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from p4reduce.collectives import Contribution
 from p4reduce.epoch import of_rank
 from p4reduce.errors import CollectiveTimeoutError
 from p4reduce.paths.gso import DAMAGED_COLLECTIVES, FEWEST_SLOTS, GsoProbe
-from p4reduce.paths.path import Finished, Lost
+from p4reduce.paths.path import Lost
 from p4reduce.paths.waits import Waits
 from p4reduce.paths.window import Window
-from p4reduce.protocol.blocks import Blocks
 from p4reduce.protocol.channel import Channel, make_channel
 from p4reduce.protocol.collective import Collective
 from p4reduce.protocol.datagram import Datagram
@@ -55,12 +52,11 @@ class SwitchPath:
         lease: Lease,
         transport: Transport,
         *,
-        window: int | None,
         total: CollectiveStats | None = None,
         clock: Callable[[], float] = time.monotonic,
         before: SwitchPath | None = None,
     ) -> None:
-        """`window`: a fixed number of slots; None adapts it. `before`: that of the epoch before, on the same path.
+        """`before`: that of the epoch before, on the same path.
 
         `total`: what each collective's counts are added to, also those of one that fails.
         """
@@ -68,8 +64,7 @@ class SwitchPath:
         self.transport = transport
         self.slot_rounds = [lease.first_round] * lease.slot_count
         self.round_trip = RoundTrip(len(lease.switches))
-        self._fixed_window = window
-        self.window = Window(lease.slot_count, window, len(lease.switches) * lease.slots_together)
+        self.window = Window(lease.slot_count, len(lease.switches) * lease.slots_together)
         self.total = CollectiveStats() if total is None else total
         self.clock = clock
         self.keep_words: bool = before is not None and before.keep_words
@@ -89,8 +84,7 @@ class SwitchPath:
 
     def renewed(self, lease: Lease, transport: Transport) -> SwitchPath:
         """Return the path of the job's next epoch."""
-        window = self._fixed_window
-        return SwitchPath(lease, transport, window=window, total=self.total, clock=self.clock, before=self)
+        return SwitchPath(lease, transport, total=self.total, clock=self.clock, before=self)
 
     @property
     def segmentation(self) -> bool:
@@ -110,7 +104,7 @@ class SwitchPath:
             metrics.WORKER_WINDOW.name: self.window.slots,
         }
 
-    def run(self, contribution: Contribution, deadline: Deadline, lost: Lost) -> Finished:
+    def run(self, contribution: Contribution, deadline: Deadline, lost: Lost) -> Collective:
         """Take part in a collective until it is done, and adapt the window to it.
 
         Raises CollectiveError, and what `lost` returns once it returns an error, after the frames that have arrived
@@ -158,22 +152,14 @@ class SwitchPath:
                 cost = {name: count for name, count in vars(stats).items() if count}
                 waits.end(ended := self.clock())
                 self._trace.span(str(call), now, ended, self.lease, {"slots": collective.slots, **cost})
-        return self._finished(collective, contribution, slots, stats)
-
-    def _finished(
-        self, collective: Collective, contribution: Contribution, slots: int, stats: CollectiveStats
-    ) -> Finished:
-        """Adapt the window to a collective that is done; return what it took."""
-        blocks, window = contribution.blocks, self.window
         limited = slots < window.slots or bool(collective.refusals)
         window.finished(collective.next_window, stats, limited=limited)
-        if collective.refusals:
-            return Finished(collective, collective.slots, (), stats)
-        union_blocks = union_of(blocks, collective.agreed_exponents)
-        if blocks.n_blocks:
-            window.saw(contribution.alike, sum(union_blocks), blocks.n_blocks)
-        self._answered = collective
-        return Finished(collective, collective.slots, union_blocks, stats)
+        if not collective.refusals:
+            if blocks.n_blocks:
+                held = int(np.count_nonzero(collective.agreed_exponents != UNTOUCHED))
+                window.saw(contribution.alike, held, blocks.n_blocks)
+            self._answered = collective
+        return collective
 
     def _exchange_frames(self, collective: Collective, now: float, lost: Lost, waits: Waits) -> None:
         """Take part by datagrams, where there is no channel, and read what has arrived once `lost` is an error."""
@@ -253,9 +239,3 @@ class SwitchPath:
             stats.frames_up += len(frames)
             stats.bytes_up += sum(map(len, frames)) + ENCAP_BYTES * len(frames)
             self.transport.send(frames)
-
-
-def union_of(blocks: Blocks, agreed: NDArray[np.uint8]) -> tuple[int, ...]:
-    """Return how many blocks at least one rank held, of each part; `agreed`: their exponents."""
-    held = agreed != UNTOUCHED
-    return tuple(int(np.count_nonzero(held[start:end])) for start, end in itertools.pairwise(blocks.starts))

@@ -28,13 +28,11 @@ class Window:
     MOST_CALLS: Final = 1024
     """Number of calls whose numbers of blocks are remembered."""
 
-    def __init__(self, slot_count: int, fixed: int | None = None, turn: int = 1) -> None:
+    def __init__(self, slot_count: int, turn: int = 1) -> None:
         """`turn`: slots after which the next is at the first switch again; a window has whole turns if it has one."""
         self._turn = turn
-        self._limit = slot_count if fixed is None else min(fixed, slot_count)
-        self._floor = min(self.MINIMUM, self._limit) if fixed is None else self._limit
-        self._fixed = fixed is not None
-        self._agreed = self._limit if fixed is not None else min(max(self.INITIAL, turn), slot_count)
+        self._limit, self._floor = slot_count, min(self.MINIMUM, slot_count)
+        self._agreed = min(max(self.INITIAL, turn), slot_count)
         """What the ranks agreed on."""
         self.slots = self._even(self._agreed)
         """The window of the next collective."""
@@ -50,7 +48,7 @@ class Window:
         `call`: what calls alike have in common. One that needed few blocks last time opens few. `few`: whether the
         first such call opens one, and not the window.
         """
-        blocks = None if self._fixed else self._blocks.get(call, 1 if few else None)
+        blocks = self._blocks.get(call, 1 if few else None)
         if blocks is None:
             return self.slots
         count = max(1, -(-blocks // (columns * ROUNDS_A_SLOT)))
@@ -82,4 +80,4 @@ class Window:
 
     def _even(self, slots: int) -> int:
         """Return the slots of the whole turns in these; these where they are fewer than one."""
-        return slots if self._fixed else slots // self._turn * self._turn or slots
+        return slots // self._turn * self._turn or slots

@@ -10,7 +10,7 @@ from typing import Final
 from p4reduce.collectives import Contribution
 from p4reduce.errors import CollectiveError, CollectiveMismatchError, P4ReduceError
 from p4reduce.paths.hosts.sums import HostCollective, HostSums
-from p4reduce.paths.path import Finished, Lost
+from p4reduce.paths.path import Lost
 from p4reduce.paths.waits import LOG_AFTER_S
 from p4reduce.protocol.call import Call, compare_calls
 from p4reduce.protocol.deadline import Deadline
@@ -43,12 +43,12 @@ class HostCalls:
         self._traced: tuple[Call, float] | None = None
         """The collective that the trace has not yet, and when it began."""
 
-    def run(self, contribution: Contribution, deadline: Deadline, lost: Lost) -> Finished:
+    def run(self, contribution: Contribution, deadline: Deadline, lost: Lost) -> HostCollective:
         """Return once all ranks have called the same. Raises CollectiveError, and what `lost` returns."""
         call, begun = contribution.call(limit_s=deadline.limit_s), self.clock()
         if contribution.blocks.n_blocks:
             raise CollectiveError(f"{call}: a host's memory has no room for it: split the tensor")
-        stats, log_after_s, self.running = CollectiveStats(collectives=1), LOG_AFTER_S, call
+        log_after_s, self.running = LOG_AFTER_S, call
         waits = None if self._trace is None else TracedWaits(self._trace, self.lease)
         self._number += 1
         self._traced = call, begun
@@ -73,13 +73,12 @@ class HostCalls:
             raise CollectiveMismatchError(error.calls, call.layout) from None
         finally:
             self.running = None
-            self.total.add(stats)
+            self.total.collectives += 1
             if waits is not None:
                 waits.look((), self.clock())
         if refusals:
             self.total.refused += 1
-            stats.refused = 1
-        return Finished(HostCollective(call, refusals=refusals), 0, (), stats)
+        return HostCollective(call, refusals=refusals)
 
     def waiting(self) -> WaitingSlot | None:
         """Return None: no slot of a switch is waited for."""

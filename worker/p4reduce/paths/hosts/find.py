@@ -81,15 +81,13 @@ def why_alone(environment: Mapping[str, str]) -> str:
 class Hosts:
     """The hosts of a communicator's job, once they are found, and what this rank holds for them."""
 
-    def __init__(
-        self, jobs: ShardJobs | None, window: int | None = None, *, keep_words: bool = False, alone: str = ""
-    ) -> None:
-        """`window`: a fixed number of slots for each shard; None adapts it. `keep_words`: collectives have `sums`.
+    def __init__(self, jobs: ShardJobs | None, *, keep_words: bool = False, alone: str = "") -> None:
+        """`jobs`: None where there is no switch: then all ranks have to be on one host.
 
-        `jobs`: None where there is no switch: then all ranks have to be on one host. `alone`: why this rank shares no
-        memory, of which the search tells the others.
+        `keep_words`: collectives have `sums`. `alone`: why this rank shares no memory, of which the search tells the
+        others.
         """
-        self._jobs, self._window, self._keep_words, self._alone = jobs, window, keep_words, alone
+        self._jobs, self._keep_words, self._alone = jobs, keep_words, alone
         self.sums: HostSums | None = None
         """The sums over this rank's host; None before the search, and where no two ranks share a host."""
         self.plan: HostPlan | None = None
@@ -259,7 +257,7 @@ class Hosts:
             job, host = ShardJob(*jobs[shard]), plan.host_of(lease.rank)
             self._senders = {str(number): ranks[shard] for number, ranks in enumerate(plan.hosts)}
             self._shard = self._jobs.join(job, host, len(plan.hosts), max(1.0, timeout_s))
-            return "", SwitchPath(self._shard.lease, self._shard.transport, window=self._window)
+            return "", SwitchPath(self._shard.lease, self._shard.transport)
         except Exception as error:
             return f"could not join the job of the shard: {error}", None
 

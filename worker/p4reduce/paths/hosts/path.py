@@ -15,11 +15,10 @@ from p4reduce.errors import P4ReduceError
 from p4reduce.paths.hosts.calls import HostCalls
 from p4reduce.paths.hosts.find import Hosts
 from p4reduce.paths.hosts.sums import HostLayout, HostSums
-from p4reduce.paths.path import Finished, Lost
-from p4reduce.paths.switch import SwitchPath, union_of
+from p4reduce.paths.path import FinishedCollective, Lost
+from p4reduce.paths.switch import SwitchPath
 from p4reduce.protocol.blocks import Blocks
 from p4reduce.protocol.deadline import Deadline
-from p4reduce.stats import CollectiveStats
 
 
 class HostsPath:
@@ -29,7 +28,7 @@ class HostsPath:
         """`hosts`: what is known of them. `all_ranks`: the path of the same epoch on which all ranks compare calls."""
         self._hosts, self._all_ranks = hosts, all_ranks
 
-    def run(self, contribution: Contribution, deadline: Deadline, lost: Lost) -> Finished:
+    def run(self, contribution: Contribution, deadline: Deadline, lost: Lost) -> FinishedCollective:
         """Take part in a collective until it is done. Raises CollectiveError, and what `lost` returns."""
         refused = self.find(contribution, deadline, lost)
         if refused is not None:
@@ -40,7 +39,7 @@ class HostsPath:
             return self._all_ranks.run(contribution, deadline, lost)
         return self._sum(sums, layout, contribution, deadline, lost)
 
-    def find(self, contribution: Contribution, deadline: Deadline, lost: Lost) -> Finished | None:
+    def find(self, contribution: Contribution, deadline: Deadline, lost: Lost) -> FinishedCollective | None:
         """Find the hosts, once all ranks have called this collective, if that was not done before.
 
         Return the collective where a rank refused it: it is over then, and the hosts are not looked for.
@@ -51,7 +50,7 @@ class HostsPath:
 
         def run(step: Contribution) -> Any:
             step = replace(step, number=contribution.number)
-            return step.finish(self._all_ranks.run(step, deadline, lost).collective.result())
+            return step.finish(self._all_ranks.run(step, deadline, lost).result())
 
         def gather(row: bytes) -> list[bytes]:
             lengths: list[int] = run(collectives.all_gather_length(lease, row))
@@ -60,33 +59,27 @@ class HostsPath:
 
         agreement = f"{contribution.agreement}|search for hosts"  # not the call itself, which has blocks
         compared = self._all_ranks.run(replace(contribution, blocks=Blocks(), agreement=agreement), deadline, lost)
-        if compared.collective.refusals:
+        if compared.refusals:
             return compared
         self._hosts.find(lease, gather, deadline.left_s(self._all_ranks.clock()))
         return None
 
     def _sum(
         self, sums: HostSums, layout: HostLayout, contribution: Contribution, deadline: Deadline, lost: Lost
-    ) -> Finished:
-        copies, stats = sums.publish(contribution.blocks, layout), CollectiveStats()
-        blocks = Blocks()
+    ) -> FinishedCollective:
+        copies, blocks = sums.publish(contribution.blocks, layout), Blocks()
         blocks.copy = copies.in_meanwhile
         agreement = f"{contribution.agreement}|over hosts"
         compared = self._all_ranks.run(replace(contribution, blocks=blocks, agreement=agreement), deadline, lost)
-        if compared.collective.refusals:
+        if compared.refusals:
             return compared
 
         def lost_over_hosts() -> P4ReduceError | None:
             return lost() or self._hosts.failure()
 
-        try:
-            left_s = deadline.left_s(self._all_ranks.clock())
-            call = compared.collective.call
-            summed = sums.sum(call, contribution, copies, left_s, lost_over_hosts, stats)
-        finally:
-            self._all_ranks.total.add(stats)
+        left_s, total = deadline.left_s(self._all_ranks.clock()), self._all_ranks.total
+        summed = sums.sum(compared.call, contribution, copies, left_s, lost_over_hosts, total)
         failure = lost()
         if failure is not None:  # another thread may have closed the communicator, and taken the arrays out of the sum
             raise failure.with_traceback(None)
-        stats.add(compared.stats)
-        return Finished(summed, summed.slots, union_of(contribution.blocks, summed.agreed_exponents), stats)
+        return summed

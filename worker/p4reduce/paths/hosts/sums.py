@@ -26,7 +26,7 @@ from p4reduce.collectives import Contribution
 from p4reduce.errors import CollectiveMismatchError, CollectiveTimeoutError, PeerRefusedError, Reason
 from p4reduce.paths.hosts.memory import ALL_BLOCKS, IN_PLACE, HostMemory, Words
 from p4reduce.paths.hosts.plan import HostPlan, span_of
-from p4reduce.paths.path import Finished, FinishedCollective, Lost
+from p4reduce.paths.path import FinishedCollective, Lost
 from p4reduce.paths.switch import SwitchPath
 from p4reduce.protocol.blocks import Blocks, Layout, Part, load_kernels, sum_blocks
 from p4reduce.protocol.call import Call, Kind
@@ -60,7 +60,6 @@ class HostCollective:
     agreed_exponents: NDArray[np.uint8] = field(default_factory=lambda: np.zeros(0, np.uint8))
     sums: Words = field(default_factory=lambda: np.zeros((0, 0), ">i4"))
     """[blocks, block_words]: the words as summed, big-endian, where they are kept; else empty."""
-    slots: int = 0
     refusals: Mapping[int, Reason] = field(default_factory=dict)
     """No refusals where data was summed: a rank that refuses does so before."""
 
@@ -137,19 +136,19 @@ class HostSums:
 
         copies.settle()
 
-        def work(shard: int) -> int:
-            return self._sum_shard(shard, call, contribution, copies, timeout_s, lost, stats)
+        def work(shard: int) -> None:
+            self._sum_shard(shard, call, contribution, copies, timeout_s, lost, stats)
 
         blocks = contribution.blocks
-        slots = self.share(work, timeout_s, lost, call, copies)
+        self.share(work, timeout_s, lost, call, copies)
         copies.copy_rest_out()
         layout, exponents = copies.layout, self.memory.exponents(self._places)[: blocks.n_blocks].copy()
         if not self._keep_words:
             results = layout.results(copies.found, exponents)
-            return HostCollective(call, results, exponents, slots=slots or 0)
+            return HostCollective(call, results, exponents)
         sums = layout.sums[: layout.sums_words].view(np.int32).reshape(blocks.n_blocks, -1).astype(">i4")
         sums[exponents == UNTOUCHED] = 0
-        return HostCollective(call, blocks.decode(sums, exponents), exponents, sums, slots or 0)
+        return HostCollective(call, blocks.decode(sums, exponents), exponents, sums)
 
     def set_failed(self) -> None:
         """Tell the other ranks of the host that this rank will not finish its part of the sum that has begun.
@@ -214,11 +213,11 @@ class HostSums:
     ) -> FinishedCollective:
         """Take part in a collective of this shard's ranks, which counts as one."""
         stats.collectives += 1
-        return self._run(replace(contribution, number=self._number), timeout_s, lost, stats).collective
+        return self._run(replace(contribution, number=self._number), timeout_s, lost, stats)
 
     def _run(
         self, contribution: Contribution, timeout_s: float, lost: Lost, stats: CollectiveStats, limit_s: float = 0.0
-    ) -> Finished:
+    ) -> FinishedCollective:
         """Run a collective in the job of this shard, and add what it took to `stats`, but no collective.
 
         Its errors name the ranks of the communicator's job. `limit_s`: what the caller gave; default: `timeout_s`.
@@ -258,13 +257,13 @@ class HostSums:
         timeout_s: float,
         lost: Lost,
         stats: CollectiveStats,
-    ) -> int:
-        """Sum a shard into the memory; return how many slots that took."""
+    ) -> None:
+        """Sum a shard into the memory."""
         memory, layout, deadline = self.memory, copies.layout, time.monotonic() + timeout_s
         first, last = span_of(shard, self.plan.shards, layout.n_blocks)
         if self._connection is None:
             copies.sum_in_memory(first, last)
-            return 0
+            return
         data = _ShardBlocks(layout, memory, self._places, first, last)
         summed = 0
 
@@ -286,8 +285,7 @@ class HostSums:
 
         data.copy = meanwhile
         finished = self._run(replace(contribution, blocks=data), timeout_s, lost, stats, call.limit_s or 0.0)
-        memory.exponents(self._places)[first:last] = finished.collective.agreed_exponents
-        return finished.slots
+        memory.exponents(self._places)[first:last] = finished.agreed_exponents
 
 
 class HostLayout:
