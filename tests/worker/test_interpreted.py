@@ -16,7 +16,6 @@ def test_definitions_and_rules_hold_and_sums_over_a_terrible_network_are_right_i
         "worker/codecs/test_codecs_coordinates.py",
         "worker/compressors/test_selection.py",
         "worker/protocol/test_engine_rules.py",
-        "worker/protocol/test_engine_growth.py",
         "worker/protocol/test_engine_terrible_network.py",
         "-k",
         "(engine and not everything) or everything and 1] or exponents or by_hand or no_encoding or ends "

@@ -1,19 +1,26 @@
-"""What errors say of the collectives that the ranks of a group are in."""
+"""The calls of a group: what torch calls, what errors say of those that ranks are in, and the ways of large copies."""
 
 from __future__ import annotations
 
+import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
 import torch
 from torch.distributed import AllreduceOptions, DistNetworkError, HashStore, ProcessGroupGloo
 
+from p4reduce.communicator import Communicator
 from p4reduce.pytorch.backend import calls
 from p4reduce.pytorch.backend.calls import Calls, GlooWork
 from p4reduce.pytorch.backend.contiguous import contiguously
+from p4reduce.pytorch.backend.group import ProcessGroupP4Reduce
+from p4reduce.pytorch.backend.options import Options
+from p4reduce.pytorch.backend.routes import TRIALS, Routes
+from p4reduce.testing.local_group import LocalGroup
 from rigs.limits import LIMIT_S, wait_until
 
 FOUR = [torch.ones(4)]
@@ -89,3 +96,64 @@ def test_the_future_of_a_work_that_was_waited_for_has_the_tensors_that_it_wrote(
     work = contiguously(gloo.allreduce, [columns], AllreduceOptions())
     work.wait()
     assert [tensor.data_ptr() for tensor in work.get_future().wait()] == [columns.data_ptr()]
+
+
+RANKS = 3
+
+
+def ways(comm: Communicator, gloo_s: list[float], switch_s: list[float]) -> list[str]:
+    """Return the ways of calls that take this long on this rank."""
+    now_s = 0.0
+    routes = Routes(lambda: now_s)
+
+    def take(way: str, seconds: float) -> str:
+        nonlocal now_s
+        now_s += seconds
+        return way
+
+    def call(gloo_s: float, switch_s: float) -> str:
+        over_switch, over_gloo = lambda: take("switch", switch_s), lambda: take("gloo", gloo_s)
+        return routes.run(comm, "broadcast", 4096, over_switch, over_gloo, 60)
+
+    trials = [call(*seconds) for seconds in zip(gloo_s, switch_s, strict=True) for _ in range(2)]
+    return trials + [call(0, 0) for _ in range(2)]
+
+
+@pytest.mark.parametrize(
+    ("slowest_gloo_s", "chosen"),
+    [([9.0, 2.0], "gloo"), ([9.0, 4.0], "switch")],  # the switch takes 3 s on rank 1 and 1 s elsewhere
+)
+def test_all_ranks_choose_what_is_faster_on_the_slowest(slowest_gloo_s: list[float], chosen: str) -> None:
+    with LocalGroup(RANKS) as group:
+        found = group.run(
+            lambda comm: ways(
+                comm, slowest_gloo_s if comm.rank == 2 else [0.1, 0.1], [3.0, 3.5] if comm.rank == 1 else [1.0, 1.0]
+            )
+        )
+    assert found == [["gloo", "switch"] * TRIALS + [chosen] * 2] * RANKS
+
+
+def test_a_number_of_bytes_in_the_environment_or_the_options_is_no_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Options().least_gather_bytes() is None
+    monkeypatch.setenv("P4REDUCE_GATHER_BYTES", "4096")
+    assert Options().least_gather_bytes() == 4096
+    assert Options(gather_bytes=7).least_gather_bytes() == 7
+    monkeypatch.setenv("P4REDUCE_GATHER_BYTES", "1 MiB")
+    with pytest.raises(ValueError, match="P4REDUCE_GATHER_BYTES is '1 MiB'"):
+        Options().least_gather_bytes()
+
+
+UNSUPPORTED = {"endCoalescing", "reconfigure"}
+"""gloo has none of these: C++ raises an error without waiting for anything."""
+
+
+def test_every_collective_of_torch_s_trampoline_is_overridden() -> None:
+    """torch calls its own method with the interpreter's lock held where ours is missing."""
+    (header,) = (Path(torch.__file__).parent / "include/torch/csrc/distributed/c10d").rglob("PyProcessGroup.hpp")
+    methods = re.findall(r"intrusive_ptr<Work> (\w+)\([^;{}]*\) override \{(.*?)\n  \}", header.read_text(), re.DOTALL)
+    names = {method: re.findall(r'"(\w+)"', body) or [method] for method, body in methods}
+    assert {"allreduce", "allgather", "send", "recv"} <= names.keys()
+    ours = vars(ProcessGroupP4Reduce)
+    assert [method for method, ways in names.items() if not ours.keys() & {*ways}] == [
+        method for method in names if method in UNSUPPORTED
+    ]

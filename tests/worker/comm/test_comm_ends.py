@@ -1,7 +1,8 @@
-"""How calls end when something comes in between: another thread, close(), a reset."""
+"""How calls end when something comes in between: another thread, close(), a reset, a fork."""
 
 from __future__ import annotations
 
+import os
 import queue
 import threading
 from collections.abc import Callable, Iterator
@@ -9,13 +10,24 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from unittest.mock import Mock
 
+import numpy as np
 import pytest
+import torch
 
 from p4reduce import Communicator, communicator
+from p4reduce.collective_queue import CollectiveFuture
 from p4reduce.epoch import EpochMembership
-from p4reduce.errors import CollectiveError, CollectiveTimeoutError, CommunicatorClosedError, JobResetError
+from p4reduce.errors import (
+    CollectiveError,
+    CollectiveTimeoutError,
+    CommunicatorClosedError,
+    ForkedProcessError,
+    JobResetError,
+)
 from p4reduce.membership.rejoin import enter_epoch
+from p4reduce.pytorch.ddp import DDPState
 from p4reduce.testing.local_group import LocalGroup
+from rigs.buckets import Bucket
 from rigs.limits import LIMIT_S, wait_until
 
 
@@ -150,3 +162,31 @@ def test_a_new_membership_that_cannot_be_used_is_released(
     place.close.assert_called()
     place.leave.assert_called()
     assert (comm.lease, comm.over_switch.transport) == (before, transport)
+
+
+@pytest.mark.fault(
+    "a forked child calls its parent's communicator: ForkedProcessError in the child; the parent continues"
+)
+def test_a_forked_child_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A child is recognised by the number of its process."""
+    ones, parent = torch.ones(3), os.getpid()
+    with LocalGroup(1) as group:
+        comm = group.comms[0]
+        begun = CollectiveFuture(lambda: None)
+        state = DDPState(comm)
+        calls: list[Callable[[], object]] = [
+            lambda: comm.all_reduce(np.ones(3, np.float32)),
+            lambda: comm.refuse(ValueError("mine")),
+            comm.check,
+            comm.close,
+            begun.result,
+            lambda: state.reduce(Bucket(0, ones, ones, last=True)),  # type: ignore[arg-type]
+            state.close,
+        ]
+        with monkeypatch.context() as child:
+            child.setattr(os, "getpid", lambda: parent + 1)
+            for call in calls:
+                with pytest.raises(ForkedProcessError, match=f"of process {parent}, .*as a rank of its own"):
+                    call()
+        assert comm.all_reduce(np.ones(3, np.float32)).tolist() == [1, 1, 1]
+        state.close()

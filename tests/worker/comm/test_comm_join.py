@@ -1,4 +1,4 @@
-"""Joining, with a job client that answers what the test says."""
+"""Joining, with a job client that answers what the test says; and what tells one launch from another."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ import pytest
 import p4reduce
 from p4reduce.errors import ControllerLostError, JobResetError, JoinError
 from p4reduce.membership.heartbeat import Heartbeat
+from p4reduce.membership.join import run_id
 from p4reduce.membership.rejoin import Rejoin
 from p4reduce.stats import CollectiveStats
 from p4reduce_contracts.jobs import client as jobs
@@ -472,3 +473,18 @@ def test_heartbeats_carry_the_slot_waited_for_and_hold_no_reference(fake: type[F
     wait_until(lambda: told[-1] is None)
     heartbeat.leave()
     assert usages[-1] == Usage(2, 500, 500, 2) and heartbeat.reported == Waiting.stats
+
+
+TORCHRUN = {
+    "TORCHELASTIC_RUN_ID": "none",
+    "MASTER_ADDR": "127.0.0.1",
+    "MASTER_PORT": "29500",
+    "TORCHELASTIC_RESTART_COUNT": "0",
+}
+
+
+def test_ranks_of_one_launch_agree_and_others_and_a_restart_differ() -> None:
+    assert run_id({**TORCHRUN, "RANK": "0"}) == run_id({**TORCHRUN, "RANK": "1"}) == "none@127.0.0.1:29500 restart 0"
+    others = ("TORCHELASTIC_RUN_ID", "x"), ("MASTER_PORT", "29501"), ("TORCHELASTIC_RESTART_COUNT", "1")
+    assert len({run_id(TORCHRUN), *(run_id({**TORCHRUN, name: value}) for name, value in others)}) == 4
+    assert run_id({"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}) == "", "it is none of torchrun"

@@ -1,18 +1,23 @@
-"""Frameworks over the backend "p4reduce": each trains to the weights that it has over gloo."""
+"""Frameworks over the backend "p4reduce": each trains to the weights that it has over gloo.
+
+And torch's own tests of torch.distributed: what passes over gloo passes over the backend.
+"""
 
 from __future__ import annotations
 
 import importlib.util
+import json
 import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 from rigs.fork_server import ForkServer
 from rigs.limits import LIMIT_S
-from rigs.script_runs import PYTHON, TORCHRUN, compare, copy_script, environment, read_weights, run
+from rigs.script_runs import PYTHON, SCRIPTS, TORCHRUN, compare, copy_script, environment, read_weights, run
 from rigs.system import System
 
 TWO = (*TORCHRUN, "--nproc-per-node=2")
@@ -95,3 +100,44 @@ def test_lightning_s_checkpoint_has_the_hook_s_state(named: System | None, tmp_p
     after_one = str(tmp_path / "whole/epoch=0.ckpt")
     resumed = run(PYTHON, "lightning_hook.py", "p4reduce", tmp_path / "resumed", named, RESUMED=after_one)
     assert resumed == whole
+
+
+RANKS = 3
+SUITE_S = 1500.0
+FEWEST = 80
+"""Tests that gloo passes; about 200 need a GPU."""
+TEXTS = {"test_monitored_barrier_gloo", "test_monitored_barrier_gloo_subgroup"} if torch.__version__ < "2.15" else set()
+"""torch.distributed.monitored_barrier refuses every backend but the one that is called gloo, before torch 2.15."""
+
+
+@pytest.mark.slow
+@pytest.mark.processes
+@pytest.mark.skipif(
+    importlib.util.find_spec("expecttest") is None, reason="expecttest is not installed: make frameworks"
+)
+def test_tests_of_torch_that_pass_over_gloo_pass(
+    named: System | None, torch_server: ForkServer, tmp_path: Path
+) -> None:
+    errors: dict[str, dict[str, str]] = {}
+    for backend in ("gloo", "p4reduce"):
+        folder = tmp_path / backend
+        torch_server.launch(
+            tmp_path,
+            RANKS,
+            str(SCRIPTS / "torch_suite.py"),
+            backend,
+            str(folder),
+            environment=environment(named),
+            timeout_s=SUITE_S,
+        )
+        errors[backend] = {}
+        for rank in range(RANKS):
+            for line in (folder / f"outcome.{rank}").read_text().splitlines():
+                said = json.loads(line)
+                of_test = f"{said['outcome']} on rank {rank}" if "ERROR" in said["outcome"] else said["outcome"]
+                if "ERROR" not in errors[backend].get(said["test"], ""):
+                    errors[backend][said["test"]] = of_test
+    passed = [test for test, outcome in errors["gloo"].items() if outcome == "ok"]
+    assert len(passed) >= FEWEST
+    failed = {test: errors["p4reduce"].get(test) for test in passed if errors["p4reduce"].get(test) != "ok"}
+    assert failed.keys() == TEXTS, "\n".join(f"{test}: {outcome}" for test, outcome in failed.items())

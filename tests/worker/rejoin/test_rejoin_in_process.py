@@ -1,19 +1,30 @@
-"""Ranks that join again after a reset, those that do not, and the end of one that others still wait for."""
+"""Ranks that join again after a reset, those that do not, and the end of one that others still wait for.
+
+Also over switches side by side that the controller loses and finds again.
+"""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+import p4reduce
 from p4reduce import Communicator
 from p4reduce.errors import CollectiveMismatchError, CommunicatorClosedError, JobResetError, P4ReduceError
 from p4reduce.membership import rejoin
 from p4reduce.testing.resettable_group import ResettableGroup
+from p4reduce_contracts.jobs.client import JobClient
+from p4reduce_controller.switches import connection, reconciler
+from p4reduce_switch.p4runtime import Server
 from rigs.cut_runs import CutGroup
+from rigs.limits import LIMIT_S, wait_until
+from rigs.local_system import LocalSystem, local_system
 from rigs.tree_group import CutTree
 
 
@@ -114,3 +125,55 @@ def test_a_rank_that_closes_syncs_the_lagging_ranks(cut_group: type[CutGroup]) -
 
         assert [total.tolist() for total in group.run(end)] == [[3, 3, 3]] * 2
         assert not group.cuts
+
+
+RANKS = range(2)
+
+
+def restart_p4runtime(local: LocalSystem, name: str) -> None:
+    """The controller finds the switch again."""
+    switch = local.switches[name]
+    switch.server = Server(switch.switch, switch.address("P4Runtime"))
+    switch.server.start()
+
+
+@pytest.mark.fault(
+    "the controller loses one of three switches side by side, later another, while ranks with `rejoin=True` sum: they "
+    "go on over the others, and take the first one back in the next epoch"
+)
+def test_sums_go_on_over_the_switches_that_are_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reconciler, "_LOST_AFTER_S", 0.05)
+    monkeypatch.setattr(connection, "LONGEST_PAUSE_S", 0.1)
+    with (
+        local_system(tmp_path, 2, beside=True) as local,
+        JobClient(local.address) as client,
+        ThreadPoolExecutor(len(RANKS)) as ranks,
+    ):
+        client.create_job("train", len(RANKS), 4)
+
+        def join(rank: int) -> Communicator:
+            options = {"controller": local.address, "timeout_s": LIMIT_S, "rejoin": True}
+            return p4reduce.join("train", rank=rank, world_size=len(RANKS), **options)
+
+        comms = list(ranks.map(join, RANKS))
+
+        def used() -> set[str]:
+            """Sum on all ranks, and return the switches that they have then."""
+            own = np.arange(5000, dtype=np.int32)
+            for total in ranks.map(lambda comm: comm.all_reduce(own), comms):
+                np.testing.assert_array_equal(total, own * len(RANKS))
+            (names,) = {tuple(each.name for each in comm.lease.switches) for comm in comms}
+            return set(names)
+
+        every = set(local.switches)
+        first, second, third = sorted(every)
+        assert used() == every
+        local.switches[first].server.stop()
+        wait_until(lambda: used() == {second, third})
+        restart_p4runtime(local, first)
+        wait_until(lambda: all(each.problem is None for each in client.list_switches()))
+        assert used() == {second, third}, "it is taken in the next epoch"
+        local.switches[second].server.stop()
+        wait_until(lambda: used() == {first, third})
+        for comm in comms:
+            comm.close()
