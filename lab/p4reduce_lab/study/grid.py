@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 
 SEEDS: Final = (0, 1, 2)
 WARMUP_STEPS: Final = 50
-"""Steps with which ScaleCom and PowerSGD begin; bytes are those of the steps after them."""
+"""Steps with which ScaleCom begins; bytes are those of the steps after them."""
 TRANSFORMER: Final = "shakespeare-transformer"
 
 
@@ -48,7 +48,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Variant:
-    """The sum of the gradients (a compressor, a ring, or a hook of torch) and the recipe of the training."""
+    """The sum of the gradients (a compressor or a ring) and the recipe of the training."""
 
     compressor: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -56,7 +56,6 @@ class Variant:
     """The arguments of a Policy."""
     ring: Mapping[str, Any] | None = None
     """The options of Inceptionn; empty: plain numbers."""
-    hook: str = ""
     clip: Literal["mean", "ranks"] = "mean"
     """The gradient whose norm is limited: the mean, as users do, or each rank's before it is compressed."""
     beta1: float | None = None

@@ -16,7 +16,7 @@ PAGE: Final = "tables.md"
 MODELS: Final = {"mnist-mlp": "MNIST MLP", "mnist-cnn": "MNIST CNN", "shakespeare-lstm": "Shakespeare LSTM"}
 OWN: Final = [*GROUPS["forms"], *GROUPS["blocks"]]
 PICTURED: Final = (
-    *("dense", "adacomp-gather", "adacomp-shared", "scalecom", "block-top-k", "gloo-powersgd", "adacomp-beta1-0"),
+    *("dense", "adacomp-gather", "adacomp-shared", "scalecom", "block-top-k", "adacomp-beta1-0"),
     *("adacomp-momentum", "momentum-bins-50-clip-mean", "momentum-bins-200"),
 )
 

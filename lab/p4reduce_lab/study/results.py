@@ -78,9 +78,7 @@ class Group:
         return self.least_bytes_down() if whole else self.bytes_a_step("bytes_down")
 
     def bytes_down_with_warmup(self) -> float | None:
-        """Return the mean over the training, its dense steps at the beginning included; of torch's hooks, gloo's."""
-        if over_gloo := [record["gloo"][1] for record in self.records if record.get("gloo")]:
-            return float(mean(over_gloo))
+        """Return the mean over the training, its dense steps at the beginning included."""
         dense_steps = self.variant.options.get("warmup_steps", 0)
         later = _mean(step["bytes_down"] for step in self._steps if step["step"] >= dense_steps)
         first = _mean(step["bytes_down"] for step in self._steps if step["step"] < dense_steps)

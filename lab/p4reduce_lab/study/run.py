@@ -14,8 +14,7 @@ import torch
 
 from p4reduce_lab import datasets
 from p4reduce_lab.processes import Children, terminable
-from p4reduce_lab.study import hooks
-from p4reduce_lab.study.grid import SEEDS, VARIANTS, Run
+from p4reduce_lab.study.grid import SEEDS, Run
 from p4reduce_lab.study.train import train
 from p4reduce_lab.system import running_system
 
@@ -25,8 +24,6 @@ _POLL_S: Final = 0.5
 def _run(run: Run, cache: Path, controller: str, device: str) -> dict[str, Any]:
     torch.set_num_threads(1)
     os.environ["P4REDUCE_HOSTS"] = "off"  # the workers of one machine are to use the switch
-    if VARIANTS[run.variant].hook:
-        return hooks.train(run, cache)
     return train(run, cache, controller if run.seed == SEEDS[0] else None, device)
 
 

@@ -89,7 +89,10 @@ def train(run: Run, cache: Path, controller: str | None, device: str = "cpu") ->
             if step in residue_steps:
                 found["residue_norm"].append((step, round(sums.residue_norm(), 4)))
     return {
-        **record_of(run, model),
+        "id": run.id,
+        **vars(run),
+        "settings": task.settings,
+        "parameters": sum(own.numel() for own in parameters.values()),
         task.measure: test(model, None) if diverged_at is None else None,
         "diverged_at": diverged_at,
         **found,
@@ -98,20 +101,6 @@ def train(run: Run, cache: Path, controller: str | None, device: str = "cpu") ->
         **({"ring": sums.counted()} if isinstance(sums, Ring) else {}),
         "weights": hashlib.sha256(b"".join(p.numpy(force=True).tobytes() for p in parameters.values())).hexdigest(),
         "seconds": round(time.monotonic() - started, 1),
-    }
-
-
-def record_of(run: Run, model: nn.Module) -> dict[str, Any]:
-    """Return what every record begins with, and what a training may have nothing of."""
-    return {
-        "id": run.id,
-        **vars(run),
-        "settings": TASKS[run.model].settings,
-        "parameters": sum(own.numel() for own in model.parameters()),
-        "diverged_at": None,
-        "residue_norm": [],
-        "rates": {},
-        "switch": [],
     }
 
 

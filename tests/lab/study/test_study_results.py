@@ -112,11 +112,11 @@ def test_a_compressor_is_compared_with_the_dense_runs_of_its_model(tmp_path: Pat
 def test_a_method_is_compared_with_the_dense_runs_of_its_seeds() -> None:
     at: dict[str, Any] = {"model": "shakespeare-transformer", "optimizer": "adamw"}
     records = [record(of("dense", seed, **at), loss, down=1000.0) for seed, loss in ((0, 2.0), (1, 4.0))]
-    records += [record(of("gloo-fp16", seed, **at), loss, gloo=[700, 500]) for seed, loss in ((0, 2.0), (2, 9.0))]
+    records += [record(of("wire-16", seed, **at), loss, down=500.0) for seed, loss in ((0, 2.0), (2, 9.0))]
     sent = [{"step": step, "bytes_down": down} for step, down in ((0, 1000.0), (84, 100.0))]
     records += [record(of("adacomp-warm", **at), 2.1, switch=sent)]
-    fp16 = rows(report.tables(records)["Transformer with AdamW"])["gloo-fp16"]
-    assert fp16[1:] == ["+0.0%", "", "500", "2.0x"], "there is no dense of its other seed"
+    half = rows(report.tables(records)["Transformer with AdamW"])["wire-16"]
+    assert half[1:] == ["+0.0%", "", "500", "2.0x"], "there is no dense of its other seed"
     tried = {row[1]: row for row in report.tables(records)["Transformer: what was tried for AdaComp"].rows}
     assert tried["adacomp-warm"][3:6] == ["+5.0%", "", "3.6x"], "80 of 400 steps were dense"
 

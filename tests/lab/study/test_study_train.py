@@ -7,12 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
 from p4reduce_lab import datasets
-from p4reduce_lab.study import hooks, learners
+from p4reduce_lab.study import learners
 from p4reduce_lab.study import train as training
 from p4reduce_lab.study.grid import GROUPS, TASKS, TRANSFORMER, VARIANTS, Run
 from p4reduce_lab.study.optimizers import rate_at
@@ -127,21 +126,6 @@ def test_a_character_is_predicted_from_those_before_it() -> None:
     other[:, 5:] = (other[:, 5:] + 1) % len(LETTERS)
     one, two = (model(given).view(3, 8, -1) for given in (signs, other))
     assert torch.equal(one[:, :5], two[:, :5]) and not torch.allclose(one[:, 5:], two[:, 5:])
-
-
-@pytest.mark.processes
-def test_torchs_hooks_train_as_dense_does(tmp_path: Path) -> None:
-    """fp16 nearly, and gloo's own sum like ours, with two ranks; their processes read the data from a file."""
-    text = np.random.default_rng(3).integers(0, len(LETTERS), 900).astype(np.uint8)
-    path = tmp_path / f"shakespeare-{datasets.FORMAT}.npz"
-    np.savez(path, train=text, test=text[:301], alphabet=np.array(LETTERS))
-    dense = trained(TRANSFORMER, "dense", "adamw", workers=2)
-    bytes_down = {}
-    for variant in ("gloo-dense", "gloo-fp16"):
-        found = hooks.train(Run(TRANSFORMER, 2, "adamw", variant, 1), tmp_path)
-        assert is_current(found) and found["parameters"] == dense["parameters"] and 1 < found["loss"] < 4
-        bytes_down[variant] = found["gloo"][1]
-    assert bytes_down["gloo-fp16"] < 0.8 * bytes_down["gloo-dense"]
 
 
 def test_the_norm_is_limited_and_the_rate_rises_and_falls() -> None:
