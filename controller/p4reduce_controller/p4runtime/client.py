@@ -8,7 +8,6 @@ with Client("127.0.0.1:9559") as switch:
 from __future__ import annotations
 
 import logging
-import queue
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -70,7 +69,7 @@ PIPELINE_S = 30.0
 class Client:
     """A controller's connection to one switch. Thread-safe; every call has a deadline of `timeout_s`.
 
-    Callbacks (set them before `connect`) run one at a time on a thread of their own, so they may call the client:
+    Callbacks (set them before `connect`) run one at a time on the stream's thread, so they must not wait:
       on_packet_in(payload, metadata)   metadata by P4Info name
       on_digest(name, messages)         acknowledged when it returns; fields in P4Info order
       on_lost(reason)                   the stream ended; after `close`, `connect` starts a new one
@@ -101,7 +100,6 @@ class Client:
         self.timeout_s = timeout_s
         self._outbids = election_id is None
         self._security = security
-        self._dispatcher = Dispatcher()
         self._schema: Schema | None = None
         self._lock = threading.RLock()
         self._channel: grpc.Channel | None = None
@@ -116,7 +114,6 @@ class Client:
         Raises SwitchUnreachableError, or NotPrimaryError when another controller has a larger election id (unless
         `require_primary` is false: a backup may read).
         """
-        self._dispatcher.start()
         with self._lock:
             if self._channel is not None:
                 raise P4RuntimeError("already connected; close() this connection first")
@@ -131,13 +128,18 @@ class Client:
             try:
                 self._arbitrate(channel, require_primary)
             except BaseException:
-                self._disconnect()
+                self.close()
                 raise
 
     def close(self) -> None:
-        """Ends the stream and the connection; callbacks that are waiting still run. May be called again."""
-        self._disconnect()
-        self._dispatcher.stop(self.timeout_s)
+        """Ends the stream and the connection. May be called again."""
+        with self._lock:
+            stream, self._stream = self._stream, None
+            if stream is not None:
+                stream.close(self.timeout_s)
+            if self._channel is not None:
+                self._channel.close()
+            self._channel = self._rpc = None
 
     def __enter__(self) -> Client:
         self.connect()
@@ -165,9 +167,9 @@ class Client:
             self._rpc.StreamChannel,
             self.device_id,
             self.election_id,
-            on_message=self._received,
-            on_primary=lambda primary: self._dispatcher.put(lambda: self.on_primary and self.on_primary(primary)),
-            on_end=self._ended,
+            on_message=_logging_errors(self._received),
+            on_primary=_logging_errors(lambda primary: self.on_primary and self.on_primary(primary)),
+            on_end=_logging_errors(self._ended),
         )
         try:
             stream.arbitrate(self.timeout_s)
@@ -188,17 +190,8 @@ class Client:
             )
 
     def _ended(self, stream: Stream, reason: P4RuntimeError) -> None:
-        if self._stream is stream and stream.arbitrated:  # before that, `connect` reports the reason
-            self._dispatcher.put(lambda: self.on_lost and self.on_lost(reason))
-
-    def _disconnect(self) -> None:
-        with self._lock:
-            stream, self._stream = self._stream, None
-            if stream is not None:
-                stream.close(self.timeout_s)
-            if self._channel is not None:
-                self._channel.close()
-            self._channel = self._rpc = None
+        if self._stream is stream and stream.arbitrated and self.on_lost:  # before that, `connect` reports the reason
+            self.on_lost(reason)
 
     @property
     def schema(self) -> Schema:
@@ -351,12 +344,11 @@ class Client:
         stream.send(request)
 
     def _received(self, message: p4r.StreamMessageResponse) -> None:
-        """Runs on the stream's thread: hands packets and digests to the dispatcher."""
         kind = message.WhichOneof("update")
         if kind == "packet":
-            self._dispatcher.put(lambda: self._packet_in(message.packet), droppable=True)
+            self._packet_in(message.packet)
         elif kind == "digest":
-            self._dispatcher.put(lambda: self._digest(message.digest), droppable=True)
+            self._digest(message.digest)
         elif kind == "error":
             _log.warning("switch %s: %s", self.address, message.error.message or message.error)
 
@@ -380,42 +372,13 @@ class Client:
         self._send(request)
 
 
-class Dispatcher:
-    """Runs what is `put` on a thread of its own, in order, so that callbacks may use the client they come from.
+def _logging_errors(callback: Callable[..., object]) -> Callable[..., None]:
+    """Return a callback whose errors are logged: they must not end the stream's thread."""
 
-    Droppable work beyond `limit` waiting items is dropped and counted in `dropped`.
-    """
+    def call(*arguments: object) -> None:
+        try:
+            callback(*arguments)
+        except Exception:  # of any kind
+            _log.exception("a callback of the P4Runtime client failed")
 
-    def __init__(self, limit: int = 10_000) -> None:
-        self.dropped = 0
-        self._limit = limit
-        self._work: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
-        self._thread: threading.Thread | None = None
-
-    def start(self) -> None:
-        """Starts the thread unless it runs."""
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="p4runtime-callbacks", daemon=True)
-            self._thread.start()
-
-    def put(self, work: Callable[[], object], *, droppable: bool = False) -> None:
-        """Queues a call."""
-        if droppable and self._work.qsize() >= self._limit:
-            self.dropped += 1
-            return
-        self._work.put(work)
-
-    def stop(self, timeout_s: float) -> None:
-        """Lets the waiting calls run, then ends the thread; waits at most `timeout_s` (not at all from a callback)."""
-        thread, self._thread = self._thread, None
-        if thread is not None:
-            self._work.put(None)
-            if thread is not threading.current_thread():
-                thread.join(timeout_s)
-
-    def _run(self) -> None:
-        while (work := self._work.get()) is not None:
-            try:
-                work()
-            except Exception:  # a callback's error must not end the ones after it
-                _log.exception("a callback of the P4Runtime client failed")
+    return call
