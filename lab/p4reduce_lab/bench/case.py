@@ -78,7 +78,7 @@ class Series:
     unit: str
     values: list[float]
     at: dict[str, float | str] = field(default_factory=dict)
-    """The coordinates in a plot: {"density": 0.1, "pattern": "random"}."""
+    """What the series is of, for programs: {"variant": "gloo"}."""
     counted: dict[str, float] = field(default_factory=dict)
     """Medians of what was counted during the measurements, by name with unit."""
     size: int = 0

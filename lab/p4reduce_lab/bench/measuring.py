@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from statistics import median
 from typing import Any
@@ -67,6 +67,24 @@ def measure_dense(cluster: Cluster, megabytes: float, peers: Sequence[str]) -> d
     sums = {peer: partial(cluster.all_reduce, peer, elements) for peer in peers}
     what = f"dense float32, {megabytes:g} MB, {cluster.world_size} workers"
     return measure_in_turn(cluster, what, sums, size=FLOAT_BYTES * elements)
+
+
+def measure_sparse(
+    cluster: Cluster, megabytes: int, points: Iterable[tuple[float, str]], *, limit_s: float = _LIMIT_S
+) -> dict[str, list[float]]:
+    """Measure sums of tensors of which a share of the blocks, in a pattern, is not zero, beside gloo's dense one.
+
+    Returns seconds by peer: "gloo", and "p4reduce 10% all-overlap".
+    """
+    elements = megabytes * MEGABYTE // FLOAT_BYTES
+    sums = {"gloo": partial(cluster.all_reduce, "gloo", elements)}
+    for density, pattern in points:
+        summed = partial(cluster.all_reduce, "p4reduce", elements, density=density, pattern=pattern)
+        sums[f"p4reduce {density:.0%} {pattern}"] = summed
+    for work in sums.values():
+        work(check=True)
+    what = f"float32, {megabytes} MB, a share of the blocks not zero, {cluster.world_size} workers"
+    return measure_in_turn(cluster, what, sums, limit_s=limit_s, at_least=3)
 
 
 def measure_collective(

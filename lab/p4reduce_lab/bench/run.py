@@ -31,7 +31,7 @@ _MODULE = "p4reduce_lab.bench.run"
 def run_bench(
     out: Path, names: Sequence[str] = (), *, quick: bool = False, again: bool = False, check: bool = False
 ) -> bool:
-    """Run cases, and write results.json, thresholds.json and plots to `out`.
+    """Run cases, and write results.json and thresholds.json to `out`.
 
     `names`: those of the cases, or what they begin with, up to a "-"; all for none.
     Returns whether no case failed and, with `check`, every threshold holds. Findings of an earlier run of the same

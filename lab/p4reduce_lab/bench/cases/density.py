@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from functools import partial
-
-from p4reduce_lab.bench.case import NETWORKS, Case, Run, Series, Threshold
-from p4reduce_lab.bench.cluster import Cluster, running_cluster, summed_up
+from p4reduce_lab.bench.case import NETWORKS, Case, Run, Threshold
+from p4reduce_lab.bench.cluster import Cluster, running_cluster
 from p4reduce_lab.bench.links import GBIT_1, MBIT_100, Link
-from p4reduce_lab.bench.measuring import FLOAT_BYTES, MEGABYTE
+from p4reduce_lab.bench.measuring import measure_sparse
 from p4reduce_lab.bench.tensors import ALL_OVERLAP, NONE_OVERLAP, PATTERNS
 
 WORKERS = 4
@@ -33,41 +31,17 @@ def measure(run: Run) -> None:
 
 def against_density(cluster: Cluster, link: Link, megabytes: int) -> None:
     """Measure every density and pattern in turn with gloo's dense sum."""
-    run, elements = cluster.run, megabytes * MEGABYTE // FLOAT_BYTES
+    run = cluster.run
     points = [
         (density, pattern)
         for density in (QUICK_DENSITIES if run.quick else DENSITIES)
         for pattern in (PATTERNS if density < 1 and not run.quick else (ALL_OVERLAP,))
         if pattern != NONE_OVERLAP or WORKERS * density <= 1
     ]
-    counts: dict[object, dict[str, list[float]]] = {point: {} for point in ("gloo", *points)}
-
-    def gloo() -> float:
-        return cluster.all_reduce("gloo", elements, counts["gloo"])
-
-    def ours(density: float, pattern: str) -> float:
-        return cluster.all_reduce("p4reduce", elements, counts[density, pattern], density=density, pattern=pattern)
-
-    gloo()
-    for density, pattern in points:
-        cluster.all_reduce("p4reduce", elements, density=density, pattern=pattern, check=density <= 0.1)
-    counts["gloo"].clear()
-    peers = {str(point): partial(ours, *point) for point in points}
-    found = run.in_turn({"gloo": gloo, **peers}, limit_s=_LIMIT_S, at_least=3)
-    size = f"{megabytes} MB, {WORKERS} workers"
-    dense = [1000 * s for s in found["gloo"]]
-    sized = {"size": FLOAT_BYTES * elements, "ranks": WORKERS}
-    counted = summed_up(counts["gloo"])
-    run.add(Series(f"all blocks, {size}", "gloo", str(link), "ms", dense, {"density": 1.0}, counted, **sized))
-    for density, pattern in points:
-        values = [1000 * s for s in found[str((density, pattern))]]
-        at: dict[str, float | str] = {"density": density, "pattern": pattern}
-        what = f"{density:.0%} of blocks, {pattern}, {size}"
-        counted = summed_up(counts[density, pattern])
-        run.add(Series(what, "p4reduce", str(link), "ms", values, at, counted, **sized))
-        threshold = THRESHOLDS.get((link, density))
-        if threshold is not None and pattern == ALL_OVERLAP:
-            run.ratio(threshold.name, dense, values)
+    found = measure_sparse(cluster, megabytes, points, limit_s=_LIMIT_S)
+    for (of_link, density), threshold in THRESHOLDS.items():
+        if of_link == link:
+            run.ratio(threshold.name, found["gloo"], found[f"p4reduce {density:.0%} {ALL_OVERLAP}"])
 
 
 CASE = Case(

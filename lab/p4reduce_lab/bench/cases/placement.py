@@ -5,8 +5,6 @@ What each link carries is compared with the formulas of p4reduce/doctor/bottlene
 
 from __future__ import annotations
 
-from functools import partial
-
 from p4reduce.doctor.bottleneck import framed, host_tensors
 from p4reduce_contracts.wire.geometry import DEFAULT
 from p4reduce_lab.bench.case import NETWORKS, TRAINING_PACKAGES, Case, Run, Threshold
@@ -18,9 +16,10 @@ from p4reduce_lab.bench.measuring import (
     MEGABYTE,
     measure_collective,
     measure_dense,
-    measure_in_turn,
+    measure_sparse,
     measure_steps,
 )
+from p4reduce_lab.bench.tensors import ALL_OVERLAP
 
 ON_EACH_HOST = Placement("switch on each host", on_each_host=True)
 SERVERS = {number: Placement(f"{number} server{'s' * (number > 1)}", number) for number in (1, 2, 4)}
@@ -120,14 +119,9 @@ def count(cluster: Cluster) -> None:
 
 def sparse(cluster: Cluster) -> None:
     """Measure sums of tensors that are mostly zeros, beside gloo's dense one."""
-    run, elements = cluster.run, 4 * MEGABYTE // FLOAT_BYTES
-    sums = {"gloo": partial(cluster.all_reduce, "gloo", elements)}
-    sums |= {f"p4reduce {share:.0%}": partial(cluster.all_reduce, FLOAT32, elements, density=share) for share in SPARSE}
-    for work in sums.values():
-        work(check=True)
-    found = measure_in_turn(cluster, f"float32, 4 MB, a share of the blocks not zero, {RANKS} workers", sums)
+    found = measure_sparse(cluster, 4, [(share, ALL_OVERLAP) for share in SPARSE])
     for share in SPARSE if cluster.placement is ON_EACH_HOST else ():
-        run.ratio(SPARSE[share].name, found["gloo"], found[f"p4reduce {share:.0%}"])
+        cluster.run.ratio(SPARSE[share].name, found["gloo"], found[f"p4reduce {share:.0%} {ALL_OVERLAP}"])
 
 
 def small(cluster: Cluster) -> None:
