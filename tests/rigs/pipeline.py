@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import ipaddress
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -157,6 +157,23 @@ def _compiled(geometry_name: str) -> Compiled:
     return compile_program((ARTIFACTS / geometry_name / "p4reduce.json").read_bytes())
 
 
+def write(program: Program, entries: Iterable[TableEntry]) -> None:
+    for entry in entries:
+        table, action = program.tables[entry.table], entry.action or ""
+        match = tuple(entry.match[key.name] for key in table.keys)
+        insert(table, match, action, tuple(entry.params[name] for name, _ in table.action_params[action]))
+
+
+def admit(program: Program, grant: Grant, switch: SwitchConfig) -> None:
+    """Write what a grant needs to a program in this process, as a controller would to a switch."""
+    for group in v1model.groups(grant):
+        replicas = [Replica(*replica) for replica in group.replicas]
+        program.replication.multicast_groups[group.group_id] = replicas
+    write(program, v1model.switch_address(switch, V1MODEL))
+    write(program, v1model.admission(grant, V1MODEL))
+    write(program, v1model.members(grant, switch, V1MODEL))
+
+
 class PipelineRig:
     """A program and one admitted job; ports 1.. are the children's, in order: ranks, unless `children` says otherwise.
 
@@ -182,24 +199,14 @@ class PipelineRig:
         self.children = children or [rank_host(rank, secret_of(rank)) for rank in range(world_size)]
         self.parent = parent
         self.program = Program(_compiled(geometry_name) if compiled is None else compiled)
-        own, grant = switch_config(number), self._grant(epoch)
-        for group in v1model.groups(grant):
-            replicas = [Replica(*replica) for replica in group.replicas]
-            self.program.replication.multicast_groups[group.group_id] = replicas
-        self._write(v1model.switch_address(own, V1MODEL))
-        self._write(v1model.admission(grant, V1MODEL))
-        self._write(v1model.members(grant, own, V1MODEL))
+        admit(self.program, self._grant(epoch), switch_config(number))
 
     def insert(self, table: str, match: tuple[int, ...], action: str, params: tuple[int, ...]) -> None:
         control = table.split(".")[0]
         insert(self.program.tables[f"MainIngress.{table}"], match, f"MainIngress.{control}.{action}", params)
 
     def _write(self, entries: Sequence[TableEntry]) -> None:
-        for entry in entries:
-            table = self.program.tables[entry.table]
-            match = tuple(entry.match[key.name] for key in table.keys)
-            params = tuple(entry.params[name] for name, _ in table.action_params[entry.action])
-            insert(table, match, entry.action, params)
+        write(self.program, entries)
 
     def _grant(self, epoch: int, slot_base: int = SLOT_BASE) -> Grant:
         return grant_of(self.children, self.parent, epoch, slot_base, self.slot_count)

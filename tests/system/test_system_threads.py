@@ -19,8 +19,8 @@ from p4reduce_switch.ports.udp import UdpUnderlay
 from p4reduce_switch.program import Program, TargetOptions, batch
 from p4reduce_switch.program.memory import LINE, LOCK_SPAN, LOCKS, Word
 from p4reduce_switch.switch import Switch
-from rigs.granted import admit
 from rigs.limits import LIMIT_S, wait_until
+from rigs.pipeline import admit
 
 FOLDER = pipeline_folders.find("default")
 CONFIG = (FOLDER / pipeline_folders.PROGRAM).read_bytes()

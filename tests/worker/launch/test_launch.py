@@ -20,7 +20,7 @@ from p4reduce.errors import JoinError
 from p4reduce.launch import addresses, launch
 from p4reduce.launch.children import Child
 from p4reduce_contracts.jobs.client import JobClient
-from rigs.launched import Store, started
+from rigs.launched import HashStore, started
 from rigs.limits import LIMIT_S, wait_until
 from rigs.running import is_running
 
@@ -81,12 +81,28 @@ def test_ranks_of_one_host_that_share_no_memory_have_one_switch_whose_loss_is_lo
     assert not list(temporary.iterdir())
 
 
+class Store(HashStore):
+    """A store that can be looked through."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept: dict[str, str] = {}
+
+    def set(self, key: str, value: str) -> None:
+        self.kept[key] = value
+        super().set(key, value)
+
+    def delete_key(self, key: str) -> bool:
+        del self.kept[key]
+        return super().delete_key(key)
+
+
 @pytest.mark.processes
 def test_hosts_have_a_switch_each_over_tls(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launch, "host_key", lambda environment: threading.current_thread().name)
     monkeypatch.setattr(launch, "own_address", lambda environment, store_host: "127.0.0.1")
     ranks = launches(started(2, store=(store := Store())))
-    assert "PRIVATE KEY" not in store.texts()
+    assert store.kept and "PRIVATE KEY" not in str(store.kept)
     assert [switches_of(each) for each in ranks] == [["host0", "host1"]] * 2
     with pytest.raises(Exception, match="TLS|no controller"), JobClient(ranks[0].controller) as client:
         client.list_switches()
@@ -103,7 +119,7 @@ def test_children_end_with_a_rank_that_is_killed(temporary: Path) -> None:
         "from p4reduce.launch import launch; from rigs import launched\n"
         "launch.DEFAULT_CONTROLLER = '127.0.0.1:9'\n"
         "os.environ['P4REDUCE_HOSTS'] = 'off'\n"
-        "one = launch.start(launched.Store(), 0, 1, 60)\n"
+        "one = launch.start(launched.HashStore(), 0, 1, 60)\n"
         "print(*(child._process.pid for child in one.children), flush=True); time.sleep(600)"
     )
     paths = [path for path in sys.path if path.endswith("tests")]
@@ -137,9 +153,8 @@ def test_an_error_of_one_rank_is_that_of_all(kind: type[Exception], monkeypatch:
 
 
 def test_a_rank_that_does_not_come_is_an_error_in_time() -> None:
-    store = Store()
     with pytest.raises(JoinError, match="not started in time .*host/1.*on some of them only"):
-        launch.start(store, 0, 2, 0.1)
+        launch.start(HashStore(), 0, 2, 0.1)
 
 
 def test_a_controller_at_the_default_address_is_used_where_all_ranks_are_on_its_host(
