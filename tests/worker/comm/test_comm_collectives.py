@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from p4reduce import Communicator
 from p4reduce.codecs import Floats, Int32, Lanes
@@ -148,7 +149,6 @@ def test_an_interrupted_collective_breaks_the_communicator() -> None:
 
 @pytest.mark.parametrize("name", ["bfloat16", "float16"])
 def test_copies_of_16_bit_floats_keep_every_bit(name: str) -> None:
-    torch = pytest.importorskip("torch")
     dtype, rng = getattr(torch, name), np.random.default_rng(7)
     bits = torch.from_numpy(rng.integers(-(2**15), 2**15, (3, 7, 31), dtype=np.int16))  # NaN with its payload too
     with LocalGroup(3) as group:
@@ -178,14 +178,12 @@ def test_an_out_that_cannot_hold_the_sum_is_refused(out: Any, says: str) -> None
 
 
 def test_torch_tensors_without_plain_memory_are_refused_as_out() -> None:
-    torch = pytest.importorskip("torch")
     for out in (torch.zeros(8, device="meta"), torch.zeros(8).to_sparse(), torch.zeros(1).expand(8)):
         with pytest.raises(InvalidTensorError, match="out has no plain memory|elements of out share memory"):
             Floats(torch.ones(8), out=out)
 
 
 def test_a_sum_in_place_increments_autograds_version(comm: Communicator) -> None:
-    torch = pytest.importorskip("torch")
     weight, mine = torch.ones(4, requires_grad=True), torch.full((4,), 2.0)
     loss = (weight * mine).sum()
     comm.all_reduce(mine, out=mine)
@@ -195,7 +193,6 @@ def test_a_sum_in_place_increments_autograds_version(comm: Communicator) -> None
 
 @pytest.mark.filterwarnings("ignore:the matrix subclass")
 def test_sums_of_tensors_and_arrays_of_other_kinds_are_in_such() -> None:
-    torch = pytest.importorskip("torch")
     conjugated = torch.full((5,), 1 + 2j).conj()
     columns = [torch.full((6, 5), float(rank)).t() for rank in range(2)]  # not contiguous: copied
     matrices: list[Any] = [np.matrix(np.arange(30, dtype=np.float32).reshape(5, 6)) for _ in range(2)]

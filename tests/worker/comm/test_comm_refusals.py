@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from p4reduce import Communicator
 from p4reduce.codecs import Floats, Lanes
@@ -163,7 +164,6 @@ def test_the_error_of_a_closed_communicator_precedes_that_of_the_tensor(comm: Co
 
 @pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta")
 def test_the_error_for_torch_tensors_without_data_says_what_to_do(comm: Communicator) -> None:
-    torch = pytest.importorskip("torch")
     given = {
         "device meta, without any numbers; give it some": torch.ones(3, device="meta"),
         "sparse .*; give its to_dense": torch.eye(3).to_sparse(),

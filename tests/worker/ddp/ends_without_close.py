@@ -1,4 +1,4 @@
-"""A training script that closes nothing; test_ddp_ends.py starts it. Its controller and switch are inside."""
+"""A training script that closes nothing; test_ddp_hook.py starts it. Its controller and switch are inside."""
 
 import socket
 import sys

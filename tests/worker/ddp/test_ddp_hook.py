@@ -1,11 +1,17 @@
-"""The DDP hook on one rank: buckets, names, refusals and errors."""
+"""The DDP hook on one rank: buckets, names, refusals and errors; how a DDPState ends, and goes on after a reset.
+
+More ranks: tests/system/test_system_campaigns.py.
+"""
 
 import contextlib
 import copy
 import inspect
 import io
+import os
 import threading
+from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -14,14 +20,20 @@ from torch import nn
 from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.swa_utils import AveragedModel
+from torch.profiler import ProfilerActivity, profile
 
 import p4reduce
 from p4reduce.communicator import Communicator
 from p4reduce.compressors import AdaComp, Policy, Quantize
-from p4reduce.errors import CollectiveTimeoutError, CommunicatorClosedError, NotFiniteError
+from p4reduce.errors import CollectiveTimeoutError, CommunicatorClosedError, InvalidTensorError, NotFiniteError
 from p4reduce.pytorch.ddp import DDPState, ddp_hook
 from p4reduce.testing.in_process import exchange_all
 from p4reduce.testing.local_group import LocalGroup
+from p4reduce.testing.resettable_group import ResettableGroup
+from rigs.buckets import Bucket, model_of, reduce_all
+from rigs.fork_server import ForkServer
+from rigs.limits import LIMIT_S
+from rigs.python_path import PYTHONPATH
 from rigs.ranks import equal
 
 NO_ERROR = contextlib.nullcontext()
@@ -58,6 +70,13 @@ def step(model: nn.Module, seed: int = 0) -> None:
     model(data(seed).to(next(model.parameters()).dtype)).square().mean().backward()
 
 
+def hooked(model: Any, comm: Communicator, *settings: Any, **options: Any) -> DDPState:
+    """Return the state of a hook that the model has from now on."""
+    state = DDPState(comm, *settings, **options)
+    model.register_comm_hook(state, ddp_hook)
+    return state
+
+
 @pytest.mark.parametrize(
     ("options", "dtype", "error", "least"),
     [
@@ -71,8 +90,7 @@ def test_dense_gradients_are_those_of_backward(
     comm: Communicator, options: dict[str, Any], dtype: torch.dtype, error: float, least: float
 ) -> None:
     plain, model = net().to(dtype), DistributedDataParallel(net().to(dtype), **options)
-    with DDPState(comm) as state:
-        model.register_comm_hook(state, ddp_hook)
+    with hooked(model, comm):
         for seed in range(3):
             step(plain, seed)
             step(model, seed)
@@ -85,8 +103,7 @@ def test_dense_gradients_are_those_of_backward(
 def test_fsdp_is_told_what_to_do(comm: Communicator) -> None:
     of_one_rank = ShardingStrategy.NO_SHARD
     model = FullyShardedDataParallel(net(), sharding_strategy=of_one_rank, device_id=torch.device("cpu"))
-    with DDPState(comm) as state:
-        model.register_comm_hook(state, ddp_hook)
+    with hooked(model, comm) as state:
         with pytest.raises(TypeError, match="not of FullyShardedDataParallel: register none there"):
             step(model)
         with pytest.raises(TypeError, match="not of FullyShardedDataParallel"):
@@ -132,8 +149,7 @@ def test_channels_last_gradients(comm: Communicator) -> None:
         return nn.Sequential(nn.Conv2d(1, 4, 3), nn.Conv2d(4, 4, 3)).to(memory_format=torch.channels_last)
 
     plain, model = make(), DistributedDataParallel(make())
-    with DDPState(comm, AdaComp(Policy(conv=1)), module=model) as state:  # every element is its bin's largest
-        model.register_comm_hook(state, ddp_hook)
+    with hooked(model, comm, AdaComp(Policy(conv=1)), module=model):  # every element is its bin's largest
         step(plain)
         step(model)
         expected, sent = gradients(plain)["1.weight"], gradients(model.module)["1.weight"]
@@ -159,8 +175,7 @@ def test_a_sparse_gradient_that_is_not_finite_is_refused_or_skipped(
 ) -> None:
     for on_nonfinite in ("skip", "raise"):
         model = DistributedDataParallel(Sparse())
-        with DDPState(comm, compressor, module=model, on_nonfinite=on_nonfinite) as state:
-            model.register_comm_hook(state, ddp_hook)
+        with hooked(model, comm, compressor, module=model, on_nonfinite=on_nonfinite) as state:
             model(torch.arange(6)).sum().backward()
             assert (
                 model.module.table.weight.grad.is_sparse and model.module.table.weight.grad._values().isfinite().all()
@@ -187,8 +202,7 @@ def test_a_skipped_sparse_bucket_is_nan_after_its_sum_too(comm: Communicator, mo
     begun: list[Late] = []
     model = DistributedDataParallel(Sparse(), bucket_cap_mb=1e-4)
     monkeypatch.setattr("p4reduce.pytorch.ddp.dist.all_reduce", Late)
-    with DDPState(comm, module=model, on_nonfinite="skip") as state:
-        model.register_comm_hook(state, ddp_hook)
+    with hooked(model, comm, module=model, on_nonfinite="skip"):
         (model(torch.arange(6)).sum() * float("inf")).backward()
     assert [work.waited for work in begun] == [True]
     assert model.module.table.weight.grad._values().isnan().all()
@@ -200,8 +214,7 @@ def test_a_model_with_the_hook_is_copied_and_saved_without_its_connection(
     compressor = AdaComp(form="sum")
     model, saved = DistributedDataParallel(net()), io.BytesIO()
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
-    with DDPState(comm, compressor, module=model, optimizer=optimizer) as state:
-        model.register_comm_hook(state, ddp_hook)
+    with hooked(model, comm, compressor, module=model, optimizer=optimizer) as state:
         step(model)
         average = AveragedModel(model)
         step(model)
@@ -216,8 +229,7 @@ def test_a_model_with_the_hook_is_copied_and_saved_without_its_connection(
                 ddp_hook(other, None)  # type: ignore[arg-type]
             other.close()
             again = DistributedDataParallel(module)
-            with DDPState(comm, other.compressor, module=again) as fresh:
-                again.register_comm_hook(fresh, ddp_hook)
+            with hooked(again, comm, other.compressor, module=again):
                 step(again)
         step(model)
     average.module(data(0))
@@ -228,8 +240,7 @@ def test_a_policy_of_names_reads_the_module_and_needs_it(comm: Communicator) -> 
     with pytest.raises(ValueError, match="policy names parameters: give DDPState module=model"):
         DDPState(comm, AdaComp(policy))
     model = DistributedDataParallel(net())
-    with DDPState(comm, AdaComp(policy), module=model) as state:
-        model.register_comm_hook(state, ddp_hook)
+    with hooked(model, comm, AdaComp(policy), module=model) as state:
         step(model)
         assert [set(report.forms) for report in state.reports] == [{"conv.weight"}]
 
@@ -237,8 +248,7 @@ def test_a_policy_of_names_reads_the_module_and_needs_it(comm: Communicator) -> 
 def test_names_without_a_module(comm: Communicator) -> None:
     compressor = AdaComp()
     model = DistributedDataParallel(net())
-    with DDPState(comm, compressor) as state:
-        model.register_comm_hook(state, ddp_hook)
+    with hooked(model, comm, compressor):
         step(model)
         step(model)
     assert len(compressor.state_dict()["residues"]) == 2
@@ -249,8 +259,7 @@ def test_an_error_in_any_bucket_is_raised_in_backward_as_it_is() -> None:
     lost = threading.Event()
     group = LocalGroup(1, lose=lambda rank, frame: lost.is_set())
     model = DistributedDataParallel(net(), bucket_cap_mb=0.0005)
-    state = DDPState(group.comms[0])
-    model.register_comm_hook(state, ddp_hook)
+    state = hooked(model, group.comms[0])
     step(model)
     lost.set()
     group.comms[0].timeout_s = 0.3
@@ -266,8 +275,7 @@ def test_an_error_in_any_bucket_is_raised_in_backward_as_it_is() -> None:
 
 def test_a_closed_state_refuses_to_work(comm: Communicator) -> None:
     model = DistributedDataParallel(net())
-    state = DDPState(comm)
-    model.register_comm_hook(state, ddp_hook)
+    state = hooked(model, comm)
     step(model)
     state.close()
     with pytest.raises(CommunicatorClosedError, match="DDPState was closed"):
@@ -278,3 +286,88 @@ def test_a_closed_state_refuses_to_work(comm: Communicator) -> None:
 def test_a_process_group_of_another_size_is_refused() -> None:
     with LocalGroup(2) as group, pytest.raises(ValueError, match="job has 2 ranks, the model's process group 1"):
         DDPState(group.comms[0], module=DistributedDataParallel(net()))
+
+
+TWO = {"one": (60, 50), "other": (60, 50)}
+GIVEN = torch.randn(2, 60, 50, generator=torch.Generator().manual_seed(1))
+
+
+def test_the_threads_of_the_hook_have_ranges_in_a_profile(comm: Communicator) -> None:
+    try:
+        of_all_threads = torch._C._profiler._ExperimentalConfig(profile_all_threads=True)
+    except TypeError:
+        pytest.skip("this torch profiles the thread alone that starts the profiler")
+    with DDPState(comm, AdaComp()) as state:
+        weights = model_of(TWO)
+        with profile(activities=[ProfilerActivity.CPU], experimental_config=of_all_threads) as profiled:
+            reduce_all(state, [*weights.parameters()], [*GIVEN])
+    counts = {event.key: event.count for event in profiled.key_averages()}
+    assert counts["p4reduce:compress"] == counts["p4reduce:bucket"] == 2
+
+
+def bucket(*, last: bool = True) -> Any:
+    return Bucket(0, nn.Parameter(torch.ones(3)), torch.ones(3), last=last)
+
+
+def test_closing_a_state_leaves_the_communicator_open() -> None:
+    with LocalGroup(1) as group:
+        comm, membership = group.comms[0], Mock(failure=lambda: None)
+        comm.failure.membership = membership
+        with DDPState(comm):
+            pass
+        with contextlib.suppress(ValueError), DDPState(comm):
+            raise ValueError  # no bucket is under way, so the other ranks wait for none
+        comm.barrier()
+        membership.leave.assert_not_called()
+
+
+@pytest.mark.fault(
+    "an exception (or Ctrl-C) between the buckets of a step: the `with` block ends without waiting for a bucket"
+)
+@pytest.mark.parametrize("kind", [ValueError, InvalidTensorError, KeyboardInterrupt])
+def test_an_exception_while_a_bucket_is_under_way_leaves_the_job_at_once(kind: type[BaseException]) -> None:
+    lost = threading.Event()
+    group = LocalGroup(1, timeout_s=LIMIT_S, lose=lambda rank, frame: lost.is_set())
+    comm, membership = group.comms[0], Mock(failure=lambda: None)
+    comm.failure.membership = membership
+    with contextlib.suppress(kind), DDPState(comm) as state:
+        lost.set()
+        state.reduce(bucket(last=False))
+        raise kind
+    assert isinstance(state.error, kind), "not the timeout of the bucket"
+    membership.leave.assert_called_once()
+
+
+def test_the_end_of_the_interpreter_leaves_the_job(torch_server: ForkServer, tmp_path: Path) -> None:
+    script = str(Path(__file__).with_name("ends_without_close.py"))
+    environment = {**os.environ, "PYTHONPATH": PYTHONPATH}
+    ends = {"finished": 0, "in-function": 0, "joined-only": 0, "forgotten": 0, "raised": 1}
+    with contextlib.ExitStack() as stack:
+        for how in ends:
+            started = torch_server.start(tmp_path / how, script, how, environment=environment, folder=tmp_path)
+            stack.callback(started.close)
+            ends[how] -= started.wait(LIMIT_S)
+    for how, wrong in ends.items():
+        text = (tmp_path / how).read_text()
+        assert not wrong, text
+        assert [line for line in text.splitlines() if line in ("working", "left")] == ["working", "left"], text
+        assert ("ValueError: of the user" in text) == (how == "raised")
+
+
+def train(reset_at: set[int]) -> list[Any]:
+    """Return the weights and the compressor's state after six steps of two buckets, some of them after a reset."""
+    torch.manual_seed(3)
+    model = DistributedDataParallel(nn.Sequential(nn.Linear(20, 30), nn.ReLU(), nn.Linear(30, 4)), bucket_cap_mb=0.0005)
+    compressor, optimizer = AdaComp(momentum=0.5), torch.optim.SGD(model.parameters(), 0.1, 0.9)
+    with ResettableGroup(1) as group, hooked(model, group.comms[0], compressor, module=model):
+        for step in range(6):
+            if step in reset_at:
+                group.reset()
+            optimizer.zero_grad()
+            model(torch.randn(8, 20, generator=torch.Generator().manual_seed(step))).square().mean().backward()
+            optimizer.step()
+    return [dict(model.module.state_dict()), compressor.state_dict()]
+
+
+def test_weights_and_residues_are_those_of_an_undisturbed_run() -> None:
+    assert equal(train({2, 4}), train(set()))
