@@ -87,7 +87,7 @@ def test_an_installed_wheel_has_every_module_and_runs_every_command(installed: P
 def test_an_installed_user_writes_a_compressor(installed: Path, tmp_path: Path) -> None:
     """The document's file and test, with nothing of the checkout."""
     pytest.importorskip("torch")
-    from worker.compressors.test_compressor_howto import HOWTO, blocks
+    from worker.compressors.test_compressor_registry import HOWTO, blocks
 
     example, test = blocks(HOWTO, "python")
     (tmp_path / "top_signs.py").write_text(example, encoding="utf-8")

@@ -1,25 +1,49 @@
-"""The `p4reduce` command against a controller whose switch is in memory."""
+"""The `p4reduce` command against a controller whose switch is in memory; and `p4reduce certs`.
+
+`p4reduce switch trace --job`: a job's frames in the terms of the protocol. `p4reduce top`: rates from two samples; `job
+show --slots`: what each rank waits for, as its heartbeats say.
+"""
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import stat
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
+import click.testing
+import msgspec
 import pytest
 from click.testing import CliRunner, Result
+from rich.console import Console
 
 from p4reduce.doctor.checks import RankSpec, run_checks
 from p4reduce_contracts.cli import main
-from p4reduce_contracts.jobs.answers import Usage
+from p4reduce_contracts.jobs.answers import (
+    Count,
+    DropStats,
+    JobInfo,
+    JobList,
+    JobStats,
+    MemberInfo,
+    Stats,
+    Usage,
+    WaitingSlot,
+)
 from p4reduce_contracts.jobs.client import JobClient
 from p4reduce_contracts.jobs.errors import UnknownJobError
+from p4reduce_controller.cli import trace_view
+from p4reduce_controller.cli.top import Look, screen
+from p4reduce_runtime.security import Security
+from p4reduce_switch.program import PacketTrace
 from p4reduce_switch.run import SwitchError, SwitchOptions
-from rigs.fake_switch_client import Running, form, make_config, rows
+from rigs.fake_switch_client import Running, create_and_form, form, make_config, rows, shown
+from rigs.pipeline import JOB, PipelineRig, rank_port
 
 
 def p4reduce(*arguments: str, controller: str | None = None, **env: str) -> Result:
@@ -276,3 +300,190 @@ def test_the_switch_address_for_workers_must_be_ipv4(monkeypatch: pytest.MonkeyP
     assert refused.exit_code == 1
     assert refused.stderr == ("Error: switch.address: must be an IPv4 address like 10.0.0.254, not 'localhost'\n")
     assert len(given) == 1
+
+
+def certs(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(main, ["certs", *map(str, arguments)])
+
+
+def test_an_authority_and_a_certificate_for_each_program(tmp_path: Path) -> None:
+    folder = tmp_path / "new"
+    made = certs("init", folder)
+    assert made.exit_code == 0
+    files = [Path(line).name for line in made.stdout.splitlines()[:-1]]
+    assert files == [f"{name}.{kind}" for name in ("ca", "controller", "switch", "worker") for kind in ("pem", "key")]
+    assert "keep ca.key secret" in made.stdout
+    assert certs("add", folder, "alice").exit_code == 0
+    for name in ("controller", "switch", "worker", "alice"):
+        Security(folder / "ca.pem", folder / f"{name}.pem", folder / f"{name}.key").check()
+
+
+def test_existing_files_are_not_overwritten(tmp_path: Path) -> None:
+    certs("init", tmp_path)
+    before = {file: file.read_bytes() for file in tmp_path.iterdir()}
+    again, twice = certs("init", tmp_path), certs("add", tmp_path, "worker")
+    assert (again.exit_code, twice.exit_code) == (1, 1)
+    assert "holds an authority already" in again.stderr
+    assert "worker.pem is there already" in twice.stderr
+    assert before == {file: file.read_bytes() for file in tmp_path.iterdir()}
+
+
+def test_errors_are_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for arguments, message in [
+        (("init", tmp_path / "file" / "below"), "cannot write to"),
+        (("add", tmp_path / "nothing", "alice"), "holds no authority"),
+        (("add", tmp_path, "../alice"), "is no name for a file"),
+    ]:
+        result = certs(*arguments)
+        assert result.exit_code == 1
+        assert message in result.stderr
+        assert result.stderr.count("\n") == 1
+
+
+@pytest.fixture(scope="module")
+def rig() -> PipelineRig:
+    """A switch with a job of two ranks, where rank 0 has contributed to round 7 of slot 1."""
+    made = PipelineRig("small", 2)
+    made.program.trace_with(made.program.compiled.traced())
+    made.send(0, made.contribution(1, 7, None, {0: bytes(made.geometry.block_bytes)}))
+    return made
+
+
+def told(rig: PipelineRig, rank: int, slot: int, number: int, **options: Any) -> list[str]:
+    traces: list[PacketTrace] = []
+    payload = rig.contribution(slot, number, None, {0: bytes(rig.geometry.block_bytes)}, **options)
+    rig.program.process(rank_port(rank), rig.frame(rank, payload), traces.append)
+    return list(trace_view.lines(msgspec.to_builtins(traces[0])))
+
+
+def test_it_tells_why_a_contribution_was_dropped(rig: PipelineRig) -> None:
+    stale = told(rig, 1, 1, 3)
+    assert stale[0].endswith(
+        f"port 2: CONTRIBUTE of job {JOB}, epoch 9, slot 1, round 3, columns 0b1, seen 0b0, level 0, "
+        "next blocks none none none none"
+    )
+    assert stale[1:] == [
+        "    admitted",
+        "    slot: round 7 of epoch 9",
+        "    dropped: STALE: the slot holds round 7, so it takes round 7 or 9, and the frame is of 3",
+    ]
+    assert told(rig, 0, 9, 7)[-1] == "    dropped: SLOT"
+    assert told(rig, 0, 1, 7, epoch=8)[-1] == "    dropped: EPOCH"
+
+
+def test_it_tells_which_children_a_round_waits_for_and_who_gets_the_result(rig: PipelineRig) -> None:
+    first = told(rig, 0, 2, 7)
+    assert "    children seen: 0b1 now" in first
+    assert first[-1] == "    no answer: taken in, and other children are waited for"
+    second = told(rig, 1, 2, 7)
+    assert "    children seen: 0b11 now" in second
+    results = f"RESULT of job {JOB}, epoch 9, slot 2, round 7, columns 0b1, seen 0b11, level 0"
+    assert second[-2:] == [f"    to port {port}: {results}" for port in (1, 2)]
+    assert not any(format(rig.children[0].secret, "x") in line for line in (*first, *second))
+
+
+@pytest.mark.parametrize(("option", "said"), [("--slot=3", "a job"), ("--p4runtime=127.0.0.1:1", "start it")])
+def test_errors_say_what_to_do(option: str, said: str) -> None:
+    done = click.testing.CliRunner().invoke(main, ["switch", "trace", option])
+    assert done.exit_code in (1, 2) and said in done.output
+
+
+def cells(text: str, beginning: str) -> list[str]:
+    (row,) = rows(text, beginning)
+    return row
+
+
+def a_look(at_s: float, times: int, *, job_id: int = 1, silent_s: float = 0.0) -> Look:
+    members = (MemberInfo(0, silent_s),)
+    info = JobInfo("train", job_id, 2, 0, 4, "ACTIVE", 3, members, "rank 1 left")
+    counts = [Count(times * number, 1_000_000 * times * number) for number in (1, 2, 3, 4)]
+    drops = (DropStats("stale", Count(10 * times)), DropStats("bad", Count()))
+    return Look(at_s, JobList((info,), 16, 12), Stats((JobStats("train", job_id, *counts),), drops))
+
+
+def text_of(before: Look, now: Look) -> str:
+    console = Console(width=200, file=io.StringIO())
+    with console.capture() as captured:
+        console.print(screen(before, now))
+    return captured.get()
+
+
+def test_rates_are_the_differences_between_two_samples() -> None:
+    text = text_of(a_look(10.0, 100), a_look(12.0, 120, silent_s=7.4))
+    assert cells(text, "train") == [
+        "train", "ACTIVE", "1 of 2", "30.0", "10.0", "30.0", "20.0", "40.0", "rank 0 7 s; rank 1 left",
+    ]  # fmt: skip
+    assert cells(text, "stale") == ["stale", "100.0", "1200"]
+    assert "bad" not in text
+    assert "12 of 16 slots free" in text
+
+
+def test_a_new_job_of_the_same_name_has_no_rates_yet() -> None:
+    text = text_of(a_look(10.0, 100), a_look(12.0, 1, job_id=2))
+    assert cells(text, "train")[3:] == [*"-----", "new: rates follow; rank 1 left"]
+
+
+def test_the_drops_of_a_switch_that_was_away_have_no_rate_yet() -> None:
+    before, now = a_look(10.0, 100), a_look(12.0, 120)
+    assert now.stats is not None
+    drops = (*now.stats.drops, DropStats("epoch", Count(900), "leaf2"))
+    text = text_of(before, replace(now, stats=replace(now.stats, drops=drops)))
+    assert cells(text, "stale") == ["stale", "", "100.0", "1200"]
+    assert cells(text, "epoch") == ["epoch", "leaf2", "-", "900"]
+
+
+def test_a_switch_without_connection_is_shown(running: Running) -> None:
+    with JobClient(running.address) as client:
+        client.create_job("train", 1)
+    running.client.reachable = False
+    text = shown(running, "top", "--once", "--every", "0.1")
+    assert cells(text, "train")[3:] == [*"-----", "its counters could not be read"]
+    assert "did not answer" in text
+
+
+STUCK = WaitingSlot(slot=5, round=1234, missing=0b10, waited_s=7.5, in_flight=3)
+
+
+def row(text: str, rank: int) -> list[str]:
+    """The cells of a rank's row in the second table."""
+    (found,) = rows(text.partition("Waiting, at the last heartbeat")[2], str(rank))
+    return found
+
+
+def test_missing_ranks_are_shown_with_their_waiting_time(running: Running) -> None:
+    with JobClient(running.address) as client:
+        tickets, _ = create_and_form(running, client, "train", 3)
+        client.heartbeat(tickets[0].nonce, STUCK)
+        client.heartbeat(tickets[1].nonce)
+        client.heartbeat(tickets[2].nonce, WaitingSlot(0, 9, 0, 0.25, 1))
+        text = shown(running, "job", "show", "train", "--slots")
+        assert row(text, 0) == ["0", "3", "5", "1234", "7.5", "1"]
+        assert row(text, 1)[-1] == "in no collective"
+        assert row(text, 2)[-1] == "not known: no PENDING yet"
+        assert "Waiting" not in shown(running, "job", "show", "train")
+        assert client.get_job("train").members[0].slot_wait == STUCK
+        members = json.loads(shown(running, "job", "show", "train", "--json"))["members"]
+        assert members[0]["slot_wait"]["round"] == 1234
+        client.heartbeat(tickets[0].nonce)
+        assert client.get_job("train").members[0].slot_wait is None, "it went on"
+
+
+def test_a_waiting_time_that_is_negative_or_not_finite_is_ignored(running: Running) -> None:
+    with JobClient(running.address) as client:
+        tickets, _ = create_and_form(running, client, "train", 1)
+        for waited_s in (float("nan"), float("inf"), -1.0):
+            client.heartbeat(tickets[0].nonce, WaitingSlot(0, 9, 0, waited_s, 1))
+            assert client.get_job("train").members[0].slot_wait is None
+
+
+def test_a_private_job_shows_its_rounds_to_its_token_alone(running: Running) -> None:
+    with JobClient(running.address) as client:
+        made = client.create_job("mine", 1, private=True)
+    with JobClient(running.address, token=made.member_token) as member:
+        tickets, _ = form(running, member, "mine", 1)
+        member.heartbeat(tickets[0].nonce, STUCK)
+    hidden = shown(running, "job", "show", "mine", "--slots")
+    assert "hidden without a token" in hidden
+    assert "1234" not in hidden + shown(running, "job", "show", "mine", "--json")
+    assert row(shown(running, "job", "show", "mine", "--slots", "--token", made.owner_token), 0)[3] == "1234"

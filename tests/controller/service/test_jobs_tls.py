@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,22 +27,21 @@ def locked(bench: Bench, config: Config) -> Iterator[Running]:
         yield running
 
 
+def unreachable(address: str, security: Security | None = None) -> str:
+    """Return what a client is told that cannot reach the controller."""
+    with JobClient(address, security=security) as client, pytest.raises(ControllerUnreachableError) as caught:
+        client.list_jobs()
+    return str(caught.value)
+
+
 @pytest.mark.fault("the job service without a worker's certificate: refused")
 def test_only_certificates_with_the_role_worker_are_served(bench: Bench, locked: Running, tmp_path: Path) -> None:
     with JobClient(locked.address, security=bench.of("worker")) as client:
         client.create_job("train", 1)
         assert [job.name for job in client.list_jobs().jobs] == ["train"]
-    with (
-        JobClient(locked.address) as client,
-        pytest.raises(ControllerUnreachableError, match="closed the connection: does the controller use TLS"),
-    ):
-        client.list_jobs()
-    other = Bench(tmp_path / "other").of("worker")
-    with (
-        JobClient(locked.address, security=other) as client,
-        pytest.raises(ControllerUnreachableError, match=r"no TLS connection to .* of the authority in .*other/ca\.pem"),
-    ):
-        client.list_jobs()
+    assert "closed the connection: does the controller use TLS" in unreachable(locked.address)
+    told = unreachable(locked.address, Bench(tmp_path / "other").of("worker"))
+    assert re.search(r"no TLS connection to .* of the authority in .*other/ca\.pem", told), told
     with (
         JobClient(locked.address, security=bench.of("switch")) as client,
         pytest.raises(ForbiddenError, match="certificate of switch names none of controller.p4reduce, worker.p4reduce"),
@@ -56,29 +56,19 @@ def test_only_certificates_with_the_role_worker_are_served(bench: Bench, locked:
 
 @pytest.mark.fault("a false controller: workers refuse the connection")
 def test_a_server_without_a_controllers_certificate_is_refused(bench: Bench, config: Config) -> None:
-    with (
-        serving(with_security(config, bench.of("worker"))) as running,
-        JobClient(running.address, security=bench.of("worker")) as client,
-        pytest.raises(ControllerUnreachableError, match="no TLS connection"),
-    ):
-        client.list_jobs()
+    with serving(with_security(config, bench.of("worker"))) as running:
+        assert "no TLS connection" in unreachable(running.address, bench.of("worker"))
 
 
 def test_tls_to_a_controller_without_it_is_an_error(bench: Bench, running: Running) -> None:
-    with (
-        JobClient(running.address, security=bench.of("worker")) as client,
-        pytest.raises(ControllerUnreachableError, match="no TLS connection to .*: has the controller one"),
-    ):
-        client.list_jobs()
+    told = unreachable(running.address, bench.of("worker"))
+    assert re.search("no TLS connection to .*: has the controller one", told), told
 
 
 def test_a_name_that_does_not_resolve_is_no_matter_of_tls(bench: Bench) -> None:
     no_name = 64 * "x"  # for which no name server is asked
-    with (
-        JobClient(f"{no_name}:9600", security=bench.of("worker")) as client,
-        pytest.raises(ControllerUnreachableError, match="the name of the controller .* does not resolve"),
-    ):
-        client.list_jobs()
+    told = unreachable(f"{no_name}:9600", bench.of("worker"))
+    assert re.search("the name of the controller .* does not resolve", told), told
 
 
 @pytest.mark.fault("listening beyond loopback without TLS: refused, unless `--insecure`")

@@ -1,15 +1,27 @@
-"""LGC and layer-parallel training: parts on values that can be worked out, and a few steps of each variant."""
+"""LGC and layer-parallel training: parts on values that can be worked out, and a few steps of each variant.
+
+TracIn's closed form is what its definition gives. The records and tables, and which seeds are trained when the
+command is started again.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 import torch
+from click.testing import CliRunner
+from torch import nn
 from torch.nn import functional as F
 
+import p4reduce_lab.papers.__main__ as command
 from p4reduce_lab.datasets import Images
 from p4reduce_lab.papers import layer_parallel, lgc
 from p4reduce_lab.papers.layer_parallel import Variant, make_stages
 from p4reduce_lab.papers.lgc import VARIANTS, Autoencoder, Settings, Training
+from p4reduce_lab.papers.tracin import influence
+from p4reduce_lab.report import write_records
 
 TINY = Settings(batch=16, dense_steps=2, autoencoder_steps=2, compressed_steps=3)
 
@@ -118,3 +130,65 @@ def test_a_diverged_training_is_recorded_as_diverged(images: Images, monkeypatch
     monkeypatch.setattr(layer_parallel, "VARIANTS", {"mad": Variant("sp", 2)})
     (found,) = layer_parallel.run(0, images, layer_parallel.Settings(images=32, batch=16, blocks=4, width=8, lr=1e30))
     assert found["accuracy"] is None
+
+
+RATES = (0.1, 0.05)
+
+
+@pytest.fixture
+def bench() -> tuple:
+    torch.manual_seed(0)
+    checkpoints = [(rate, nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 10))) for rate in RATES]
+    return checkpoints, torch.randn(12, 6), torch.arange(12) % 10, torch.randn(5, 6), torch.arange(5)
+
+
+def test_the_closed_form_is_the_sum_of_products_of_gradients(bench: tuple) -> None:
+    checkpoints, images, labels, test_images, test_labels = bench
+
+    def gradient(model: nn.Module, image: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
+        loss = F.cross_entropy(model(image[None]), label[None])
+        return torch.cat([part.flatten() for part in torch.autograd.grad(loss, list(model[-1].parameters()))])
+
+    expected = [
+        sum(
+            rate * float(gradient(model, *one) @ gradient(model, *test))
+            for rate, model in checkpoints
+            for test in zip(test_images, test_labels, strict=True)
+        )
+        for one in zip(images, labels, strict=True)
+    ]
+    assert influence(*bench) == pytest.approx(expected, rel=1e-5, abs=1e-7)
+
+
+def record(trial: str, variant: str, seed: int, accuracy: float | None, error: float | None = None) -> command.Record:
+    return {"trial": trial, "variant": variant, "seed": seed, "settings": {}, "accuracy": accuracy, "error": error}
+
+
+def test_the_kept_records_fill_the_tables() -> None:
+    found = command.tables(command.read())
+    assert {name: len(table.rows) for name, table in found.items()} == {"lgc": 9, "layer-parallel": 9}
+    assert ["signs", "1", "95.16 (94.96 to 95.33)", "0.28"] in found["lgc"].rows
+
+
+def test_only_missing_seeds_are_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trained: list[int] = []
+
+    def run(seed: int, images: Images) -> Iterator[command.Record]:
+        trained.append(seed)
+        yield record("lgc", "dense", seed, 97.0)
+
+    def printed(*arguments: str) -> str:
+        return CliRunner().invoke(command.main, arguments, catch_exceptions=False).output
+
+    nothing = torch.zeros(1)
+    monkeypatch.setattr(command, "ROOT", tmp_path)
+    monkeypatch.setattr(command, "PAPERS", {"lgc": run})
+    monkeypatch.setattr(command.datasets, "mnist", lambda cache: Images(nothing, nothing, nothing, nothing))
+    monkeypatch.setattr(torch, "set_num_threads", lambda threads: None)
+    (tmp_path / "docs").mkdir()
+    write_records(tmp_path / command.RECORDS, [record("lgc", "dense", 1, 96.0)])
+    assert "| dense |  | 96.00 (1 seed) |  |" in printed("--report-only")
+    assert trained == []
+    for _ in range(2):
+        assert "| dense |  | 96.67 (96.00 to 97.00) |  |" in printed()
+    assert trained == [0, 2]
