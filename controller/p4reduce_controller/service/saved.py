@@ -32,17 +32,7 @@ def to_text(job: Job) -> str:
 def from_text(text: str) -> Job:
     """Read a job that `to_text` wrote; its members were last seen at 0. Raises ValueError that names the place."""
     fields = settings.convert(settings.parse_json(text), dict[str, Any], "job")
-    for name in ("last_reset", "problem"):
-        if fields.get(name) == "":  # as earlier versions wrote None
-            fields[name] = None
-    for name in ("lane_bits", "lane_bound"):  # which jobs of earlier versions had
-        fields.pop(name, None)
-    saved = settings.convert(fields.pop("members", []), list[dict[str, Any]], "job.members")
-    for member in saved:  # earlier versions knew one address of each
-        switch, address = member.pop("switch", ""), member.pop("address", None)
-        if address is not None:
-            member["addresses"] = {str(switch): address}
-    members = settings.convert(saved, list[Member], "job.members")
+    members = settings.convert(fields.pop("members", []), list[Member], "job.members")
     job = settings.convert(fields, Job, "job")
     job.members.update((member.rank, member) for member in members)
     if len(job.members) != len(members):

@@ -41,14 +41,9 @@ _SCHEMA_VERSION = 4
 KEPT_S = 30 * 86400.0
 """Seconds that a removed job is kept."""
 KEPT_JOBS = 1000
-_ONE_ADDRESS = 3
-"""The schema of the version whose jobs had one address of a member, which `saved` reads too."""
-_WITHOUT_ENDED = 2
-"""The schema of earlier versions, which lacked the table `ended` too."""
 _LOCK_WAIT_S = 1.0  # for a controller that is just ending
-_ENDED = "CREATE TABLE ended (name TEXT NOT NULL, created REAL NOT NULL, ended REAL NOT NULL, job TEXT NOT NULL)"
-_TABLES = f"""
-{_ENDED};
+_TABLES = """
+CREATE TABLE ended (name TEXT NOT NULL, created REAL NOT NULL, ended REAL NOT NULL, job TEXT NOT NULL);
 CREATE TABLE facts (last_epoch INTEGER NOT NULL);
 CREATE TABLE eras (switch TEXT PRIMARY KEY, era TEXT NOT NULL);
 CREATE TABLE jobs (name TEXT PRIMARY KEY, job TEXT NOT NULL);
@@ -251,10 +246,6 @@ class Store:
                 for statement in filter(str.strip, _TABLES.split(";")):
                     db.execute(statement)
                 db.execute("INSERT INTO facts VALUES (0)")
-                db.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
-            elif version in (_WITHOUT_ENDED, _ONE_ADDRESS):
-                if version == _WITHOUT_ENDED:
-                    db.execute(_ENDED)
                 db.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
             elif version != _SCHEMA_VERSION:
                 raise StoreError(

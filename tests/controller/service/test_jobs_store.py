@@ -93,32 +93,6 @@ def test_jobs_that_ended_are_kept_for_a_while(store: Store, monkeypatch: pytest.
     assert [job.name for _, job in store.ended()] == ["job4", "job3"]
 
 
-@pytest.mark.parametrize("version", [2, 3])
-def test_a_file_of_an_earlier_version_is_read(store: Store, version: int) -> None:
-    registry = Registry(SwitchGeometry(4, 8, 16), store, 10.0)
-    job = registry.create("train", 1)
-    registry.hello(Hello(job.id, registry.join("train", 0, 1, 0.0).nonce, at := Address(1, 2, 3, 4000)), 0.0)
-    registry.installed(job.grants[ONLY_SWITCH], 0.0)
-    with closing(sqlite3.connect(store.path)) as db:
-        store.close()
-        (text,) = db.execute("SELECT job FROM jobs").fetchone()
-        fields = json.loads(text)
-        (member,) = fields["members"]
-        member["switch"], member["address"] = member.pop("addresses").popitem()
-        del fields["switches"]
-        if version == 2:
-            db.execute("DROP TABLE ended")
-            fields |= {"lane_bits": 8, "lane_bound": 3}
-            for name in ("part_of", "created", "hosts", "usage", "resets"):
-                del fields[name]
-        db.execute("UPDATE jobs SET job = ?", (json.dumps(fields),))
-        db.execute(f"PRAGMA user_version = {version}")
-        db.commit()
-    store.open()
-    (found,) = store.jobs()
-    assert found.active and found.members[0].addresses == {ONLY_SWITCH: at} and store.ended() == []
-
-
 def test_epochs_and_the_era_are_persistent(store: Store) -> None:
     era = store.era()
     assert [store.draw_epoch(SLOTS, ()), store.draw_epoch(SLOTS, ())] == [1, 2]
