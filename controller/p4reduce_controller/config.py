@@ -48,27 +48,6 @@ class HostAddress(ParsedText):
         return super().__new__(cls, text)
 
 
-class OptionalHostAddress(ParsedText):
-    """The IPv4 address of one host, or nothing."""
-
-    def __new__(cls, text: str) -> OptionalHostAddress:
-        return super().__new__(cls, text and HostAddress(text))
-
-
-class OptionalMacAddress(ParsedText):
-    """The MAC address of one host, or nothing."""
-
-    def __new__(cls, text: str) -> OptionalMacAddress:
-        return super().__new__(cls, text and MacAddress(text))
-
-
-class OptionalHostPort(ParsedText):
-    """HOST:PORT, or nothing."""
-
-    def __new__(cls, text: str) -> OptionalHostPort:
-        return super().__new__(cls, text and HostPort(text))
-
-
 def mac_value(text: str) -> int:
     """A MAC address as a number."""
     return int(text.replace(":", ""), 16)
@@ -101,9 +80,9 @@ class SwitchConfig(Settings, frozen=True):
     election_id: Annotated[int, Meta(ge=1)] | Literal["auto"] = "auto"
     pipeline: Name = "default"
     address: HostAddress = HostAddress("127.0.0.1")
-    mac: OptionalMacAddress = OptionalMacAddress("")
-    trunk_address: OptionalHostAddress = OptionalHostAddress("")
-    trunk_mac: OptionalMacAddress = OptionalMacAddress("")
+    mac: MacAddress | None = None
+    trunk_address: HostAddress | None = None
+    trunk_mac: MacAddress | None = None
     udp_port: Annotated[int, Meta(ge=1, le=65535)] = AGGREGATION_PORT
     connect_timeout_s: Seconds = 10.0
     hellos_a_second: Positive = 100
@@ -147,11 +126,11 @@ class SwitchConfig(Settings, frozen=True):
 class ControllerConfig(Settings, frozen=True):
     """[controller]: the job service. Times are in seconds; `state_dir` keeps the jobs and the epochs.
 
-    `metrics` is HOST:PORT for Prometheus, "": there are none.
+    `metrics` is HOST:PORT for Prometheus, None: there are none.
     """
 
     listen: HostPort = HostPort(DEFAULT_CONTROLLER)
-    metrics: OptionalHostPort = OptionalHostPort("")
+    metrics: HostPort | None = None
     state_dir: str = ""
     heartbeat_interval_s: Seconds = 2.0
     heartbeat_timeout_s: Seconds = 10.0

@@ -19,7 +19,7 @@ from p4reduce_contracts.cli import main
 from p4reduce_contracts.jobs.answers import JoinTicket
 from p4reduce_contracts.jobs.client import JobClient
 from p4reduce_contracts.jobs.lease import ONLY_SWITCH, Lease
-from p4reduce_controller.config import Config, HostPort, OptionalHostAddress, OptionalMacAddress, SecurityConfig
+from p4reduce_controller.config import Config, HostAddress, HostPort, MacAddress, SecurityConfig
 from p4reduce_controller.p4runtime.client import Client
 from p4reduce_controller.registry.hello import Address
 from p4reduce_controller.registry.job import Grant, Member, rank_children
@@ -366,8 +366,8 @@ def with_tree(config: Config, parents: Mapping[str, str]) -> Config:
                 p4runtime=HostPort(f"127.0.0.1:{10000 + number}"),
                 parent=parent or None,
                 uplink_port=UPLINK if parent else None,
-                trunk_address=OptionalHostAddress(f"10.255.0.{1 + number}"),
-                trunk_mac=OptionalMacAddress(f"02:00:00:ff:00:{1 + number:02x}"),
+                trunk_address=HostAddress(f"10.255.0.{1 + number}"),
+                trunk_mac=MacAddress(f"02:00:00:ff:00:{1 + number:02x}"),
             )
             for number, (name, parent) in enumerate(parents.items())
         ),

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from p4reduce_contracts import artifacts
 from p4reduce_contracts.wire.check import check_of
-from p4reduce_controller.config import HostAddress, OptionalMacAddress, SwitchConfig
+from p4reduce_controller.config import HostAddress, MacAddress, SwitchConfig
 from p4reduce_controller.registry.hello import Address
 from p4reduce_controller.registry.job import Child, Grant, Parent
 from p4reduce_controller.registry.slots import SlotRange
@@ -89,7 +89,7 @@ PARENT = switch_host(9, 0xF1E2D3C4B5A69788)
 
 def switch_config(number: int = 0) -> SwitchConfig:
     own = switch_host(number, 0)
-    mac = OptionalMacAddress(own.mac.to_bytes(6, "big").hex(":"))
+    mac = MacAddress(own.mac.to_bytes(6, "big").hex(":"))
     return SwitchConfig(address=HostAddress(str(ipaddress.IPv4Address(own.ip))), mac=mac)
 
 
