@@ -1,18 +1,17 @@
 """Rate, delay and loss of a link, each in both directions.
 
 Rate: `tc tbf` at both ends. Delay: `tc netem` at both ends. Loss: random drops in nftables inside the host's
-namespace, where both directions pass a hook (a switch reads its interfaces before any hook of their own), or
-netem where nftables is missing. Between two switches the drops are in the namespace between them.
+namespace, where both directions pass a hook (a switch reads its interfaces before any hook of their own). Between two
+switches the drops are in the namespace between them.
 """
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from p4reduce_lab.errors import CommandError, MissingToolError
-from p4reduce_lab.network import CURRENT, Namespace
+from p4reduce_lab.network import CURRENT, Namespace, need
 
 _BITS = 8
 _MTU_FRAME_BYTES = 1514
@@ -59,32 +58,28 @@ def shape_trunk(
 
 
 def _shape(name: str, shape: Shape, ends: Sequence[tuple[Namespace, str]], of_rules: Namespace, rules: str) -> None:
-    by_nft = shape.loss_percent > 0 and shutil.which("nft") is not None
-    netem_loss = 0.0 if by_nft else shape.loss_percent
     for namespace, device in ends:
         try:
-            shape_interface(shape, namespace, device, netem_loss)
+            shape_interface(shape, namespace, device)
         except CommandError as error:
             if "netem" in str(error):
-                raise MissingToolError(_no_netem(name, shape.delay_ms, netem_loss)) from error
+                raise MissingToolError(
+                    f"the link of {name} has a delay of {shape.delay_ms:g} ms, and this kernel has no netem: load it "
+                    "(modprobe sch_netem, CONFIG_NET_SCH_NETEM) or take the delay out of the topology"
+                ) from error
             raise
-    if by_nft:
-        of_rules.run("nft", rules)
+    if shape.loss_percent:
+        of_rules.run(need("nft", f"the link of {name} has a loss, which needs it: apt install nftables"), rules)
 
 
-def shape_interface(shape: Shape, namespace: Namespace, device: str, loss_percent: float = 0.0) -> None:
+def shape_interface(shape: Shape, namespace: Namespace, device: str) -> None:
     """Shape what leaves by a device, in place of what shaped it before. Raises CommandError or MissingToolError."""
-    for command in qdiscs(shape, device, loss_percent):
+    for command in qdiscs(shape, device):
         namespace.run(*command)
 
 
-def qdiscs(shape: Shape, device: str, loss_percent: float = 0.0) -> list[list[str]]:
+def qdiscs(shape: Shape, device: str) -> list[list[str]]:
     """Return the `tc` commands for what leaves by a device."""
-    netem: list[str] = []
-    if shape.delay_ms:
-        netem += ["delay", f"{shape.delay_ms:g}ms", "limit", "10000"]
-    if loss_percent:
-        netem += ["loss", f"{loss_percent:g}%"]
     commands, place = [], ["root", "handle", "1:"]
     if shape.rate_mbit is not None:
         bytes_per_s = shape.rate_mbit * 1e6 / _BITS
@@ -92,8 +87,9 @@ def qdiscs(shape: Shape, device: str, loss_percent: float = 0.0) -> list[list[st
         tbf = ["rate", f"{shape.rate_mbit:g}mbit", "burst", str(burst), "latency", f"{shape.queue_ms:g}ms"]
         commands.append(["tc", "qdisc", "replace", "dev", device, *place, "tbf", *tbf])
         place = ["parent", "1:1", "handle", "10:"]
-    if netem:
-        commands.append(["tc", "qdisc", "replace", "dev", device, *place, "netem", *netem])
+    if shape.delay_ms:
+        netem = ["netem", "delay", f"{shape.delay_ms:g}ms", "limit", "10000"]
+        commands.append(["tc", "qdisc", "replace", "dev", device, *place, *netem])
     return commands
 
 
@@ -107,15 +103,3 @@ def nft_rules(interfaces: Sequence[str], loss_percent: float, hooks: Sequence[st
         for hook in hooks
     )
     return f"table netdev p4reduce_loss {{ {chains} }}"
-
-
-def _no_netem(name: str, delay_ms: float, loss_percent: float) -> str:
-    if delay_ms:
-        return (
-            f"the link of {name} has a delay of {delay_ms:g} ms, and this kernel has no "
-            "netem: load it (modprobe sch_netem, CONFIG_NET_SCH_NETEM) or take the delay out of the topology"
-        )
-    return (
-        f"the link of {name} has a loss of {loss_percent:g} %, which needs nftables (apt install "
-        "nftables) or a kernel with netem (CONFIG_NET_SCH_NETEM)"
-    )

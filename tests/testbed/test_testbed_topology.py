@@ -276,24 +276,22 @@ def test_bmv2_gets_general_options_before_its_own(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize(
-    ("shape", "netem_loss", "commands"),
+    ("shape", "commands"),
     [
-        (Shape(), 0, []),
-        (Shape(loss_percent=1), 0, []),  # nftables' work
-        (Shape(loss_percent=1), 1, ["root handle 1: netem loss 1%"]),
+        (Shape(), []),
+        (Shape(loss_percent=1), []),  # nftables' work
         (
             Shape(delay_ms=2, rate_mbit=100),  # 50000 bytes pass in a tick
-            0,
             [
                 "root handle 1: tbf rate 100mbit burst 50000 latency 50ms",
                 "parent 1:1 handle 10: netem delay 2ms limit 10000",
             ],
         ),
-        (Shape(rate_mbit=1), 0, ["root handle 1: tbf rate 1mbit burst 15140 latency 50ms"]),  # ten full frames
+        (Shape(rate_mbit=1), ["root handle 1: tbf rate 1mbit burst 15140 latency 50ms"]),  # ten full frames
     ],
 )
-def test_rate_then_delay_on_a_device(shape: Shape, netem_loss: float, commands: list[str]) -> None:
-    given = [" ".join(command) for command in qdiscs(shape, "eth0", netem_loss)]
+def test_rate_then_delay_on_a_device(shape: Shape, commands: list[str]) -> None:
+    given = [" ".join(command) for command in qdiscs(shape, "eth0")]
     assert given == [f"tc qdisc replace dev eth0 {command}" for command in commands]
 
 
