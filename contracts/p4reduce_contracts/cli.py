@@ -43,6 +43,8 @@ class _Commands(click.Group):
             return super().invoke(ctx)
         except (JobServiceError, ConfigError, PipelineNotFoundError, OSError) as error:
             raise click.ClickException(one_line(error)) from error
+        except ImportError as error:  # of an optional package
+            raise click.ClickException(f"`{ctx.invoked_subcommand}` cannot be loaded: {one_line(error)}") from error
 
 
 def _broken(name: str, error: Exception) -> click.Command:

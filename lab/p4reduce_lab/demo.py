@@ -8,7 +8,8 @@ from pathlib import Path
 from rich.console import Console
 
 from p4reduce_lab import demo_report
-from p4reduce_lab.processes import Children, ProcessError, terminable
+from p4reduce_lab.errors import LabError
+from p4reduce_lab.processes import Children, terminable
 from p4reduce_lab.system import System, running_system
 from p4reduce_lab.training import INSTALL, VARIANTS, WORLD_SIZE, Result, Training, missing_packages, quarters, train
 from p4reduce_runtime import kernels, terminal
@@ -29,10 +30,10 @@ def run_demo(
     Writes demo.png, report.json and a folder of logs to `out`, and a table to the terminal. `epochs` None is the
     training script's own number, `pipeline` a geometry's name or the folder of a compiled program. With several `racks`
     each has a switch of its own, below a root, and the bytes between the switches are printed too. Raises
-    ProcessError; all processes it started have ended when it returns or raises.
+    LabError; all processes it started have ended when it returns or raises.
     """
     if missing := missing_packages():
-        raise ProcessError(f"the demo needs {', '.join(missing)}; {INSTALL}")
+        raise LabError(f"the demo needs {', '.join(missing)}; {INSTALL}")
     console = console or terminal.console(_WIDTH_OF_A_FILE, markup=True)
     logs = out / "logs"
     logs.mkdir(parents=True, exist_ok=True)

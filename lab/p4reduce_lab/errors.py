@@ -1,16 +1,25 @@
-"""Errors of the set-up of a network, a switch or a measurement on this machine.
+"""The errors of the demo, the study, the benchmark and the testbed, as one line for who runs them.
 
-SetupError
-├── MissingToolError  a program, a package, a kernel module or a privilege is missing; the message says how to get it
-└── CommandError      a command on the machine or on a host failed
+LabError
+├── ProcessError              a child process failed (processes.py)
+├── DataError                 the data of a training cannot be had (datasets.py)
+└── SetupError                a network or a switch cannot be set up on this machine
+    ├── MissingToolError      a program, a package, a kernel module or a privilege is missing
+    └── CommandError          a command on the machine or on a host failed
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+import click
 
-class SetupError(Exception):
+
+class LabError(click.ClickException):
+    """The command cannot continue; the message says what to do."""
+
+
+class SetupError(LabError):
     """The machine cannot be set up as needed; the message says what to do."""
 
 

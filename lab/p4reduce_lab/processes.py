@@ -18,8 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType, TracebackType
 
-import click
-
+from p4reduce_lab.errors import LabError
 from p4reduce_lab.reaper import reaped
 
 POLL_S = 0.05
@@ -30,8 +29,8 @@ P4REDUCE = (sys.executable, "-m", "p4reduce_contracts")
 """The `p4reduce` command, by this interpreter."""
 
 
-class ProcessError(click.ClickException):
-    """The command cannot continue; the message names the process that failed and shows the end of its log."""
+class ProcessError(LabError):
+    """A child process failed; the message names it and shows the end of its log."""
 
 
 class Child:

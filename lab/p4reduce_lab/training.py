@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from p4reduce_lab.errors import LabError
 from p4reduce_lab.processes import Children, ProcessError, follow
 
 WORLD_SIZE = 4
@@ -51,13 +52,13 @@ def missing_packages() -> list[str]:
 
 
 def find_script() -> Path:
-    """Return the training script: of this checkout, or installed beside the package. Raises ProcessError."""
+    """Return the training script: of this checkout, or installed beside the package. Raises LabError."""
     checkout = Path(__file__).resolve().parents[2] / "examples" / "train.py"
     installed = Path(sys.prefix) / "share" / "p4reduce" / "examples" / "train.py"
     for path in (checkout, installed):
         if path.is_file():
             return path
-    raise ProcessError(f"the training script is neither at {checkout} nor at {installed}: install p4reduce anew")
+    raise LabError(f"the training script is neither at {checkout} nor at {installed}: install p4reduce anew")
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from p4reduce_lab.errors import SetupError
 from p4reduce_lab.targets import TARGETS
 from p4reduce_testbed.networks import DEFAULT_MANAGEMENT
 
@@ -84,7 +83,7 @@ def run(topology: Path, command: str | None, name: str, timeout: float | None, o
 
     if command is None and building["network"] != "mininet":
         raise click.UsageError("the prompt is Mininet's: give --exec, or choose --network mininet")
-    with _errors_in_one_line(), _owned_by_caller(out):
+    with _owned_by_caller(out):
         wanted = _load(topology)
         world_size = len(wanted.hosts)
         with (
@@ -116,7 +115,7 @@ def train(topology: Path, out: Path, seeds: int, epochs: int | None, **building:
     from p4reduce_testbed.testbed import Settings
     from p4reduce_testbed.train import train_on_testbed
 
-    with _errors_in_one_line(), _owned_by_caller(out):
+    with _owned_by_caller(out):
         train_on_testbed(_load(topology), Settings(**building), out, seeds, epochs)
 
 
@@ -133,14 +132,6 @@ def _load(path: Path) -> Topology:
 
     packaged = TOPOLOGIES / f"{path}.json"
     return load(packaged if len(path.parts) == 1 and packaged.is_file() and not path.exists() else path)
-
-
-@contextlib.contextmanager
-def _errors_in_one_line() -> Iterator[None]:
-    try:
-        yield
-    except SetupError as error:
-        raise click.ClickException(" ".join(str(error).split())) from error
 
 
 @contextlib.contextmanager

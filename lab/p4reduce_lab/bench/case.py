@@ -201,7 +201,7 @@ class Case:
     thresholds: tuple[Threshold, ...] = ()
     limit_s: float = 420.0
     prepare: Callable[[Path], None] = lambda out: None
-    """What is done before, with the machine's own network, in the folder of all results. May raise ProcessError."""
+    """What is done before, with the machine's own network, in the folder of all results. May raise LabError."""
 
     def missing(self) -> list[str]:
         """Return which of its needs are not met here."""

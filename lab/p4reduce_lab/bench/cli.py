@@ -9,8 +9,6 @@ from typing import Any, Final
 
 import click
 
-from p4reduce_runtime.terminal import one_line
-
 _TYPES: Final = ("float", "half", "bfloat16", "int32")
 _UNITS: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
@@ -45,11 +43,9 @@ def bench(
     """
     if context.invoked_subcommand is not None:
         return
-    try:
-        from p4reduce_lab.bench.cases import CASES
-        from p4reduce_lab.bench.run import run_bench
-    except ImportError as error:
-        raise click.ClickException(f"the benchmark cannot be loaded: {one_line(error)}") from error
+    from p4reduce_lab.bench.cases import CASES
+    from p4reduce_lab.bench.run import run_bench
+
     if listing:
         for case in CASES:
             click.echo(f"{case.name}: {case.about}")
@@ -98,10 +94,8 @@ def _add(collective: str) -> None:
         if not os.environ.get("WORLD_SIZE", "").isdecimal() or int(os.environ["WORLD_SIZE"]) < 2:
             launch = f"torchrun --nproc-per-node 2 --no-python p4reduce bench {collective} ..."
             raise click.ClickException(f"a collective takes two ranks or more: start it by a launcher, as `{launch}`")
-        try:
-            from p4reduce_lab.bench.nccl_tests import CollectiveTest, run
-        except ImportError as error:
-            raise click.ClickException(f"the benchmark cannot be loaded: {one_line(error)}") from error
+        from p4reduce_lab.bench.nccl_tests import CollectiveTest, run
+
         context.exit(0 if run(CollectiveTest(collective, **given)) else 1)
 
     if collective == "all_reduce":

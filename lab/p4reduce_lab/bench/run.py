@@ -19,9 +19,9 @@ from rich.console import Console
 from p4reduce_lab.bench import report, store
 from p4reduce_lab.bench.case import NETWORKS, Case, Findings, Run
 from p4reduce_lab.bench.cases import BY_NAME, CASES, time_to_accuracy
-from p4reduce_lab.errors import SetupError
+from p4reduce_lab.errors import LabError, SetupError
 from p4reduce_lab.network import CURRENT, current_id
-from p4reduce_lab.processes import Children, ProcessError, follow, terminable
+from p4reduce_lab.processes import Children, follow, terminable
 from p4reduce_runtime import terminal
 
 _WIDTH_OF_A_FILE = 150
@@ -35,14 +35,14 @@ def run_bench(
 
     `names`: those of the cases, or what they begin with, up to a "-"; all for none.
     Returns whether no case failed and, with `check`, every threshold holds. Findings of an earlier run of the same
-    software are kept, unless `again`. After a failed case, which is reported, the others run. Raises ProcessError
+    software are kept, unless `again`. After a failed case, which is reported, the others run. Raises LabError
     for a name that is no case's. Nothing that it started still runs when it returns or raises.
     """
     selected = {
         name: [case for case in CASES if case.name == name or case.name.startswith(f"{name}-")] for name in names
     }
     if unknown := [name for name, found in selected.items() if not found]:
-        raise ProcessError(f"there is no case {', '.join(unknown)}; there are: {', '.join(BY_NAME)}")
+        raise LabError(f"there is no case {', '.join(unknown)}; there are: {', '.join(BY_NAME)}")
     cases = [case for case in CASES if not names or any(case in found for found in selected.values())]
     console = terminal.console(_WIDTH_OF_A_FILE, markup=True)
     folder = out / ("quick-cases" if quick else "cases")
@@ -68,7 +68,7 @@ def run_bench(
             try:
                 case.prepare(out)
                 found = _run_case(case, path, quick, console)
-            except ProcessError as error:
+            except LabError as error:
                 failed, why_not[case.name] = True, error.message
                 console.print(error.message, style="red", markup=False)
         if found is not None:
@@ -136,5 +136,5 @@ def main() -> None:
 if __name__ == "__main__":
     try:
         main()
-    except ProcessError as error:
+    except LabError as error:
         raise SystemExit(error.message) from error
