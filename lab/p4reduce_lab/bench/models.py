@@ -34,7 +34,7 @@ _HIDDEN = 1024
 _ONE_BUCKET_MB = 100
 _POWERSGD_RANK = 2
 _ADACOMP_BINS = "p4reduce AdaComp "
-"""The beginning of the variants that name the elements of a linear layer's bin."""
+"""The beginning of the variants that name the elements of a linear layer's bin; their convolutions are dense."""
 _COMPRESSORS: Mapping[str, Callable[[], Any]] = {
     "p4reduce dense": lambda: None,
     "p4reduce 16": lambda: p4reduce.Quantize(16),
@@ -124,7 +124,8 @@ class Trainer:
 
 
 def _adacomp(peer: str) -> p4reduce.AdaComp:
-    return p4reduce.AdaComp(p4reduce.compressors.Policy(linear=int(peer.removeprefix(_ADACOMP_BINS))))
+    linear = int(peer.removeprefix(_ADACOMP_BINS))
+    return p4reduce.AdaComp(p4reduce.compressors.Policy(conv="dense", linear=linear))
 
 
 def of_study(name: str, rank: int, world_size: int, *, seed: int, data: str, settings: Mapping[str, Any]) -> Recipe:

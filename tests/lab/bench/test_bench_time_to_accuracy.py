@@ -41,9 +41,10 @@ class FakeCluster:
     def ask(self, do: str, **given: Any) -> list[dict[str, float]]:
         if do == "begin_training":
             self.begun.append((given["peer"], given["seed"]))
-            self._variant, self._steps = given["peer"], 0
+            self._variant, self._seed, self._steps = given["peer"], given["seed"], 0
             return []
-        score = self._scores.get(self._variant, self._scores[""])[self._steps // 2 - 1]
+        scores = self._scores.get(f"{self._variant} of seed {self._seed}") or self._scores.get(self._variant)
+        score = (scores or self._scores[""])[self._steps // 2 - 1]
         return [{"quality": score - 1}, {"quality": score + 1}]  # of two ranks
 
     def timed(self, do: str, steps: int) -> float:
@@ -56,7 +57,7 @@ class FakeCluster:
 def measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     """Measure the cell with these scores by variant, "" for all others; return its cluster and the run."""
 
-    def measure(**scores: list[float]) -> tuple[FakeCluster, Run]:
+    def measure(cell: case.Cell = CELL, **scores: list[float]) -> tuple[FakeCluster, Run]:
         run = Run(False, tmp_path / "cases/logs", Children(tmp_path), networks=True)
         cluster = FakeCluster(run, {name.replace("_", " ").strip(): of_tests for name, of_tests in scores.items()})
 
@@ -65,7 +66,7 @@ def measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
             yield cluster
 
         monkeypatch.setattr(case, "running_cluster", running)
-        case.measure(CELL, run)
+        case.measure(cell, run)
         return cluster, run
 
     return measure
@@ -101,6 +102,20 @@ def test_all_variants_train_to_the_same_target_with_the_setting_that_is_quickest
     )
     assert run.findings.ratios == {CELL.time_threshold.name: 16 / 2.5, CELL.steps_threshold.name: 8 / 10}
     assert run.findings.curves["gloo"][2] == [(8.0, 50.0), (16.0, 90.0), (24.0, 97.5), (32.0, 97.7)]
+
+
+@pytest.mark.parametrize(("tuned_on", "of_first_seed", "chosen"), [(1, 1.0, 2), (2, 2.5, 1)])
+def test_a_setting_is_the_one_that_takes_all_seeds_it_is_tuned_on_to_the_target_in_the_least_seconds(
+    measured: Any, tuned_on: int, of_first_seed: float, chosen: int
+) -> None:
+    late, never = [50.0, 60.0, 70.0, 97.5, 97.6, 97.7], [50.0] * 6
+    early = [50.0, 97.7, *UP[2:]]
+    scores = {"gloo_PowerSGD_1": late, "gloo_PowerSGD_2_of_seed_0": early, "gloo_PowerSGD_2_of_seed_1": never}
+    cluster, run = measured(replace(CELL, tuned_on=tuned_on), _=UP, gloo_PowerSGD_4=never, **scores)
+    (series,) = (one for one in run.findings.series if one.at["variant"] == case.POWERSGD)
+    assert series.peer == f"gloo PowerSGD {chosen}" and series.values[0] == of_first_seed
+    tried = [seed for peer, seed in cluster.begun if peer == "gloo PowerSGD 4" and seed in case.SEEDS]
+    assert tried == list(case.SEEDS[:tuned_on])
 
 
 def test_a_variant_that_does_not_reach_the_target_is_shown_and_has_no_ratio(measured: Any, tmp_path: Path) -> None:
