@@ -6,6 +6,7 @@ import os
 import sys
 from typing import Any
 
+import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -95,12 +96,9 @@ def check_not_finite(outer: ProcessGroupP4Reduce, inner: dist.ProcessGroup, devi
             return gradient.index_fill(0, torch.zeros(1, dtype=torch.int64, device=device), bad)
 
         model.module.fc.weight.register_hook(poison)  # which one shard alone has
-        try:
+        with pytest.raises((InvalidTensorError, PeerRefusedError)) as caught:
             backward(model, 0, device)
-        except (InvalidTensorError, PeerRefusedError) as error:
-            assert isinstance(error, NotFiniteError) == (rank == size - inner.size()), repr(error)
-        else:
-            raise AssertionError("no error")
+        assert isinstance(caught.value, NotFiniteError) == (rank == size - inner.size()), repr(caught.value)
 
 
 def check_hsdp(mesh: Any, device: str) -> None:
@@ -125,13 +123,10 @@ def check_end(outer: ProcessGroupP4Reduce, inner: dist.ProcessGroup, device: str
     backward(model, 0, device)
     if dist.get_rank() == 0:
         outer.join().close(wait=False)
-    try:
+    with pytest.raises(Exception) as caught:
         backward(model, 1, device)
-    except Exception as error:
-        assert isinstance(error, CollectiveError) or dist.get_rank() == 0, repr(error)
-        print("ended:", error, flush=True)
-    else:
-        raise AssertionError("no error")
+    assert caught.errisinstance(CollectiveError) or dist.get_rank() == 0, repr(caught.value)
+    print("ended:", caught.value, flush=True)
 
 
 def main() -> None:

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable
 from datetime import timedelta
 
+import pytest
 import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
@@ -337,12 +338,8 @@ def check_layouts() -> None:
         lambda tensor: dist.all_reduce(tensor, MAX),
         lambda tensor: dist.broadcast(tensor, 0),
     ):
-        try:
+        with pytest.raises(ValueError, match=r"call \.contiguous\(\)"):  # one memory cannot hold several results
             collective(shared)
-        except ValueError as error:
-            assert "call .contiguous()" in str(error), error
-        else:
-            raise AssertionError("one memory cannot hold several results")
 
 
 def check_to_one() -> None:
@@ -426,12 +423,9 @@ def check_no_room() -> None:
             assert torch.equal(rows[each], given(each, torch.float32, large))
             assert torch.equal(stacked[each], given(each, torch.float32, large))
         dist.barrier(pair)
-        try:
+        needs = "takes gloo for all collectives: rank 0 could not make a job"
+        with pytest.raises(dist.DistBackendError, match=needs):
             DDPState(pair)
-        except dist.DistBackendError as error:
-            assert "takes gloo for all collectives: rank 0 could not make a job" in str(error)
-        else:
-            raise AssertionError("a hook needs a job")
         if rank == 0:
             for job in taken:
                 client.remove_job(job.name)
@@ -490,12 +484,10 @@ def check_timeout() -> None:
         return
     options = dist.AllreduceOptions()
     options.timeout = timedelta(seconds=1)
-    try:
+    waits = "rank 1 is in none" if dist.get_debug_level() == dist.DebugLevel.DETAIL else "still waits for rank 1"
+    with pytest.raises(dist.DistBackendError, match=f"timed out; its timeout was 1 s.*{waits}"):
         dist.group.WORLD.allreduce([torch.ones(5)], options).wait()
-    except dist.DistBackendError as error:
-        waits = "rank 1 is in none" if dist.get_debug_level() == dist.DebugLevel.DETAIL else "still waits for rank 1"
-        assert "timed out; its timeout was 1 s" in str(error) and waits in str(error), error
-        print("timed out as it should", flush=True)
+    print("timed out as it should", flush=True)
     store.set("rank 0 has its error", "")
 
 
@@ -506,16 +498,12 @@ def check_different_collectives() -> None:
     pair = dist.new_group([0, 1], pg_options=Options(gather_bytes=1 << 20))
     dist.all_reduce(torch.ones(4), group=pair)
     getattr(dist, "set_timeout", dist.distributed_c10d._set_pg_timeout)(timedelta(seconds=seconds), pair)
-    try:
+    first = r"rank 0 is in all_gather number 2 \(4 float32\) over gloo"
+    with pytest.raises(RuntimeError, match=rf"{first}, rank 1 is in all_reduce number 2 \(5 float32\) over p4reduce"):
         if rank:
             dist.all_reduce(torch.ones(5), group=pair)
         else:
             dist.all_gather([torch.ones(4), torch.ones(4)], torch.ones(4), group=pair)
-    except RuntimeError as error:
-        first = "rank 0 is in all_gather number 2 (4 float32) over gloo"
-        assert f"{first}, rank 1 is in all_reduce number 2 (5 float32) over p4reduce" in str(error), error
-    else:
-        raise AssertionError("the ranks called different collectives")
     dist.barrier()
 
 
@@ -544,16 +532,12 @@ def check_join_with_a_compressor() -> None:
     """Uneven inputs under DDP.join(), with P4REDUCE_COMPRESSOR: the error names the documentation; the last check."""
     ddp = DistributedDataParallel(nn.Linear(100, 100))
     optimizer = torch.optim.SGD(ddp.parameters(), 0.1)
-    try:
-        with ddp.join():
-            for _ in range(2 + 2 * dist.get_rank()):
-                optimizer.zero_grad()
-                ddp(torch.ones(3, 100)).sum().backward()
-                optimizer.step()
-    except RuntimeError as error:
-        assert "different collectives" in str(error) and "docs/torch-backend.md#compression" in str(error), error
-    else:
-        raise AssertionError("rank 0 sends sums of join() in full")
+    said = r"(?s)different collectives.*docs/torch-backend\.md#compression"  # rank 0 sends sums of join() in full
+    with pytest.raises(RuntimeError, match=said), ddp.join():
+        for _ in range(2 + 2 * dist.get_rank()):
+            optimizer.zero_grad()
+            ddp(torch.ones(3, 100)).sum().backward()
+            optimizer.step()
 
 
 def check_set_timeout() -> None:
@@ -562,12 +546,8 @@ def check_set_timeout() -> None:
     dist.all_reduce(torch.ones(5), group=pair)
     getattr(dist, "set_timeout", dist.distributed_c10d._set_pg_timeout)(timedelta(seconds=1), pair)
     if dist.get_rank() == 0:
-        try:
+        with pytest.raises(dist.DistBackendError, match="timed out; its timeout was 1 s"):
             dist.all_reduce(torch.ones(5), group=pair)
-        except dist.DistBackendError as error:
-            assert "timed out; its timeout was 1 s" in str(error), error
-        else:
-            raise AssertionError("no other rank called it")
     dist.barrier()
 
 

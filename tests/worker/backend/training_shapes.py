@@ -44,13 +44,14 @@ def train(
     dtype: torch.dtype = torch.float32,
     make: Callable[..., torch.optim.Optimizer] = torch.optim.SGD,
     rank: int | None = None,
+    loss_of: Callable[[nn.Module, int], torch.Tensor] | None = None,
 ) -> list[float]:
-    """Return the mean loss of all ranks after each step."""
+    """Return the mean loss of all ranks after each step, which is `loss_of` model and step; by default of a batch."""
     optimizer = make(model.parameters(), lr=0.1)
     losses = []
     for step in range(STEPS):
         optimizer.zero_grad()
-        loss = model(batch(step, dtype, rank)).float().square().mean()
+        loss = loss_of(model, step) if loss_of else model(batch(step, dtype, rank)).float().square().mean()
         loss.backward()
         optimizer.step()
         mean = loss.detach().clone()
@@ -105,33 +106,21 @@ def ddp_unused_parameters() -> list[float]:
 
 
 def ddp_no_sync() -> list[float]:
-    model = DistributedDataParallel(net())
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    losses = []
-    for step in range(STEPS):
-        optimizer.zero_grad()
+    def second_loss(model: nn.Module, step: int) -> torch.Tensor:
         with model.no_sync():
             model(batch(2 * step)).square().mean().backward()
-        loss = model(batch(2 * step + 1)).square().mean()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    return losses
+        return model(batch(2 * step + 1)).square().mean()
+
+    return train(DistributedDataParallel(net()), loss_of=second_loss)
 
 
 def ddp_embedding() -> list[float]:
-    torch.manual_seed(5)
-    model = DistributedDataParallel(nn.Embedding(50, 8, sparse=True))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    losses = []
-    for step in range(STEPS):
-        optimizer.zero_grad()
+    def loss_of(model: nn.Module, step: int) -> torch.Tensor:
         words = torch.arange(step + dist.get_rank(), step + dist.get_rank() + 6)
-        loss = model(words).square().mean()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    return losses
+        return model(words).square().mean()
+
+    torch.manual_seed(5)
+    return train(DistributedDataParallel(nn.Embedding(50, 8, sparse=True)), loss_of=loss_of)
 
 
 def ddp_grad_scaler() -> list[float]:
