@@ -14,7 +14,6 @@ from pathlib import Path
 
 from p4reduce_lab import targets
 from p4reduce_lab.addresses import free_address
-from p4reduce_lab.errors import SetupError
 from p4reduce_lab.network import NetworkBuilder, need, need_root
 from p4reduce_lab.processes import Child, Children, follow, terminable
 from p4reduce_lab.system import READY_S, System, new_state_dir, started_controller
@@ -29,8 +28,6 @@ from p4reduce_testbed.topology import Host, Topology, interface_name
 
 CONTROLLER_PORT = 9600
 MASTER_PORT = 29500
-INSIDE = "P4REDUCE_TESTBED"
-"""The environment variable of all processes in a testbed, in which no other one can be built."""
 NETWORKS: dict[str, type[MininetNetwork | NetnsNetwork]] = {"mininet": MininetNetwork, "netns": NetnsNetwork}
 _HELD = (signal.SIGINT, signal.SIGTERM)
 
@@ -111,7 +108,6 @@ def running_testbed(topology: Topology, settings: Settings, logs: Path) -> Itera
     pipeline = pipeline_folders.find(settings.pipeline)
     logs.mkdir(parents=True, exist_ok=True)
     with terminable(), _uninterrupted_teardown() as stack:
-        stack.enter_context(_inside())
         children = stack.enter_context(Children(logs))
         builder = NetworkBuilder(children)
         stack.callback(builder.close)
@@ -169,18 +165,6 @@ def controller_config(topology: Topology, pipeline: Path, p4runtime: Sequence[st
             port = topology.port_to(switch.name, host)
             lines += toml_table("[[ports]]", switch=switch.name, number=port, mac=host.mac)
     return lines
-
-
-@contextmanager
-def _inside() -> Iterator[None]:
-    """Mark the processes that are started in the block as inside a testbed. Raises SetupError in one."""
-    if INSIDE in os.environ:
-        raise SetupError("this is a testbed's own prompt or worker: leave it first")
-    os.environ[INSIDE] = "1"
-    try:
-        yield
-    finally:
-        del os.environ[INSIDE]
 
 
 @contextmanager
