@@ -32,7 +32,7 @@ from p4reduce.codecs.arrays import Tensor
 from p4reduce.collectives import Contribution
 from p4reduce.testing.local_group import LocalGroup
 from p4reduce.testing.reference_switch import ReferenceSwitch
-from p4reduce.testing.world import Member, NetworkConditions, RootSwitches, Switches, World
+from p4reduce.testing.world import Member, NetworkConditions, RootSwitches, World
 from p4reduce_contracts.jobs.lease import Lease, LeasedSwitch, Level
 from p4reduce_contracts.wire.geometry import DEFAULT
 from rigs.cut_runs import CutGroup
@@ -110,7 +110,7 @@ def sums_of_group(case: Case, drawn: Drawn, group: LocalGroup) -> list[bytes]:
 def through_network(
     case: Case,
     drawn: Drawn,
-    switches: Switches,
+    switches: Any,
     slots: int,
     epoch: int,
     levels: Callable[[int], tuple[Level, ...]],

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import math
 import random
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from heapq import heappop, heappush
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from p4reduce.protocol.blocks import Blocks
 from p4reduce.protocol.call import Call
@@ -34,28 +34,6 @@ class Place(NamedTuple):
     rank: int = -1
 
 
-BURST_BYTES: Final = 65536
-"""Number of bytes that an idle direction of a link with a rate sends at once."""
-Link = tuple[int, int]
-"""A pair of switches, from the first to the second; -1: all ranks."""
-
-
-class Switches(Protocol):
-    """Switches, and where their ports lead."""
-
-    def framed(self, rank: int, payload: bytes) -> tuple[Place, bytes]:
-        """Return what a rank sends as a frame, and where that arrives."""
-        ...
-
-    def arrive(self, place: Place, frame: bytes) -> list[tuple[Place, bytes]]:
-        """Return what leaves a switch because of a frame that arrives there, each with where it arrives next."""
-        ...
-
-    def payload(self, frame: bytes) -> bytes:
-        """Return the payload of a frame that a switch sent."""
-        ...
-
-
 class RootSwitches:
     """SwitchSides side by side, of which each has all ranks: frames are payloads."""
 
@@ -63,15 +41,15 @@ class RootSwitches:
         self._switches = SideBySide(*switches)
 
     def framed(self, rank: int, payload: bytes) -> tuple[Place, bytes]:
-        """Return the payload, and the rank's port of its switch."""
+        """Return what a rank sends as a frame, and where that arrives: at the rank's port of its switch."""
         return Place(switch_of(payload), rank), payload
 
     def arrive(self, place: Place, frame: bytes) -> list[tuple[Place, bytes]]:
-        """Return what a switch answers."""
+        """Return what leaves a switch because of a frame that arrives there, each with where it arrives next."""
         return [(Place(-1, rank=rank), answer) for rank, answer in self._switches.process(place.port, frame)]
 
     def payload(self, frame: bytes) -> bytes:
-        """Return the frame."""
+        """Return the payload of a frame that a switch sent."""
         return frame
 
 
@@ -99,26 +77,6 @@ class NetworkConditions:
 
 
 @dataclass
-class TokenBucket:
-    """One direction of a link with a rate (tc-tbf)."""
-
-    bytes_per_s: float
-    tokens: float = BURST_BYTES
-    free_at: float = 0.0
-
-    def leaves(self, now: float, size: int) -> float:
-        """Return when a frame of `size` bytes that comes now leaves."""
-        at = max(now, self.free_at)
-        self.tokens = min(BURST_BYTES, self.tokens + (at - self.free_at) * self.bytes_per_s)
-        if self.tokens < size:
-            at += (size - self.tokens) / self.bytes_per_s
-            self.tokens = size
-        self.tokens -= size
-        self.free_at = at
-        return at
-
-
-@dataclass
 class Member:
     """One rank: the collectives it calls, one after the other, and their results (or which ranks refused, and why)."""
 
@@ -133,40 +91,31 @@ class Member:
     make: Callable[..., Collective] = Collective
     running: Collective | None = None
     results: list[Any] = field(default_factory=list)
-    busy_until: float = 0.0
     timer_at: float = math.inf
 
     def __post_init__(self) -> None:
         self.round_trip = RoundTrip(len(self.lease.switches))
 
 
-@dataclass
-class _Busy:
-    """A switch: until when it is, and how many frames it has taken in."""
-
-    until: float = 0.0
-    taken: int = 0
-
-
 class World:
-    """Runs all members to the end; `log` keeps every payload a member sent, in order.
+    """Runs all members to the end; `log` keeps every payload a member sent, in order."""
 
-    `frames` and `bytes` count what was put on each link, UDP payloads, before any loss.
-    """
-
-    def __init__(self, switches: Switches, members: Sequence[Member], conditions: NetworkConditions, seed: int) -> None:
+    def __init__(self, switches: Any, members: Sequence[Member], conditions: NetworkConditions, seed: int) -> None:
+        """`switches`: RootSwitches, or others with the same methods."""
         self.switches = switches
         self.members, self.conditions = members, conditions
         self.random = random.Random(seed)
         self.now = 0.0
         self.log: list[tuple[int, bytes]] = []
-        self.frames: Counter[Link] = Counter()
-        self.bytes: Counter[Link] = Counter()
+        self.frames: Counter[tuple[int, int]] = Counter()
+        """The frames put on each link, before any loss, by the switches at its ends; -1: all ranks."""
         self.first_end = 0.0
         """The time at which the last member had finished its first collective."""
         self._order = 0
-        self._busy: dict[int, _Busy] = {}
-        self._buckets: dict[tuple[int, int, Place], TokenBucket] = {}
+        self._busy_until: defaultdict[Any, float] = defaultdict(float)
+        """The times until which ranks, switches, and the directions of links with a rate, are busy."""
+        self._taken: Counter[int] = Counter()
+        """The frames that each switch has taken in."""
         self._flying: list[tuple[float, int, Callable[[], None]]] = []
 
     def run(self, limit: int = 200_000) -> list[list[Any]]:
@@ -200,9 +149,8 @@ class World:
         rank = member.lease.rank
         for payload in payloads:
             self.log.append((rank, payload))
-            member.busy_until = max(self.now, member.busy_until) + self.conditions.frame_s
             place, frame = self.switches.framed(rank, payload)
-            self._put((-1, rank), place, frame, payload, member.busy_until)
+            self._put((-1, rank), place, frame, payload, self._work((-1, rank), self.conditions.frame_s))
         if member.running is not None and member.running.done:
             member.results.append(member.running.refusals or member.running.result())
             if len(member.results) == 1:
@@ -227,22 +175,23 @@ class World:
             self._set_timer(member)
 
     def _at_switch(self, place: Place, frame: bytes) -> None:
-        conditions, busy = self.conditions, self._busy.setdefault(place.switch, _Busy())
-        busy.taken += 1
-        stalls = conditions.stall_after and busy.taken % conditions.stall_after == 0
-        busy.until = max(self.now, busy.until) + conditions.frame_s + (conditions.stall_s if stalls else 0.0)
+        conditions, switch = self.conditions, place.switch
+        self._taken[switch] += 1
+        stalls = conditions.stall_after and self._taken[switch] % conditions.stall_after == 0
+        self._work(switch, conditions.frame_s + (conditions.stall_s if stalls else 0.0))
         for to, sent in self.switches.arrive(place, frame):
             assert len(sent) <= len(frame) + MAX_GROWTH_BYTES, "BMv2 would abort"
-            busy.until += conditions.frame_s
-            self._put((place.switch, -1), to, sent, self.switches.payload(sent), busy.until)
+            self._put((switch, -1), to, sent, self.switches.payload(sent), self._work(switch, conditions.frame_s))
+
+    def _work(self, what: object, seconds: float, begin: float = 0.0) -> float:
+        """Return when a rank, a switch or a link has done what it can begin now, or at `begin`."""
+        self._busy_until[what] = ended = max(self.now, begin, self._busy_until[what]) + seconds
+        return ended
 
     def _put(self, origin: tuple[int, int], to: Place, frame: bytes, payload: bytes, leaves: float) -> None:  # noqa: PLR0917
-        link = origin[0], to.switch
-        self.frames[link] += 1
-        self.bytes[link] += len(payload)
-        if self.conditions.bits_per_s:
-            bucket = self._buckets.setdefault((*origin, to), TokenBucket(self.conditions.bits_per_s / 8))
-            leaves = bucket.leaves(max(self.now, leaves), len(payload) + ENCAP_BYTES)
+        self.frames[origin[0], to.switch] += 1
+        if rate := self.conditions.bits_per_s:
+            leaves = self._work((origin, to), 8 * (len(payload) + ENCAP_BYTES) / rate, leaves)
         if to.rank >= 0:
             self._send(partial(self._down, self.members[to.rank], payload), leaves)
         else:
