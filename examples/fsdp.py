@@ -110,7 +110,6 @@ def main(args):
 
 if __name__ == "__main__":
     arguments = settings.parse_args()
-    only_sums = 1 << 40  # bytes: the copies of parameters take gloo, and are not counted
-    dist.init_process_group("p4reduce", pg_options=Options(compressor=arguments.compressor, gather_bytes=only_sums))
+    dist.init_process_group("p4reduce", pg_options=Options(compressor=arguments.compressor))
     main(arguments)
     dist.destroy_process_group()

@@ -108,5 +108,5 @@ def _add(collective: str) -> None:
         measure.params.append(link)
 
 
-for _collective in ("all_reduce", "reduce_scatter", "broadcast", "all_gather"):
+for _collective in ("all_reduce", "reduce_scatter"):
     _add(_collective)

@@ -3,8 +3,8 @@
 Every rank of a launch (torchrun, Slurm) runs it. One iteration is timed at a time, from a barrier on until the rank has
 its result, as nccl-tests does with `-z 3`: in between each rank's tensors get their first numbers again, since sums of
 sums would overflow. A row's time is the mean over iterations and ranks. The formats are those of nccl-tests a0b82b2
-(src/util.cu), algbw and busbw those of its doc/PERFORMANCE.md. An `all_reduce` or `broadcast` of torch.distributed is
-always in place, so their other half stays empty, as nccl-tests leaves it (`out_of_place` is null).
+(src/util.cu), algbw and busbw those of its doc/PERFORMANCE.md. An `all_reduce` of torch.distributed is always in place,
+so its other half stays empty, as nccl-tests leaves it (`out_of_place` is null).
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ import torch
 import torch.distributed as dist
 
 from p4reduce.doctor.bottleneck import framed, host_tensors, switches_beside
-from p4reduce.pytorch.backend.options import BACKEND, Options
+from p4reduce.pytorch.backend.options import BACKEND
 from p4reduce_contracts.jobs.client import TOKEN_VARIABLE
 from p4reduce_contracts.jobs.lease import Lease
 
 _TYPES: Final = {"float": torch.float32, "half": torch.float16, "bfloat16": torch.bfloat16, "int32": torch.int32}
 """The types, by nccl-tests' names."""
 _ALIGNED_BYTES: Final = 16
-"""A rank's part of a reduce_scatter or an all_gather is a multiple of this."""
+"""A rank's part of a reduce_scatter is a multiple of this."""
 _PATTERN: Final = np.random.default_rng(1).integers(1, 5, 8191)
 """Every tensor repeats it: sums of up to 64 such integers are exact in every type, and its length is a prime."""
 _TIME: Final = "%Y-%m-%d %H:%M:%S"
@@ -76,14 +76,14 @@ class Shape:
     total: int
     """Elements of the longer tensor of a rank."""
     part: int
-    """Elements of the shorter tensor of a rank in a reduce_scatter or an all_gather; in other collectives all."""
+    """Elements of the shorter tensor of a rank in a reduce_scatter; in an all_reduce all."""
     dtype: torch.dtype
 
     @classmethod
     def of(cls, collective: str, size: int, dtype: torch.dtype, rank: int, ranks: int) -> Shape:
         """Round `size` bytes down, as nccl-tests does."""
         total = part = size // dtype.itemsize
-        if collective in ("reduce_scatter", "all_gather"):
+        if collective == "reduce_scatter":
             aligned = _ALIGNED_BYTES // dtype.itemsize
             part = total // ranks // aligned * aligned
             total = part * ranks
@@ -105,18 +105,13 @@ class Shape:
 
     def expected(self) -> torch.Tensor:
         """Return the right result on this rank."""
-        if self.collective == "broadcast":
-            return self.numbers(0, self.total)
-        if self.collective == "all_gather":
-            return torch.cat([self.numbers(rank, self.part) for rank in range(self.ranks)])
         summed = np.sum([np.roll(_PATTERN, -rank) for rank in range(self.ranks)], axis=0)
         total = torch.from_numpy(np.resize(summed, self.total)).to(self.dtype)
         return total[self.mine] if self.collective == "reduce_scatter" else total
 
     def bus_factor(self) -> float:
         """Return busbw / algbw."""
-        most = (self.ranks - 1) / self.ranks
-        return {"all_reduce": 2 * most, "broadcast": 1.0}.get(self.collective, most)
+        return (2 if self.collective == "all_reduce" else 1) * (self.ranks - 1) / self.ranks
 
 
 @dataclass(frozen=True)
@@ -181,21 +176,18 @@ def measure(group: Any, barrier: Any, shape: Shape, asked: CollectiveTest, *, in
     longer, shorter = torch.empty(shape.total, dtype=shape.dtype), torch.empty(shape.part, dtype=shape.dtype)
     if in_place:
         shorter = longer[shape.mine] if shape.part < shape.total else longer
-    given, result = (longer, shorter) if shape.collective == "reduce_scatter" else (shorter, longer)
-    first, spent_s = shape.numbers(shape.rank, len(given)), 0.0
+    first, spent_s = shape.numbers(shape.rank, shape.total), 0.0
     work: Callable[[], Any] = {
-        "all_reduce": lambda: group.allreduce([given]),
-        "broadcast": lambda: group.broadcast([given]),
-        "reduce_scatter": lambda: group._reduce_scatter_base(result, given),
-        "all_gather": lambda: group._allgather_base(result, given),
+        "all_reduce": lambda: group.allreduce([longer]),
+        "reduce_scatter": lambda: group._reduce_scatter_base(shorter, longer),
     }[shape.collective]
     for iteration in range(-asked.warmup_iters, asked.iters):
-        given.copy_(first)
+        longer.copy_(first)
         barrier.barrier().wait()
         begun = time.perf_counter()
         work().wait()
         spent_s += time.perf_counter() - begun if iteration >= 0 else 0.0
-    wrong = (result != shape.expected()).sum()
+    wrong = (shorter != shape.expected()).sum()
     shared = torch.tensor([spent_s / asked.iters / shape.ranks, wrong], dtype=torch.float64)
     barrier.allreduce([shared]).wait()
     seconds, all_wrong = shared.tolist()
@@ -213,7 +205,7 @@ def run(asked: CollectiveTest) -> bool:
     if asked.output_file is not None and rank == 0:
         file = Path(asked.output_file)
         file.touch(exist_ok=False)
-    dist.init_process_group(BACKEND, pg_options=Options(gather_bytes=0))
+    dist.init_process_group(BACKEND)
     try:
         barrier: Any = dist.new_group(backend="gloo")
         groups: dict[str, Any] = {BACKEND: dist.group.WORLD} | (
@@ -276,8 +268,7 @@ class Report:
 
     def add(self, name: str, shape: Shape, halves: list[Figures | None]) -> None:
         """Add a row. One of gloo's begins with "#", so that programs that read nccl-tests' tables leave it out."""
-        redop = "sum" if shape.collective in ("all_reduce", "reduce_scatter") else "none"
-        root, own = 0 if shape.collective == "broadcast" else -1, name == BACKEND
+        redop, root, own = "sum", -1, name == BACKEND
         front = _FRONT.format(shape.size, shape.part, self._asked.datatype, redop, root)
         body = "".join(" " * 33 if half is None else half.columns() for half in halves)
         self.say("  " + front[2:] + body if own else f"{front}{body}  {name}")

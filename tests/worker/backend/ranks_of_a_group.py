@@ -152,7 +152,7 @@ def check_assignment() -> None:
 
 def check_copies() -> None:
     rank, size = dist.get_rank(), dist.get_world_size()
-    # large ones go over gloo and over the switch, until after four calls one is chosen; those of a MB or less over gloo
+    # large broadcasts go over gloo and over the switch, until after four calls one is chosen; all else over gloo
     for dtype, repeats in ((torch.float32, 5), (torch.int64, 2), (torch.bfloat16, 1), (torch.bool, 1)):
         for shape in ((3, 7), *repeats * [(700, 401)]):
             mine = given(rank, dtype, shape)
@@ -495,7 +495,7 @@ def check_different_collectives() -> None:
     """One rank over gloo, one over p4reduce, which wait for each other; in detailed debugging not for long."""
     rank, seconds = dist.get_rank(), 60 if dist.get_debug_level() == dist.DebugLevel.DETAIL else 2
     calls.OTHERS_S = 60.0  # for slow machines: that both write is what ends it
-    pair = dist.new_group([0, 1], pg_options=Options(gather_bytes=1 << 20))
+    pair = dist.new_group([0, 1])
     dist.all_reduce(torch.ones(4), group=pair)
     getattr(dist, "set_timeout", dist.distributed_c10d._set_pg_timeout)(timedelta(seconds=seconds), pair)
     first = r"rank 0 is in all_gather number 2 \(4 float32\) over gloo"

@@ -108,11 +108,8 @@ def test_every_text_that_names_the_backend_makes_a_group_that_sums(torch_server:
 @pytest.mark.slow
 def test_in_detail_debugging_with_different_collectives_and_a_late_rank(launch: Launch) -> None:
     checks = "sums", "to_one", "different_collectives"
-    switch_alone = {"P4REDUCE_GATHER_BYTES": "1"}
     launch(2, CHECKS, "join_with_a_compressor", P4REDUCE_COMPRESSOR="quantize")
-    outputs = launch(
-        2, CHECKS, *checks, "copies", "set_timeout", "timeout", TORCH_DISTRIBUTED_DEBUG="DETAIL", **switch_alone
-    )
+    outputs = launch(2, CHECKS, *checks, "copies", "set_timeout", "timeout", TORCH_DISTRIBUTED_DEBUG="DETAIL")
     assert "timed out as it should" in outputs[0]
     launch(2, CHECKS, *checks)
 

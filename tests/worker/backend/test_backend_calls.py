@@ -18,7 +18,6 @@ from p4reduce.pytorch.backend import calls
 from p4reduce.pytorch.backend.calls import Calls, GlooWork
 from p4reduce.pytorch.backend.contiguous import contiguously
 from p4reduce.pytorch.backend.group import ProcessGroupP4Reduce
-from p4reduce.pytorch.backend.options import Options
 from p4reduce.pytorch.backend.routes import TRIALS, Routes
 from p4reduce.testing.local_group import LocalGroup
 from rigs.limits import LIMIT_S, wait_until
@@ -113,7 +112,7 @@ def ways(comm: Communicator, gloo_s: list[float], switch_s: list[float]) -> list
 
     def call(gloo_s: float, switch_s: float) -> str:
         over_switch, over_gloo = lambda: take("switch", switch_s), lambda: take("gloo", gloo_s)
-        return routes.run(comm, "broadcast", 4096, over_switch, over_gloo, 60)
+        return routes.run(comm, 4096, over_switch, over_gloo, 60)
 
     trials = [call(*seconds) for seconds in zip(gloo_s, switch_s, strict=True) for _ in range(2)]
     return trials + [call(0, 0) for _ in range(2)]
@@ -131,16 +130,6 @@ def test_all_ranks_choose_what_is_faster_on_the_slowest(slowest_gloo_s: list[flo
             )
         )
     assert found == [["gloo", "switch"] * TRIALS + [chosen] * 2] * RANKS
-
-
-def test_a_number_of_bytes_in_the_environment_or_the_options_is_no_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert Options().least_gather_bytes() is None
-    monkeypatch.setenv("P4REDUCE_GATHER_BYTES", "4096")
-    assert Options().least_gather_bytes() == 4096
-    assert Options(gather_bytes=7).least_gather_bytes() == 7
-    monkeypatch.setenv("P4REDUCE_GATHER_BYTES", "1 MiB")
-    with pytest.raises(ValueError, match="P4REDUCE_GATHER_BYTES is '1 MiB'"):
-        Options().least_gather_bytes()
 
 
 UNSUPPORTED = {"endCoalescing", "reconfigure"}

@@ -16,7 +16,7 @@ from p4reduce.pytorch import staging
 from p4reduce.pytorch.backend import group as backend
 from p4reduce.pytorch.backend.group import ProcessGroupP4Reduce
 from p4reduce.pytorch.backend.jobs import GroupJob
-from p4reduce.pytorch.backend.options import Options
+from p4reduce.pytorch.backend.routes import Routes
 from p4reduce.testing.local_group import LocalGroup
 from rigs.simulated_accelerator import Schedule, SimulatedAccelerator
 
@@ -38,13 +38,15 @@ def ranks(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Rank, Any], lis
     with LocalGroup(RANKS) as local, ThreadPoolExecutor(RANKS) as pool:
         jobs = [Job(comm, "", None, "") for comm in local.comms]
         monkeypatch.setattr(backend, "join_job", lambda store, rank, *others, **options: jobs[rank])
+        monkeypatch.setattr(backend, "BROADCAST_BYTES", 1)
+        monkeypatch.setattr(Routes, "run", lambda self, comm, size, over_switch, *others: over_switch())
         store = dist.HashStore()
         made: list[ProcessGroupP4Reduce] = []
         making = threading.Lock()
 
         def rank_main(number: int, rank: int, function: Rank, device: Any) -> Any:
             mine = dist.PrefixStore(str(number), store)
-            group = ProcessGroupP4Reduce.over(mine, rank, RANKS, timeout=LIMIT, options=Options(gather_bytes=1))
+            group = ProcessGroupP4Reduce.over(mine, rank, RANKS, timeout=LIMIT)
             with making:
                 made.append(group)
             return function(group, device)
@@ -96,10 +98,6 @@ def every_collective(group: ProcessGroupP4Reduce, device: Any) -> list[torch.Ten
     copied = device.tensor(numbers(rank))
     group.broadcast([copied], root=1).wait()
     found.append(device.read(copied))
-    stacked, rows = device.tensor(torch.zeros(12, 5)), [device.tensor(torch.zeros(6, 5)) for _ in range(RANKS)]
-    group._allgather_base(stacked, device.tensor(numbers(rank))).wait()
-    group.allgather([rows], [device.tensor(numbers(rank))]).wait()
-    found += [device.read(each) for each in (stacked, *rows)]
     several = [device.tensor(numbers(rank + each)) for each in range(5)]
     for work in [group.allreduce([each]) for each in several]:
         work.wait()

@@ -1,8 +1,7 @@
 """The process group of the backend "p4reduce".
 
-Sums (all_reduce, reduce_scatter) of dtypes that the switch can add, and large broadcasts and all-gathers, go over the
-switch. All else goes over a companion gloo group. Which way a collective goes depends only on what is equal on all
-ranks.
+Sums (all_reduce, reduce_scatter) of dtypes that the switch can add, and large broadcasts, go over the switch. All else
+goes over a companion gloo group. Which way a collective goes depends only on what is equal on all ranks.
 
 Every collective that torch's C++ code calls by a method of Python is one here: where it finds none, it calls its own
 with the interpreter's lock held, which waits for gloo's lock, whose holder may wait for the interpreter's.
@@ -47,7 +46,7 @@ from p4reduce.pytorch.backend import sums
 from p4reduce.pytorch.backend.calls import Calls, GlooWork
 from p4reduce.pytorch.backend.contiguous import check_written, contiguously
 from p4reduce.pytorch.backend.jobs import GroupJob, NoRoomError, join_job
-from p4reduce.pytorch.backend.options import BACKEND, GATHER_BYTES, Options
+from p4reduce.pytorch.backend.options import BACKEND, BROADCAST_BYTES, Options
 from p4reduce.pytorch.backend.rendezvous import meet, part
 from p4reduce.pytorch.backend.routes import Routes
 from p4reduce.pytorch.backend.work import CollectiveWork
@@ -148,9 +147,7 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
         self._summed_types = sums.DTYPES if self._options.float_sums != "gloo" else frozenset({torch.int32})
         self._how: Any = {"bits": self._options.bits, "refuse_underflow": self._options.float_sums == "auto"}
         """Arguments of each sum of floats."""
-        gather_bytes = self._options.least_gather_bytes()
-        self._gather_bytes = GATHER_BYTES if gather_bytes is None else max(1, gather_bytes)
-        self._routes = Routes() if gather_bytes is None else None
+        self._routes = Routes()
         compressor = self._options.compressor_of(world=not group.global_ranks_in_group)
         self._compressed: CompressedSums | None = None
         self._hint = ""
@@ -339,107 +336,48 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
         """Copy the root's tensor to all ranks."""
         opts = _options(BroadcastOptions, opts, None, **keywords)
         tensors = _list(tensors)
-        if not self._copies(tensors):
+        if not self._is_large(tensors):
             return self._call_gloo(self._gloo.broadcast, tensors, opts)
         check_written(tensors)
         staged = stage(tensors[0].device, tensors, tensors)
 
         def run(timeout_s: float) -> None:
             (tensor,) = staged.writes
-            words = _bytes_of(tensor)
+            words, comm, gloo = _bytes_of(tensor), self._communicator(), self._gloo_of_thread()
 
-            def over_switch(comm: Communicator) -> torch.Tensor:
-                return comm.broadcast(words, opts.rootRank, timeout_s=timeout_s)
-
-            def over_gloo(gloo: Any) -> torch.Tensor:
+            def over_gloo() -> torch.Tensor:
                 gloo.broadcast([words], opts).wait()
                 return words
 
-            _write(tensor, self._copy("broadcast", len(words), over_switch, over_gloo, timeout_s))
+            if comm is None:
+                found = over_gloo()
+            else:
+                over_switch = functools.partial(comm.broadcast, words, opts.rootRank, timeout_s=timeout_s)
+                found = self._routes.run(comm, len(words), over_switch, over_gloo, timeout_s)
+            if found.data_ptr() != tensor.data_ptr():
+                tensor.detach().copy_(found.view(tensor.dtype).reshape(tensor.shape))
 
         return self._submit("broadcast", tensors, opts, run, staged)
+
+    @_recorded
+    def allgather(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
+        """Copy every rank's tensor into `outputs`, by rank."""
+        return self._call_gloo(self._gloo.allgather, outputs, _list(inputs), _options(_AllgatherOptions, opts, None))
 
     @_recorded
     def _allgather_base(self, output: torch.Tensor, given: torch.Tensor, opts: Any = None) -> Any:
         """Copy every rank's `given` into `output`, by rank."""
         opts = _options(_AllgatherOptions, opts, None)
-        if not self._copies([given], output):
 
-            def gather(output: torch.Tensor, given: torch.Tensor, opts: Any) -> Any:
-                return self._gloo._allgather_base(*_flat(output, given), opts)
+        def gather(output: torch.Tensor, given: torch.Tensor, opts: Any) -> Any:
+            if output.dim() != given.dim():  # gloo takes no output of [ranks, ...]
+                output, given = output.view(-1), given.contiguous().view(-1)
+            return self._gloo._allgather_base(output, given, opts)
 
-            return self._call_gloo(gather, output, given, opts, name="_allgather_base")
-        staged = stage(given.device, [given], [output])
-
-        def run(timeout_s: float) -> None:
-            (mine,), (all_ranks,) = staged.reads, staged.writes
-            _write(all_ranks, self._all_gather(_bytes_of(mine), opts, timeout_s, _bytes_of(all_ranks)))
-
-        return self._submit("all_gather", [output], opts, run, staged)
+        return self._call_gloo(gather, output, given, opts, name="_allgather_base")
 
     all_gather_single = _allgather_base
-
-    @_uncompiled
-    def all_gather_single_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
-        """Do `all_gather_single` with several tensors."""
-        if len(inputs) == 1:
-            return self._allgather_base(outputs[0], inputs[0], opts)
-        if (other := self._other(inputs)) is not None:
-            return other.allgather_into_tensor_coalesced(outputs, inputs, opts)
-        opts = _options(_AllgatherOptions, opts, None)
-        return self._call_gloo(self._companion.allgather_into_tensor_coalesced, outputs, inputs, opts)
-
-    allgather_into_tensor_coalesced = all_gather_single_coalesced
-
-    @_recorded
-    def allgather(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
-        """Copy every rank's tensor into `outputs`, by rank."""
-        opts = _options(_AllgatherOptions, opts, None)
-        (rows,), (given,) = outputs, _list(inputs)
-        if not self._copies([given], *rows) or any(
-            row.shape != given.shape or row.dtype != given.dtype for row in rows
-        ):
-            return self._call_gloo(self._gloo.allgather, [rows], [given], opts)
-        staged = stage(given.device, [given], rows)
-
-        def run(timeout_s: float) -> None:
-            (mine,) = staged.reads
-            for row, words in zip(staged.writes, self._all_gather(_bytes_of(mine), opts, timeout_s), strict=True):
-                _write(row, words)
-
-        return self._submit("all_gather", list(rows), opts, run, staged)
-
-    def _all_gather(
-        self, words: torch.Tensor, opts: Any, timeout_s: float, room: torch.Tensor | None = None
-    ) -> torch.Tensor:
-        """Return every rank's bytes, [ranks, bytes], which may lie in `room`."""
-
-        def over_switch(comm: Communicator) -> torch.Tensor:
-            return comm.all_gather(words, timeout_s=timeout_s)
-
-        def over_gloo(gloo: Any) -> torch.Tensor:
-            rows = torch.empty(self.size() * len(words), dtype=torch.uint8) if room is None else room
-            gloo._allgather_base(rows, words, opts).wait()
-            return rows.view(self.size(), -1)
-
-        return self._copy("all_gather", len(words), over_switch, over_gloo, timeout_s)
-
-    def _copy(
-        self,
-        kind: str,
-        size: int,
-        over_switch: Callable[[Communicator], torch.Tensor],
-        over_gloo: Callable[[Any], torch.Tensor],
-        timeout_s: float,
-    ) -> torch.Tensor:
-        """Return what one of the two returns; over gloo where the switch has no room."""
-        comm = self._communicator()
-        if comm is not None and self._routes is None:
-            return over_switch(comm)
-        gloo = self._gloo_of_thread()
-        if comm is None or self._routes is None:
-            return over_gloo(gloo)
-        return self._routes.run(comm, kind, size, lambda: over_switch(comm), lambda: over_gloo(gloo), timeout_s)
+    all_gather_single_coalesced = allgather_into_tensor_coalesced = _by_gloo("allgather_into_tensor_coalesced")
 
     # What never goes over the switch
 
@@ -510,12 +448,12 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
             elements += tensor.numel()
         return elements > 0 and self._are_its_own(*tensors, *outputs)
 
-    def _copies(self, tensors: Sequence[torch.Tensor], *outputs: torch.Tensor) -> bool:
-        """Return whether the switch may copy this one; small ones are faster over gloo."""
+    def _is_large(self, tensors: Sequence[torch.Tensor]) -> bool:
+        """Return whether the switch may broadcast these; small ones are faster over gloo."""
         if len(tensors) != 1 or self.size() == 1:
             return False
         size = tensors[0].numel() * tensors[0].element_size()  # sparse tensors have no nbytes
-        return size >= self._gather_bytes and self._are_its_own(*tensors, *outputs)
+        return size >= BROADCAST_BYTES and self._are_its_own(*tensors)
 
     def _are_its_own(self, *tensors: torch.Tensor) -> bool:
         """Return whether they are dense and on one device, the CPU or one that is staged, without gloo by name."""
@@ -778,18 +716,6 @@ def _list(tensors: Any) -> list[torch.Tensor]:
     return [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
 
 
-def _flat(output: torch.Tensor, given: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the tensors of an all-gather as gloo takes them, which takes no output of [ranks, ...]."""
-    if output.dim() == given.dim():
-        return output, given
-    return output.view(-1), given.contiguous().view(-1)
-
-
 def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
     """Return a tensor's bytes, [bytes], which may share its memory."""
     return tensor.detach().resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
-
-
-def _write(tensor: torch.Tensor, words: torch.Tensor) -> None:
-    if words.data_ptr() != tensor.data_ptr():
-        tensor.detach().copy_(words.reshape(-1).view(tensor.dtype).reshape(tensor.shape))

@@ -14,9 +14,8 @@ BACKEND: Final = "p4reduce"
 """The name that `init_process_group` takes."""
 SUBGROUP_SLOTS = 32
 """Slots of the job of a `new_group`: a switch has about a thousand for all jobs."""
-GATHER_VARIABLE: Final = "P4REDUCE_GATHER_BYTES"
-GATHER_BYTES = 1 << 20
-"""Below this, gloo's broadcast and all-gather are faster."""
+BROADCAST_BYTES = 1 << 20
+"""Bytes below which gloo's broadcast is faster."""
 COMPRESSOR_VARIABLE: Final = "P4REDUCE_COMPRESSOR"
 
 
@@ -34,9 +33,6 @@ class Options:
     """The switch that this rank sends to, as in `p4reduce.join`; default: P4REDUCE_SWITCH. Ranks may differ in it."""
     slots: int | None = None
     """Slots of the job that rank 0 makes; default: 128 to 256, or what is free, and 32 for a `new_group`."""
-    gather_bytes: int | None = None
-    """Bytes from which on `broadcast` and `all_gather` take the switch; default: P4REDUCE_GATHER_BYTES, else 1 MiB
-    where that was faster than gloo in the group's first calls of about that size."""
     bits: Bits | None = None
     """Bits of a number on the way, in sums of floats: 32, 16 or 8. Default: 32 for float32 and complex64, 16 for
     float16 and bfloat16."""
@@ -58,21 +54,10 @@ class Options:
             raise ValueError(f'float_sums is {self.float_sums!r}; give "auto", "switch" or "gloo"')
         if self.slots is not None and self.slots < 1:
             raise ValueError(f"slots is {self.slots}; a job needs at least 1")
-        if self.gather_bytes is not None and self.gather_bytes < 0:
-            raise ValueError(f"gather_bytes is {self.gather_bytes}; it is a number of bytes")
         if self.compress_bytes < 0:
             raise ValueError(f"compress_bytes is {self.compress_bytes}; it is a number of bytes")
         if self.compressor is not None and self.float_sums == "gloo":
             raise ValueError('float_sums="gloo" has no compressor: give one of the two')
-
-    def least_gather_bytes(self) -> int | None:
-        """Return `gather_bytes` or what the environment says; ValueError if that is no number of bytes."""
-        text = os.environ.get(GATHER_VARIABLE)
-        if self.gather_bytes is not None or not text:
-            return self.gather_bytes
-        if not text.isdecimal():
-            raise ValueError(f"{GATHER_VARIABLE} is {text!r}; it is a number of bytes")
-        return int(text)
 
     def compressor_of(self, *, world: bool) -> Compressor | None:
         """Return the compressor of a group, with `world` that of all ranks; ValueError for a text that names none."""

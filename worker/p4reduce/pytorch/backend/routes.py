@@ -1,4 +1,4 @@
-"""Which way large broadcasts and all-gathers go: over the switch or over gloo, whichever is faster in the first calls.
+"""Which way large broadcasts go: over the switch or over gloo, whichever is faster in the first calls.
 
 Between ranks of one machine gloo is several times faster; where the network is what limits both, the switch can be.
 """
@@ -23,21 +23,15 @@ class Routes:
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock = clock
-        self._seconds: dict[tuple[str, int], list[float]] = {}
-        """Seconds of the first calls, by collective and size up to a power of two: gloo, switch, gloo, switch."""
-        self._switch_is_faster: dict[tuple[str, int], bool] = {}
+        self._seconds: dict[int, list[float]] = {}
+        """Seconds of the first calls, by the bits of their size: gloo, switch, gloo, switch."""
+        self._switch_is_faster: dict[int, bool] = {}
 
     def run(
-        self,
-        comm: Communicator,
-        kind: str,
-        size: int,
-        over_switch: Callable[[], T],
-        over_gloo: Callable[[], T],
-        timeout_s: float,
+        self, comm: Communicator, size: int, over_switch: Callable[[], T], over_gloo: Callable[[], T], timeout_s: float
     ) -> T:
         """Run one of the two, the same one on all ranks, and return its result; `size` is in bytes."""
-        key = kind, size.bit_length()
+        key = size.bit_length()
         if (switch_is_faster := self._switch_is_faster.get(key)) is not None:
             return over_switch() if switch_is_faster else over_gloo()
         seconds = self._seconds.setdefault(key, [])
