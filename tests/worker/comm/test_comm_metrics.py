@@ -18,8 +18,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import p4reduce
 from p4reduce.errors import JoinError, UnderflowError
+from p4reduce.membership.join import log_summary
 from p4reduce.membership.rank_metrics import RankMetrics, address_of
-from p4reduce.membership.summary import log_summary
 from p4reduce.pytorch.settle import settle
 from p4reduce.testing.local_group import LocalGroup
 from p4reduce_contracts.jobs.client import JobClient

@@ -22,7 +22,6 @@ from p4reduce.membership.heartbeat import LEAVE_TIMEOUT_S, Heartbeat
 from p4reduce.membership.rank_metrics import RankMetrics, address_of
 from p4reduce.membership.rejoin import Rejoin
 from p4reduce.membership.sigterm import LEAVE_S, on_sigterm
-from p4reduce.membership.summary import SUMMARY_VARIABLE, log_summary
 from p4reduce.paths.hosts.find import Hosts, ShardJob, host_name, why_alone
 from p4reduce.protocol.channel import load_pump
 from p4reduce.stats import CollectiveStats
@@ -43,6 +42,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+SUMMARY_VARIABLE: Final = "P4REDUCE_SUMMARY"
 _RETRY_S: Final = 0.5
 _CHECK_EVERY_S: Final = 1.0
 _SAY_EVERY_S: Final = 5.0
@@ -285,6 +285,25 @@ class _ShardJobs:
     def join(self, job: ShardJob, rank: int, world_size: int, timeout_s: float) -> EpochMembership:
         """Join one, as long as the communicator's job is not reset."""
         return self._joiner.of_shard(job.name, rank, world_size, job.token).join(timeout_s)
+
+
+def log_summary(comm: Communicator) -> None:
+    """Log on rank 0 what a communicator has done, if it has done anything."""
+    counted = comm.stats
+    if comm.rank or not counted.collectives:
+        return
+    event(
+        _log,
+        logging.INFO,
+        "job summary",
+        job=comm.lease.name,
+        over_p4reduce=counted.collectives,
+        over_gloo=comm.count_over_gloo(),
+        underflows=comm.underflows,
+        sent_bytes=counted.bytes_up,
+        saved_bytes=counted.dense_bytes - counted.bytes_up,
+        collective_s=round(comm.collective_s, 3),
+    )
 
 
 _communicators: weakref.WeakSet[Communicator] = weakref.WeakSet()

@@ -6,9 +6,8 @@ import os
 
 from p4reduce.communicator import Communicator
 from p4reduce.errors import JoinError
-from p4reduce.membership.join import close_at_exit, load_all_kernels
+from p4reduce.membership.join import SUMMARY_VARIABLE, close_at_exit, load_all_kernels, log_summary
 from p4reduce.membership.rank_metrics import RankMetrics, address_of
-from p4reduce.membership.summary import SUMMARY_VARIABLE, log_summary
 from p4reduce.paths.hosts.find import Gather, Hosts, why_alone
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.wire.geometry import DEFAULT
