@@ -2,32 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Final
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
 from p4reduce_contracts.jobs.answers import Usage
 from p4reduce_runtime import metrics
 
-_METRICS: Final[Mapping[str, metrics.Metric]] = {
-    "collectives": metrics.WORKER_COLLECTIVES,
-    "refused": metrics.WORKER_REFUSED,
-    "rounds": metrics.WORKER_ROUNDS,
-    "frames_up": metrics.WORKER_UP_FRAMES,
-    "bytes_up": metrics.WORKER_UP_BYTES,
-    "frames_down": metrics.WORKER_DOWN_FRAMES,
-    "bytes_down": metrics.WORKER_DOWN_BYTES,
-    "blocks_up": metrics.WORKER_UP_BLOCKS,
-    "blocks_down": metrics.WORKER_DOWN_BLOCKS,
-    "retransmissions": metrics.WORKER_REPEATED_FRAMES,
-    "losses": metrics.WORKER_LOST_ROUNDS,
-    "pendings": metrics.WORKER_PENDING_FRAMES,
-    "stale": metrics.WORKER_STALE_FRAMES,
-    "foreign": metrics.WORKER_FOREIGN_FRAMES,
-    "corrupt": metrics.WORKER_CORRUPT_FRAMES,
-    "dense_bytes": metrics.WORKER_DENSE_BYTES,
-    "malformed": metrics.WORKER_MALFORMED_FRAMES,
-}
+
+def _count(metric: metrics.Metric) -> Any:
+    """Declare a count, 0 at first, with the metric that shows it."""
+    return field(default=0, metadata={"metric": metric})
 
 
 @dataclass
@@ -37,32 +21,32 @@ class CollectiveStats:
     Bytes are those on the wire: frame + 42 B of headers.
     """
 
-    collectives: int = 0
-    refused: int = 0
+    collectives: int = _count(metrics.WORKER_COLLECTIVES)
+    refused: int = _count(metrics.WORKER_REFUSED)
     """Collectives in which a rank could not take part: none of the ranks got a result."""
-    rounds: int = 0
+    rounds: int = _count(metrics.WORKER_ROUNDS)
     """Rounds finished, summed over slots."""
-    frames_up: int = 0
-    bytes_up: int = 0
-    frames_down: int = 0
-    bytes_down: int = 0
-    blocks_up: int = 0
+    frames_up: int = _count(metrics.WORKER_UP_FRAMES)
+    bytes_up: int = _count(metrics.WORKER_UP_BYTES)
+    frames_down: int = _count(metrics.WORKER_DOWN_FRAMES)
+    bytes_down: int = _count(metrics.WORKER_DOWN_BYTES)
+    blocks_up: int = _count(metrics.WORKER_UP_BLOCKS)
     """Blocks this rank sent, without retransmissions."""
-    blocks_down: int = 0
+    blocks_down: int = _count(metrics.WORKER_DOWN_BLOCKS)
     """Summed blocks received: the union of all ranks' blocks."""
-    retransmissions: int = 0
-    losses: int = 0
+    retransmissions: int = _count(metrics.WORKER_REPEATED_FRAMES)
+    losses: int = _count(metrics.WORKER_LOST_ROUNDS)
     """Rounds that ended after a retransmission although no PENDING said the switch was waiting."""
-    pendings: int = 0
-    stale: int = 0
+    pendings: int = _count(metrics.WORKER_PENDING_FRAMES)
+    stale: int = _count(metrics.WORKER_STALE_FRAMES)
     """Frames of another round, ignored."""
-    foreign: int = 0
+    foreign: int = _count(metrics.WORKER_FOREIGN_FRAMES)
     """Frames of another job, epoch, secret or type, ignored."""
-    corrupt: int = 0
+    corrupt: int = _count(metrics.WORKER_CORRUPT_FRAMES)
     """RESULTs whose check word was wrong, ignored like lost ones."""
-    dense_bytes: int = 0
+    dense_bytes: int = _count(metrics.WORKER_DENSE_BYTES)
     """Bytes of the tensors that this rank gave: what it would send of all blocks, in the tensors' own types."""
-    malformed: int = 0
+    malformed: int = _count(metrics.WORKER_MALFORMED_FRAMES)
     """Datagrams that are not frames, or RESULTs that contradict what was agreed, ignored."""
 
     def copy(self) -> CollectiveStats:
@@ -84,4 +68,4 @@ class CollectiveStats:
 
     def as_metrics(self) -> dict[str, float]:
         """Return the counts by the names in `p4reduce_runtime.metrics`."""
-        return {metric.name: getattr(self, field) for field, metric in _METRICS.items()}
+        return {one.metadata["metric"].name: getattr(self, one.name) for one in fields(self)}
