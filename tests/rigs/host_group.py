@@ -61,7 +61,7 @@ class HostGroup(LocalGroup):
         keep_words = self.comms[0].failure.recovery is not None
 
         class Found(Hosts):
-            def __init__(self, jobs: find.ShardJobs, host: int) -> None:
+            def __init__(self, jobs: Any, host: int) -> None:
                 super().__init__(jobs, keep_words=keep_words)
                 self._host = host
 

@@ -140,7 +140,7 @@ def join(
     if rejoin:
         Rejoin(joiner.join, joiner.cancel, timeout_s).attach(comm)
     if world_size > 1:
-        comm.hosts = Hosts(_ShardJobs(joiner), keep_words=rejoin, alone=alone)
+        comm.hosts = Hosts(ShardJobs(joiner), keep_words=rejoin, alone=alone)
     if summary:
         comm.at_close.append(log_summary)
     joiner.attach(comm)
@@ -252,15 +252,15 @@ class _Joiner:
             self._heartbeat.attach(communicator)
 
 
-class _ShardJobs:
-    """Makes and joins jobs of shards as the job of a communicator was joined (see `find.ShardJobs`)."""
+class ShardJobs:
+    """Makes and joins jobs of shards as the job of a communicator was joined. Its methods raise any Exception."""
 
     def __init__(self, joiner: _Joiner) -> None:
         self._joiner = joiner
         self._made: list[JobInfo] = []
 
     def create(self, job: str, count: int, world_size: int, slots: int, *, private: bool) -> list[ShardJob]:
-        """Make `count` jobs for shards of `job`; of `slots` each, or what is free."""
+        """Make `count` jobs for shards of `job`, which end with their members; of `slots` each, or what is free."""
         with self._joiner.dial() as client:
             slots = min(slots, client.list_jobs().free_slots // count)
             if not slots:
@@ -274,7 +274,7 @@ class _ShardJobs:
             return [ShardJob(made.name, made.member_token) for made in self._made]
 
     def remove(self) -> None:
-        """Remove the jobs of shards that this rank has made."""
+        """Remove the jobs of shards that this rank has made. Does not raise."""
         made, self._made = self._made, []
         with contextlib.suppress(Exception):  # they end without members, too
             for job in made:

@@ -13,7 +13,7 @@ import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from p4reduce.epoch import EpochMembership
 from p4reduce.errors import CollectiveError, HostLostError, JobResetError, P4ReduceError
@@ -27,6 +27,9 @@ from p4reduce_contracts.wire.side_by_side import MOST_TOGETHER
 from p4reduce_runtime import kernels
 from p4reduce_runtime.logs import event
 from p4reduce_runtime.settings import is_on
+
+if TYPE_CHECKING:
+    from p4reduce.membership.join import ShardJobs
 
 _log = logging.getLogger(__name__)
 
@@ -47,22 +50,6 @@ class ShardJob(NamedTuple):
     name: str
     token: str
     """The token of the members."""
-
-
-class ShardJobs(Protocol):
-    """Makes and joins the jobs of shards (membership/join.py)."""
-
-    def create(self, job: str, count: int, world_size: int, slots: int, *, private: bool) -> list[ShardJob]:
-        """Make `count` jobs for shards of `job`, which end with their members. Raises Exception."""
-        ...
-
-    def join(self, job: ShardJob, rank: int, world_size: int, timeout_s: float) -> EpochMembership:
-        """Join one. Raises Exception."""
-        ...
-
-    def remove(self) -> None:
-        """Remove the jobs that this rank has made. Does not raise: they end without members, too."""
-        ...
 
 
 def why_alone(environment: Mapping[str, str]) -> str:
@@ -152,14 +139,14 @@ class Hosts:
     def _search(self, lease: Lease, gather: Gather, timeout_s: float) -> None:
         deadline = time.monotonic() + min(timeout_s / 2, _JOIN_S)
         told = _rows(gather, "file", self._own_file(lease.world_size))
-        problem, plan, connection = _problem(told), None, None
+        problem, plan = _problem(told), None
         if not problem:
             keys = _rows(gather, "key", {"key": self._map_leader(lease.rank, told)})
             plan = make_plan([str(row["key"]) for row in keys])
             if self._jobs is None and (plan is None or plan.uses_switch):
                 problem, plan = "they cannot all open each other's memory", None
         if plan is not None:
-            problem, connection = self._prepare(plan, lease, gather, told, deadline)
+            problem = self._prepare(plan, lease, gather, told, deadline)
         self.problem = problem
         if problem and self._jobs is not None and not all(row["alone"] for row in told):
             level = logging.INFO if lease.rank else logging.WARNING
@@ -169,8 +156,8 @@ class Hosts:
             self.close()
             return
         assert self._memory is not None
-        self.plan, self._connection = plan, connection
-        self.sums = HostSums(plan, lease.rank, self._memory, connection, keep_words=self._keep_words)
+        self.plan = plan
+        self.sums = HostSums(plan, lease.rank, self._memory, self._connection, keep_words=self._keep_words)
         ranks = plan.hosts[plan.host_of(lease.rank)]
         event(
             _log,
@@ -186,8 +173,8 @@ class Hosts:
 
     def _prepare(
         self, plan: HostPlan, lease: Lease, gather: Gather, told: Sequence[Mapping[str, Any]], deadline: float
-    ) -> tuple[str, SwitchPath | None]:
-        """Map the memory and join the shard; return what went wrong on any rank, or the connection of this one."""
+    ) -> str:
+        """Map the memory and join the shard; return what went wrong on any rank, or nothing."""
         found: dict[str, Any] = {"problem": self._map(plan, lease, told), "jobs": []}
         if plan.uses_switch and not lease.rank and not found["problem"]:
             assert self._jobs is not None
@@ -195,9 +182,9 @@ class Hosts:
         answers = _rows(gather, "jobs", found)
         problem = _problem(answers)
         if problem or not plan.uses_switch:
-            return problem, None
-        failed, connection = self._join_shard(plan, lease, answers[0]["jobs"], deadline - time.monotonic())
-        return _problem(_rows(gather, "joined", {"problem": failed})), connection
+            return problem
+        failed = self._join_shard(plan, lease, answers[0]["jobs"], deadline - time.monotonic())
+        return _problem(_rows(gather, "joined", {"problem": failed}))
 
     def _own_file(self, world_size: int) -> dict[str, Any]:
         """Return what the other ranks need to open a file of this rank's, and the key of its host."""
@@ -245,21 +232,20 @@ class Hosts:
             return f"cannot map memory for {len(ranks)} ranks: {error}"
         return ""
 
-    def _join_shard(
-        self, plan: HostPlan, lease: Lease, jobs: Sequence[Sequence[str]], timeout_s: float
-    ) -> tuple[str, SwitchPath | None]:
-        """Join the job of this rank's shard, if it sends one; return what went wrong, or the connection."""
+    def _join_shard(self, plan: HostPlan, lease: Lease, jobs: Sequence[Sequence[str]], timeout_s: float) -> str:
+        """Join the job of this rank's shard, if it sends one; return what went wrong, or nothing."""
         shard = plan.shard_of(lease.rank)
         if shard is None:
-            return "", None
+            return ""
         assert self._jobs is not None
         try:
             job, host = ShardJob(*jobs[shard]), plan.host_of(lease.rank)
             self._senders = {str(number): ranks[shard] for number, ranks in enumerate(plan.hosts)}
             self._shard = self._jobs.join(job, host, len(plan.hosts), max(1.0, timeout_s))
-            return "", SwitchPath(self._shard.lease, self._shard.transport)
+            self._connection = SwitchPath(self._shard.lease, self._shard.transport)
         except Exception as error:
-            return f"could not join the job of the shard: {error}", None
+            return f"could not join the job of the shard: {error}"
+        return ""
 
 
 def host_key(environment: Mapping[str, str]) -> str:
