@@ -15,14 +15,13 @@ from types import TracebackType
 from typing import Final, Self
 
 from p4reduce.communicator import Communicator
+from p4reduce.testing.local_group import EPOCH, JOB
 from p4reduce.testing.reference_switch import ReferenceSwitch
 from p4reduce.timeouts import DEFAULT_TIMEOUT_S
 from p4reduce.transport import UdpTransport
 from p4reduce_contracts.jobs.lease import Lease, LeasedSwitch
 from p4reduce_contracts.wire.geometry import DEFAULT, Geometry
 
-JOB: Final = 1
-EPOCH: Final = 7
 _GREETING: Final = b"p4reduce rank "
 _DROP: Final = b"p4reduce drop "
 _STOP: Final = b"p4reduce stop"
@@ -99,17 +98,8 @@ def connect(
     port: int, rank: int, world_size: int, slots: int = 64, *, timeout_s: float = DEFAULT_TIMEOUT_S
 ) -> Communicator:
     """Return the communicator of a rank, over the UdpSwitch at `port` of this host."""
-    lease = Lease(
-        JOB,
-        "test",
-        EPOCH,
-        rank,
-        world_size,
-        slots,
-        DEFAULT.columns,
-        DEFAULT.block_words,
-        switches=(LeasedSwitch(port=port),),
-    )
+    place = rank, world_size, slots, DEFAULT.columns, DEFAULT.block_words
+    lease = Lease(JOB, "test", EPOCH, *place, switches=(LeasedSwitch(port=port),))
     transport = UdpTransport("127.0.0.1", port)
     transport.send([greeting(rank)])
     return Communicator(lease, transport, timeout_s=timeout_s)
