@@ -22,10 +22,10 @@ from p4reduce.protocol.call import Call, CodecId, Kind
 from p4reduce.protocol.collective import Collective
 from p4reduce.testing.local_group import LocalGroup
 from p4reduce.testing.reference_switch import ReferenceSwitch
-from p4reduce.testing.resettable_group import ResettableGroup
 from p4reduce.testing.world import Member, NetworkConditions, RootSwitches, World
 from p4reduce_contracts.jobs.lease import Lease, LeasedSwitch
 from p4reduce_contracts.wire.geometry import DEFAULT
+from rigs.cut_runs import ResettableGroup
 
 BLOCKS, ELEMENTS = 4096, 4096 * 32
 STEP = 10

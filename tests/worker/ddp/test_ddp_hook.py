@@ -29,8 +29,8 @@ from p4reduce.errors import CollectiveTimeoutError, CommunicatorClosedError, Inv
 from p4reduce.pytorch.ddp import DDPState, ddp_hook
 from p4reduce.testing.in_process import exchange_all
 from p4reduce.testing.local_group import LocalGroup
-from p4reduce.testing.resettable_group import ResettableGroup
 from rigs.buckets import Bucket, model_of, reduce_all
+from rigs.cut_runs import ResettableGroup
 from rigs.fork_server import ForkServer
 from rigs.limits import LIMIT_S
 from rigs.python_path import PYTHONPATH

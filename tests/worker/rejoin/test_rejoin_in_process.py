@@ -18,11 +18,10 @@ import p4reduce
 from p4reduce import Communicator
 from p4reduce.errors import CollectiveMismatchError, CommunicatorClosedError, JobResetError, P4ReduceError
 from p4reduce.membership import rejoin
-from p4reduce.testing.resettable_group import ResettableGroup
 from p4reduce_contracts.jobs.client import JobClient
 from p4reduce_controller.switches import connection, reconciler
 from p4reduce_switch.p4runtime import Server
-from rigs.cut_runs import CutGroup
+from rigs.cut_runs import CutGroup, ResettableGroup
 from rigs.limits import LIMIT_S, wait_until
 from rigs.local_system import LocalSystem, local_system
 from rigs.tree_group import CutTree
