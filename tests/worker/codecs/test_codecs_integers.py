@@ -17,6 +17,8 @@ from p4reduce.codecs.integers import Int32, Lanes, pack_lanes, unpack_lanes
 from p4reduce.codecs.raw import block_count
 from p4reduce.communicator import Communicator
 from p4reduce.errors import InvalidTensorError, LaneOverflowError
+from p4reduce.protocol.blocks import Blocks
+from p4reduce.protocol.state import UNTOUCHED
 from p4reduce.testing.local_group import LocalGroup
 from p4reduce_contracts.wire.geometry import DEFAULT, SMALL, Geometry
 from p4reduce_contracts.wire.lanes import WIDTHS, check_lanes, lane_limit, lanes_per_word, narrowest
@@ -190,6 +192,22 @@ def spans_of_zeros(geometry: Geometry) -> list[np.ndarray]:
     for rank, begin, end in ((0, 1, 4), (1, 0, 2), (1, 4, 5), (2, 3, 5)):
         given[rank][begin * block : end * block] = 0
     return given
+
+
+def test_sums_that_no_rank_held_are_zeros_whatever_their_memory_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    given, words = np.zeros(5 * 128, np.uint8), DEFAULT.block_words
+    given[2 * 128 : 3 * 128] = 1
+    segments = (Floats(np.zeros(70, np.float32)), Gathered(given, CAPACITY, 1), Lanes(np.zeros(7, np.int8), 16))
+    layout = Blocks([part for own in segments for part in own.bind(2, words, False).parts]).layout()
+    agreed = np.full(sum(len(part.nonzero) for part in layout.parts), UNTOUCHED, np.uint8)
+    first, held = len(layout.parts[0].nonzero), np.flatnonzero(layout.parts[1].nonzero)
+    agreed[first + held] = 0
+    monkeypatch.setattr(np, "empty", np.ones)
+    room = layout.make_room(dense=False)
+    monkeypatch.undo()
+    dense, rows, lanes = layout.finish(room, agreed)
+    assert not dense.any() and not lanes.any() and not rows[0].any()
+    assert np.flatnonzero(rows[1].view(np.uint32)).tolist() == [*range(2 * words, 3 * words)]
 
 
 @pytest.mark.parametrize("geometry", [DEFAULT, SMALL], ids=["default", "small"])

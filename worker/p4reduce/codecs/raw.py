@@ -45,15 +45,17 @@ def raw_blocks(
     def rows(_: Part, sums: NDArray[np.uint32], exponents: NDArray[np.uint8]) -> Any:
         touched = np.flatnonzero(exponents != UNTOUCHED)
         longest = int(touched[-1]) // senders + 1 if len(touched) else 0
-        blocks = sums.reshape(-1, block_words)
-        found = [blocks[_places(longest, sender, senders)].astype("<u4") for sender in range(senders)]
-        return finish(np.stack(found).reshape(senders, -1).view(np.uint8))
+        places = _places(longest, np.arange(senders)[:, None], senders)
+        found = sums.reshape(-1, block_words)[places].astype("<u4", copy=False)
+        found[exponents[places] == UNTOUCHED] = 0
+        return finish(found.reshape(senders, -1).view(np.uint8))
 
-    return Blocks([Part(words, block_words, nonzero, np.zeros(len(nonzero), np.uint8), rows, step=senders)])
+    exponents = np.zeros(len(nonzero), np.uint8)
+    return Blocks([Part(words, block_words, nonzero, exponents, rows, step=senders, clears=True)])
 
 
-def _places(count: int, sender: int, senders: int) -> NDArray[np.int64]:
-    """Return the places of a sender's first `count` blocks."""
+def _places(count: int, sender: int | NDArray[np.int64], senders: int) -> NDArray[np.int64]:
+    """Return the places of a sender's first `count` blocks; of several, [senders, 1], a row each."""
     i = np.arange(count)
     return i * senders + (sender + i) % senders
 

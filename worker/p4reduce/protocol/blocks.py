@@ -65,6 +65,8 @@ class Part:
     """Returns, where there are units, the memory of the result, flat and as long as `values`, with zeros in all blocks
     that this rank does not hold. It may be that of `values`: a block is encoded before its sum comes back. None: new
     memory."""
+    clears: bool = False
+    """Whether `finish` does without zeros in `sums` where no rank held a block: most of the space may be so."""
     in_place: bool = False
     """Whether the result belongs in the memory of `values`."""
     span: tuple[int, int] | None = None
@@ -147,6 +149,7 @@ class Layout:
         """`keep_words`: all sums stay words; else they are stored as numbers where a part has units."""
         self.parts = parts = blocks.parts
         self._starts = blocks.starts
+        self._clears = not keep_words
         self.scales = _by_exponent([part.scales for part in parts])
         self.units = _by_exponent([part.units for part in parts])
         """[parts, 256], by exponent: the factors that make a word of a number, and back."""
@@ -193,7 +196,13 @@ class Layout:
             make_room = self.parts[0].make_room
             if make_room is not None:
                 return make_room().view(np.uint32)
-        return (np.empty if dense else np.zeros)(self.sums_words, np.uint32)
+        if not dense and not (self._clears and any(part.clears for part in self.parts)):
+            return np.zeros(self.sums_words, np.uint32)
+        room = np.empty(self.sums_words, np.uint32)
+        for part, begin, end in zip(self.parts, [0, *self.sums_ends], self.sums_ends, strict=False):
+            if not dense and not part.clears:
+                room[begin:end] = 0
+        return room
 
     def encode(self, blocks: NDArray[np.int64], exponents: NDArray[np.uint8]) -> NDArray[np.uint32]:
         """Return the words of these blocks, [blocks, block_words], in the order of bytes of a frame."""
