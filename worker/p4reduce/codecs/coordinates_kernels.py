@@ -171,13 +171,12 @@ def add_means(
     sums: NDArray[np.float64],
     means: NDArray[np.float32],
 ) -> None:
-    """Write the means of several tensors one after the other to `means`, [elements of all], all zeros before.
+    """Write the means of several tensors one after the other to `means`, [elements of all].
 
     The other arguments are those of `decode`, and what it has written: rising elements that their tensor has. `sums`
     is all zeros too, and is so again at the end: the sums of so many elements are made at once.
     """
     at = np.empty(all_ends.shape[1], np.int64)
-    begin = np.empty(all_ends.shape[1], np.int64)
     done = first = 0
     for p in range(len(parts)):
         indices, signs = all_indices[first : tensor_ends[p]], all_signs[first : tensor_ends[p]]
@@ -186,19 +185,24 @@ def add_means(
         one, end = (0, len(at)) if parts[p, 1] < 0 else (parts[p, 1], parts[p, 1] + 1)
         for rank in range(one, end):
             at[rank] = ends[rank - 1] if rank > one else 0
+        count = end - one
+        exact, inverse = count & count - 1 == 0, 1 / count  # the same bits as by a division, in less time
         for start in range(0, len(mean), len(sums)):
             stop = min(start + len(sums), len(mean))
             for rank in range(one, end):
-                i = begin[rank] = at[rank]
+                i = at[rank]
                 while i < ends[rank] and indices[i] < stop:
                     sums[indices[i] - start] += scales[rank] * signs[i]
                     i += 1
                 at[rank] = i
-            for rank in range(one, end):
-                for i in range(begin[rank], at[rank]):
-                    mean[indices[i]] = sums[indices[i] - start] / (end - one)
-            for rank in range(one, end):
-                for i in range(begin[rank], at[rank]):
-                    sums[indices[i] - start] = 0
+            part = mean[start:stop]
+            if exact:
+                for i in range(len(part)):
+                    part[i] = sums[i] * inverse
+                    sums[i] = 0
+            else:
+                for i in range(len(part)):
+                    part[i] = sums[i] / count
+                    sums[i] = 0
         done += parts[p, 0]
         first = tensor_ends[p]
