@@ -37,6 +37,13 @@ class Coordinates(NamedTuple):
     ends: NDArray[np.int64]  #: [tensors]: the end of each one's elements
     scales: NDArray[np.float32]  #: [tensors]
 
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        """[tensors]: the number of each one's elements."""
+        counts = self.ends.copy()
+        counts[1:] -= self.ends[:-1]
+        return counts
+
 
 def published_bits(bin_length: int) -> int:
     """Bits of an element in AdaComp's own encoding, as the effective rate counts them: 16 in bins of 64 or more."""
@@ -53,10 +60,8 @@ def encode(sent: Coordinates) -> list[NDArray[np.uint8]]:
     import p4reduce.codecs.coordinates_kernels as kernels
 
     indices, signs, ends, scales = sent
-    chosen = np.diff(ends, prepend=0)
-    last = indices[np.maximum(ends - 1, 0)] if len(indices) else np.zeros(len(ends), np.int64)
-    passed = np.where(chosen > 0, last, 0) // kernels.LONG_GAPS
-    data = np.empty(int((STREAM_HEADER_BYTES + 2 * chosen + passed).sum()), np.uint8)
+    passed = int(indices.max(initial=0)) // kernels.LONG_GAPS
+    data = np.empty(len(ends) * (STREAM_HEADER_BYTES + passed) + 2 * len(indices), np.uint8)  # more than it takes
     data_ends = np.empty(len(ends), np.int64)
     kernels.encode(indices, signs, ends, scales.view(np.uint32), data, data_ends)
     return _parts_of(data, data_ends)
@@ -86,7 +91,7 @@ class _Received:
         import p4reduce.codecs.coordinates_kernels as kernels
 
         elements = self.table[:, 0]
-        means = np.zeros(int(elements.sum()), np.float32)
+        means = np.empty(int(elements.sum()), np.float32)
         sums = np.zeros(max(1, min(int(elements.max()), _AT_ONCE)))
         kernels.add_means(self.indices, self.signs, self.ends, self.tensor_ends, self.scales, self.table, sums, means)
         return _parts_of(means, np.cumsum(elements))

@@ -37,12 +37,11 @@ class Begun:
 
     def finish(self) -> tuple[Outcome, BucketReport]:
         """Take part in the collectives of the bucket; errors as in `all_reduce_compressed`."""
-        comm = self.comm
-        before = comm.stats.copy()
+        stats = self.comm.stats
+        down, up, dense = stats.bytes_down, stats.bytes_up, stats.dense_bytes
         outcome = self.run()
-        spent = comm.stats - before
-        comm.stats.dense_bytes += sum(mean.nbytes for mean in outcome.means.values()) - spent.dense_bytes
-        return outcome, BucketReport(outcome.forms, spent.bytes_down, spent.bytes_up)
+        stats.dense_bytes = dense + sum(mean.nbytes for mean in outcome.means.values())
+        return outcome, BucketReport(outcome.forms, stats.bytes_down - down, stats.bytes_up - up)
 
 
 def all_reduce_compressed(

@@ -35,7 +35,7 @@ class Sum:
         selected = select(steps)
         units = [_unit(step) for step in steps]
         sent = subtract_signs(selected, np.array(units, np.float32))
-        chosen = np.diff(sent.ends, prepend=0)
+        chosen = sent.counts
         integers = np.zeros(int(selected.begin[-1]), np.int8)
         integers[sent.indices + np.repeat(selected.begin[:-1], chosen)] = sent.signs
         values = torch.split(torch.from_numpy(integers), np.diff(selected.begin).tolist())
@@ -65,7 +65,7 @@ class Gather:
     def pack(self, steps: Sequence[Step], select: Select) -> list[Compressed]:
         selected = select(steps)
         sent = subtract_signs(selected, selected.scales)
-        sizes = np.diff(selected.begin).tolist()
+        sizes = [step.flat.numel() for step in steps]
         messages = [Stream(data, Part(size, None)) for data, size in zip(encode(sent), sizes, strict=True)]
         return _compressed(steps, selected, sent, messages, [()] * len(steps))
 
@@ -73,7 +73,7 @@ class Gather:
         self, steps: Sequence[Step], compressed: Sequence[Compressed], answers: Sequence[Answer]
     ) -> list[Decompressed]:
         results = [answer.result for answer in answers]
-        scales = agreed_scales(np.stack([found.scales for found in results]).astype(np.float32))
+        scales = agreed_scales(np.array([found.scales for found in results], np.float32))
         return [
             Decompressed(torch.from_numpy(found.mean), own.kept, own.sent_bits, scale, len(found.indices))
             for found, own, scale in zip(results, compressed, scales, strict=True)
@@ -147,10 +147,10 @@ def _compressed(
     metadata: Sequence[tuple[float, ...]],
 ) -> list[Compressed]:
     """Return what is sent as signs; the bits are those of the coordinates and their scale, as AdaComp counts them."""
-    chosen = np.diff(sent.ends, prepend=0).tolist()
+    chosen = sent.counts.tolist()
     bits = [SCALE_BITS + published_bits(step.length) * many for step, many in zip(steps, chosen, strict=True)]
     places = [
         indices if amount > 0 else indices[:0]
-        for indices, amount in zip(torch.split(torch.from_numpy(sent.indices), chosen), sent.scales, strict=True)
+        for indices, amount in zip(torch.from_numpy(sent.indices).split_with_sizes(chosen), sent.scales, strict=True)
     ]
     return [Compressed(*own) for own in zip(messages, selected.totals, bits, metadata, places, strict=True)]

@@ -31,7 +31,7 @@ class Selection(NamedTuple):
     @property
     def totals(self) -> Sequence[torch.Tensor]:
         """G of each parameter."""
-        return torch.split(self.total, np.diff(self.begin).tolist())
+        return self.total.split_with_sizes(np.diff(self.begin).tolist())
 
 
 def select_by_bin(steps: Sequence[Step], *, largest_only: bool = False) -> Selection:

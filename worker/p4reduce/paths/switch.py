@@ -191,10 +191,10 @@ class SwitchPath:
         self._answered = None
         if channel is None or collective is None or collective.slots < FEWEST_SLOTS:
             return
-        timeout_s = min(_LONGEST_PROBE_S, 2 * self.round_trip.timeout_s)
         for number, (gso, udp) in enumerate(zip(self._gso, sockets_of(self.transport), strict=True)):
             if not gso.known and (answered := collective.answered_frame(number)):
                 secret = self.lease.switches[number].secret
+                timeout_s = min(_LONGEST_PROBE_S, 2 * self.round_trip.timeout_s)
                 gso.probe(udp, self.lease.geometry, secret, answered, timeout_s)
                 channel.send_runs(number, gso.longest if gso.allowed else 0)
 
