@@ -13,7 +13,7 @@ from p4reduce.codecs import Floats, Int32
 from p4reduce.communicator import Communicator
 from p4reduce.errors import HostLostError, JobResetError
 from p4reduce.membership import rejoin
-from p4reduce.membership.resync import ResyncedCollective
+from p4reduce.membership.resync import resynced
 from p4reduce.paths.hosts.sums import HostSums
 from p4reduce.testing.local_group import LocalGroup
 from p4reduce_contracts.wire.geometry import SMALL
@@ -62,7 +62,7 @@ def test_ranks_that_lack_the_sums_get_those_of_another(monkeypatch: pytest.Monke
             over.set()
         return found + sums(comm)
 
-    monkeypatch.setattr(rejoin, "ResyncedCollective", noted := Mock(wraps=ResyncedCollective))
+    monkeypatch.setattr(rejoin, "resynced", noted := Mock(wraps=resynced))
     with LocalGroup(3, geometry=SMALL, slots=4) as without:
         expected = [2 * found for found in without.run(sums)]
     with CutHostGroup(monkeypatch, [0, 1, 1], set()) as group:

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from p4reduce.membership import rejoin
-from p4reduce.membership.resync import CollectiveOutcome, ResyncedCollective
+from p4reduce.membership.resync import CollectiveOutcome, resynced
+from p4reduce.paths.hosts.sums import HostCollective
 from p4reduce.protocol.blocks import Blocks
 from p4reduce.protocol.call import Call
 from p4reduce.testing.local_group import LocalGroup
@@ -72,11 +73,11 @@ def test_a_reset_changes_no_sum(
     """One of `every` answers is cut, each in a run of its own."""
     caught_up = set()
 
-    def noted(call: Call, source: Blocks, outcome: CollectiveOutcome) -> ResyncedCollective:
+    def noted(call: Call, source: Blocks, outcome: CollectiveOutcome) -> HostCollective:
         caught_up.add("refused" if outcome.refusals else call.kind.name)
-        return ResyncedCollective(call, source, outcome)
+        return resynced(call, source, outcome)
 
-    monkeypatch.setattr(rejoin, "ResyncedCollective", noted)
+    monkeypatch.setattr(rejoin, "resynced", noted)
     make, wanted = partial(PATHS[path], monkeypatch, HOSTS[hosts]), undisturbed[len(HOSTS[hosts])]
     with make(set()) as group:
         assert all(same(*pair) for pair in zip(group.run(run), wanted, strict=True))

@@ -22,13 +22,7 @@ from p4reduce.collectives import Contribution
 from p4reduce.communicator import Communicator
 from p4reduce.epoch import EpochMembership, of_rank
 from p4reduce.errors import CollectiveError, JobResetError, JoinError, P4ReduceError
-from p4reduce.membership.resync import (
-    CollectiveOutcome,
-    ResyncedCollective,
-    pack_progress,
-    sync_lagging_ranks,
-    unpack_progress,
-)
+from p4reduce.membership.resync import CollectiveOutcome, pack_progress, resynced, sync_lagging_ranks, unpack_progress
 from p4reduce.paths.path import FinishedCollective
 from p4reduce.protocol.blocks import Blocks
 from p4reduce.protocol.call import Kind
@@ -90,7 +84,7 @@ class Rejoin:
                     if behind is not None:
                         self.kept = behind
                         communicator.operations += 1
-                        return ResyncedCollective(call, blocks, behind)
+                        return resynced(call, blocks, behind)
                 until = communicator.path.clock() + timeout_s
                 finished = communicator.take_part(contribution, Deadline(until, limit.limit_s))
                 self.kept = outcome_of(communicator.operations - 1, finished)

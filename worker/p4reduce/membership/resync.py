@@ -15,12 +15,13 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from p4reduce.errors import CollectiveError, Reason
+from p4reduce.paths.hosts.sums import HostCollective
 from p4reduce.protocol.blocks import Blocks, Words
 from p4reduce.protocol.call import Call
 from p4reduce.protocol.refusal import known_reasons
@@ -41,17 +42,10 @@ class CollectiveOutcome:
     """[blocks, block_words], big-endian words."""
 
 
-class ResyncedCollective:
-    """A collective whose outcome this rank did not get from its own rounds on the switch; a FinishedCollective."""
-
-    def __init__(self, call: Call, blocks: Blocks, outcome: CollectiveOutcome) -> None:
-        self.call, self.refusals = call, outcome.refusals
-        self.agreed_exponents, self.sums = outcome.exponents, outcome.sums
-        self._blocks = blocks
-
-    def result(self) -> list[Any]:
-        """Return the summed tensors."""
-        return self._blocks.decode(self.sums, self.agreed_exponents)
+def resynced(call: Call, blocks: Blocks, outcome: CollectiveOutcome) -> HostCollective:
+    """Return a collective whose outcome this rank did not get from its own rounds on the switch."""
+    results = [] if outcome.refusals else blocks.decode(outcome.sums, outcome.exponents)
+    return HostCollective(call, results, outcome.exponents, outcome.sums, outcome.refusals)
 
 
 class RankProgress(NamedTuple):

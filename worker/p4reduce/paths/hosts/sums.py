@@ -53,7 +53,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class HostCollective:
-    """A collective that was summed over hosts."""
+    """A collective that was summed over hosts, or whose outcome another rank has told."""
 
     call: Call
     results: list[Any] = field(default_factory=list)
