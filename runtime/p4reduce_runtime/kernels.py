@@ -1,6 +1,6 @@
 """Compiled kernels: functions of plain Python over arrays that numba compiles, once on a machine.
 
-A kernel module has functions marked `@kernel(signature)`. With P4REDUCE_KERNELS=off, and where numba cannot be
+A kernel module has functions marked `@kernel()`. With P4REDUCE_KERNELS=off, and where numba cannot be
 imported, the same functions are interpreted: the same results, for debugging and for machines without a working numba.
 What cannot be interpreted, since it makes system calls of its own, is imported by `load`, which returns None then.
 Import kernel modules when they are needed first, not at the top of a module: the first time on a machine they are
@@ -17,10 +17,10 @@ import functools
 import hashlib
 import importlib
 import importlib.util
+import inspect
 import itertools
 import logging
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -69,14 +69,11 @@ def enabled() -> bool:
     return is_on("P4REDUCE_KERNELS", os.environ)
 
 
-def kernel(
-    signature: str, *, allocates: bool = False, inline: bool = False, separate: bool = False
-) -> Callable[[Function], Function]:
-    """Mark a function that is compiled for these types, such as "void(float32[::1], int64)", when it is defined.
+def kernel(*, allocates: bool = False, inline: bool = False, separate: bool = False) -> Callable[[Function], Function]:
+    """Mark a function that is compiled for the types of its annotations when it is defined.
 
-    Beside numba's types, a signature may name the records (records.py) and the NamedTuples of arrays that the module of
-    the function has; their fields are tables of records, `Table[...]`, or arrays annotated with numba's type.
-    `arguments` makes such a tuple of what Python has.
+    They are numbers of Python (64 bits) or numpy, records and arrays (records.py), and tuples of these, also
+    NamedTuples: `arguments` makes such a tuple of what Python has.
 
     A compiled function runs without the GIL. Overflow wraps, and no index is checked: the caller has to keep all
     inside. Only one that `allocates` may make arrays: the others do not count references to arrays, which took a sixth
@@ -99,7 +96,7 @@ def kernel(
 
     def compiled(function: Function) -> Function:
         dispatcher = njit(**options)(function)
-        types = _signature(signature, function)
+        types = _signature(function)
         with contextlib.ExitStack() as stack:
             kept = _cache_of(function, types, allocates="_nrt" not in options)
             if kept is not None:
@@ -154,33 +151,34 @@ def direct(function: Function) -> Function:
     return cast(Function, compiled.entry_point)
 
 
-def _signature(text: str, function: Callable[..., Any]) -> Any:
-    """Return a signature as numba's; names that numba does not have are those of the function's module."""
-    import numba
-
-    types = vars(numba.types)
-    known = function.__globals__
-    own = {
-        name: _type_of(known[name]) for name in re.findall(r"[A-Za-z_]\w*", text) if name not in types and name in known
-    }
-    return eval(text, {}, {**types, **own})  # as numba does: it is the kernel module's own text
+def _signature(function: Callable[..., Any]) -> Any:
+    """Return the types of a function's arguments and result, as numba's."""
+    *arguments, result = map(_type_of, inspect.get_annotations(function, eval_str=True).values())
+    return result(*arguments)
 
 
 @functools.cache
 def _type_of(declared: Any) -> Any:
-    """Return numba's type of a record, of a NamedTuple of arrays, or of one of its fields."""
+    """Return numba's type of what is annotated so."""
     import numba
     from numba.np import numpy_support
 
     types: Any = numba.types
-    if isinstance(declared, type) and issubclass(declared, records.Record):
+    origin, parts = get_origin(declared), get_args(declared)
+    if declared is None:
+        return types.void
+    if origin is records.Table:
+        return types.Array(_type_of(parts[0]), 1, "C")
+    if origin is Annotated:
+        return types.Array(_type_of(records.element_type(parts[0])), *parts[1])
+    if origin is tuple:
+        return types.BaseTuple.from_types([_type_of(part) for part in parts])
+    if issubclass(declared, tuple):
+        fields = [_type_of(field) for field in get_type_hints(declared, include_extras=True).values()]
+        return types.BaseTuple.from_types(fields, declared)  # numba has another type for fields that are all alike
+    if issubclass(declared, records.Record):
         return numpy_support.from_dtype(records.dtype_of(declared))
-    if get_origin(declared) is records.Table:
-        return types.Array(_type_of(get_args(declared)[0]), 1, "C")
-    if get_origin(declared) is Annotated:
-        return eval(get_args(declared)[1], {}, vars(types))
-    fields = [_type_of(field) for field in get_type_hints(declared, include_extras=True).values()]
-    return types.BaseTuple.from_types(fields, declared)  # numba has another type for fields that are all alike
+    return numpy_support.from_dtype(np.dtype(declared))
 
 
 @functools.cache

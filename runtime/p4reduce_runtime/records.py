@@ -10,13 +10,23 @@
 Kernels read and write the fields of `slots[2]` as attributes (kernels.py): `slots[2].round_number += 1`. Other Python
 code does as always with structured arrays: `slots["round_number"]`, `slots[2]["round_number"]`. A field must not have
 the name of an attribute of numpy's scalars, such as `round` or `size`.
+
+Kernels' arguments are annotated with `Table`, `Vector`, `Matrix`, `ReadOnly` and `ReadOnlyMatrix`, all C-contiguous.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final, Protocol, TypeVar, get_args, get_type_hints, overload
+from typing import Annotated, Any, Final, Protocol, TypeVar, get_args, get_type_hints, overload
 
 import numpy as np
+from numpy.typing import NDArray
+
+Scalar = TypeVar("Scalar", bound=np.generic)
+Vector = Annotated[NDArray[Scalar], (1, "C")]
+Matrix = Annotated[NDArray[Scalar], (2, "C")]
+ReadOnly = Annotated[NDArray[Scalar], (1, "C", True)]
+ReadOnlyMatrix = Annotated[NDArray[Scalar], (2, "C", True)]
+"""Arrays of numbers, as a kernel sees them: dimensions and layout of numba's `Array`, and whether it is read-only."""
 
 _SCALARS: Final = {int: np.dtype(np.int64), float: np.dtype(np.float64), bool: np.dtype(np.bool_)}
 
@@ -63,9 +73,14 @@ def _declared(record: type[Record]) -> np.dtype[np.void]:
             fields.append((name, np.dtype(arguments[1])))
         else:
             array, length = arguments
-            of_array = get_args(array)[-1]  # from numpy 2.5 on the scalar type, before it dtype[of it]
-            fields.append((name, (get_args(of_array) or (of_array,))[0], length))
+            fields.append((name, element_type(array), length))
     return np.dtype(fields, align=True)
+
+
+def element_type(array: Any) -> Any:
+    """Return the scalar type of `NDArray[...]`."""
+    of_array = get_args(array)[-1]  # from numpy 2.5 on the scalar type, before it dtype[of it]
+    return (get_args(of_array) or (of_array,))[0]
 
 
 def zeros(record: type[Record], count: int = 1) -> Any:

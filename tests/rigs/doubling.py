@@ -17,8 +17,8 @@ MODULE = '''
 from p4reduce_runtime.kernels import kernel
 
 
-@kernel("int64(int64)")
-def doubled(number):
+@kernel()
+def doubled(number: int) -> int:
     """Return twice the number."""
     return 2 * number
 '''

@@ -50,11 +50,11 @@ def test_files_not_used_for_long_are_removed(environment: dict[str, str], use: U
 
 VIEWS = '''
 import numpy as np
-from p4reduce_runtime.kernels import kernel
+from p4reduce_runtime import kernels, records
 
 
-@kernel("int64(int64[:, ::1])")
-def total(rows):
+@kernels.kernel()
+def total(rows: records.Matrix[np.int64]) -> int:
     """Return the sum of all numbers."""
     found = 0
     for index in range(len(rows)):
@@ -66,8 +66,8 @@ def total(rows):
     return found
 
 
-@kernel("int64(int64)", allocates=True)
-def counted(number):
+@kernels.kernel(allocates=True)
+def counted(number: int) -> int:
     """Return the number of numbers."""
     return len(np.empty(number, np.int64))
 '''
@@ -85,11 +85,11 @@ def test_kernels_do_not_count_references_unless_they_allocate(tmp_path: Path) ->
 
 LARGE = """
 import numpy as np
-from p4reduce_runtime.kernels import kernel
+from p4reduce_runtime import kernels, records
 
 
-@kernel("void(float32[::1], int64)"{option})
-def large(numbers, kind):
+@kernels.kernel({option})
+def large(numbers: records.Vector[np.float32], kind: int) -> None:
     if kind == 0:
         for i in range(len(numbers)):
             numbers[i] = np.rint(numbers[i] * 3.0)
@@ -101,8 +101,8 @@ def large(numbers, kind):
             numbers[i] = np.sqrt(numbers[i] * 7.0)
 
 
-@kernel("void(float32[::1], int64)")
-def caller(numbers, kind):
+@kernels.kernel()
+def caller(numbers: records.Vector[np.float32], kind: int) -> None:
     large(numbers, kind)
     large(numbers, kind + 1)
 """
@@ -110,7 +110,7 @@ def caller(numbers, kind):
 
 @pytest.mark.usefixtures("environment")
 def test_an_inline_kernel_is_compiled_into_those_that_call_it(tmp_path: Path) -> None:
-    for name, option in (("called", ""), ("included", ", inline=True"), ("apart", ", separate=True")):
+    for name, option in (("called", ""), ("included", "inline=True"), ("apart", "separate=True")):
         (tmp_path / f"{name}.py").write_text(LARGE.format(option=option), encoding="utf-8")
         module: Any = kernels.load(name)
         (code,) = module.caller.inspect_asm().values()
@@ -146,7 +146,7 @@ print(*(sum(each.stats.cache_hits.values()) for each in (called.large, called.ca
 @pytest.mark.fault("the file of a kernel that others call is damaged: it is compiled again, and they with it")
 @pytest.mark.processes
 def test_a_kernel_is_compiled_again_with_a_separate_one(environment: dict[str, str], tmp_path: Path) -> None:
-    (tmp_path / "called.py").write_text(LARGE.format(option=", separate=True"), encoding="utf-8")
+    (tmp_path / "called.py").write_text(LARGE.format(option="separate=True"), encoding="utf-8")
     importlib.import_module("called")
     script, log = tmp_path / "call.py", tmp_path / "call.log"
     script.write_text(CALL, encoding="utf-8")

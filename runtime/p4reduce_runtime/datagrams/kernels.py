@@ -12,7 +12,6 @@ import numpy as np
 from llvmlite import ir
 from numba.core import cgutils
 from numba.extending import intrinsic, register_jitable
-from numpy.typing import NDArray
 
 from p4reduce_runtime.datagrams import (
     LONG_RUNS_REMEMBERED,
@@ -25,7 +24,7 @@ from p4reduce_runtime.datagrams import (
     SocketState,
 )
 from p4reduce_runtime.kernels import kernel
-from p4reduce_runtime.records import Table, offset_of
+from p4reduce_runtime.records import Table, Vector, offset_of
 from p4reduce_runtime.underlay import ENCAP_BYTES
 
 _MESSAGE = offset_of(SocketState, "msg_name")
@@ -99,14 +98,14 @@ _clock: Callable[..., int] = intrinsic(_monotonic_time)
 _ppoll: Callable[..., int] = intrinsic(_wait_for)
 
 
-@kernel("int64()")
+@kernel()
 def errno_now() -> int:
     """Return errno of this thread."""
     number: int = _int_at(_errno_location())
     return number
 
 
-@kernel("int64()")
+@kernel()
 def microseconds() -> int:
     """Return the time of the monotonic clock."""
     now: int = _clock()
@@ -131,7 +130,7 @@ def _swapped32(number: int) -> int:
     return number >> 24 | (number >> 8 & 0xFF00) | (number & 0xFF00) << 8 | (number & 0xFF) << 24
 
 
-@kernel("int64(PollFd[::1], int64)")
+@kernel()
 def sleep(polled: Table[PollFd], timeout_us: int) -> int:
     """Sleep until one of some descriptors is ready; return how many are, or -errno after a signal.
 
@@ -141,7 +140,7 @@ def sleep(polled: Table[PollFd], timeout_us: int) -> int:
     return ready if ready >= 0 else -errno_now()
 
 
-@kernel("int64(PollFd[::1], int64)")
+@kernel()
 def wait(polled: Table[PollFd], timeout_us: int) -> int:
     """Do as `sleep`, but before poll some times, and yield the processor between.
 
@@ -155,8 +154,8 @@ def wait(polled: Table[PollFd], timeout_us: int) -> int:
     return sleep(polled, timeout_us)
 
 
-@kernel("int64(SocketState[::1], uint8[::1], int64)", separate=True)
-def receive(io: Table[SocketState], ring: NDArray[np.uint8], start: int) -> int:
+@kernel(separate=True)
+def receive(io: Table[SocketState], ring: Vector[np.uint8], start: int) -> int:
     """Receive a datagram, or a run of them, into `ring` from `start` on, where RECEIVE_BYTES are free.
 
     Return its bytes and set `segment`, `sender_ip` and `sender_port`; -errno when there is nothing, or the socket has
@@ -188,7 +187,7 @@ def receive(io: Table[SocketState], ring: NDArray[np.uint8], start: int) -> int:
     return got
 
 
-@kernel("void(SocketState, Destination, int64)")
+@kernel()
 def follow(state: SocketState, path: Destination, got: int) -> None:
     """Let runs to a sender be as long as its own: `receive` has just returned `got` bytes from there.
 
@@ -204,12 +203,12 @@ def follow(state: SocketState, path: Destination, got: int) -> None:
             path.run_bytes = SHORT_RUN_BYTES
 
 
-@kernel("int64(SocketState[::1], Destination, int64[::1], int64[::1], int64, int64)", separate=True)
+@kernel(separate=True)
 def send(
     io: Table[SocketState],
     to: Destination,
-    addresses: NDArray[np.int64],
-    lengths: NDArray[np.int64],
+    addresses: Vector[np.int64],
+    lengths: Vector[np.int64],
     first: int,
     end: int,
 ) -> int:

@@ -17,13 +17,13 @@ import bisect
 import enum
 import itertools
 from collections.abc import Sequence
-from typing import Annotated, Final, NamedTuple, Protocol, cast
+from typing import Final, NamedTuple, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from p4reduce_runtime.datagrams import SHORT_RUN_BYTES, Destination, PollFd, SocketState, destination
-from p4reduce_runtime.records import Record, Table, zeros
+from p4reduce_runtime.records import Matrix, Record, Table, Vector, zeros
 from p4reduce_switch.program import batch
 from p4reduce_switch.program.packet import MAX_PORT
 
@@ -139,8 +139,8 @@ class AddressRow(Record):
     """The peer's port; 0: the row is empty."""
 
 
-Octets = Annotated[NDArray[np.uint8], "uint8[::1]"]
-Numbers = Annotated[NDArray[np.int64], "int64[::1]"]
+Octets = Vector[np.uint8]
+Numbers = Vector[np.int64]
 
 
 class Memory(NamedTuple):
@@ -169,7 +169,7 @@ class Peers(NamedTuple):
 
     destinations: Table[Destination]
     states: Table[PeerState]
-    headers: Annotated[NDArray[np.uint8], "uint8[:, ::1]"]
+    headers: Matrix[np.uint8]
     """Header templates: Ethernet, IPv4, UDP, padding."""
     addresses: Table[AddressRow]
 

@@ -282,13 +282,13 @@ def _send_results(memory: Memory, ports: Interfaces) -> bool:
     return state.sent < count
 
 
-@kernel("boolean(Memory, Interfaces)")
+@kernel()
 def send_results(memory: Memory, ports: Interfaces) -> bool:
     """Send the results that Python has put there."""
     return _send_results(memory, ports)
 
 
-@kernel("int64(Memory, Interfaces, LockState[::1])")
+@kernel()
 def run_once(memory: Memory, ports: Interfaces, lock: Table[LockState]) -> int:
     """Run the loop until Python is needed; return the `Reason`. The caller holds the lock."""
     state, interfaces = memory.state[0], ports.interfaces

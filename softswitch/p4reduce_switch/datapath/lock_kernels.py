@@ -15,7 +15,7 @@ _REQUESTS, _CLOSED = offset_of(LockState, "requests"), offset_of(LockState, "clo
 _ROW = dtype_of(LockState).itemsize
 
 
-@kernel("boolean(LockState[::1])")
+@kernel()
 def request(lock: Table[LockState]) -> bool:
     """Request the lock; return whether the loop is idle, and so will return to Python before it continues."""
     base = address_of(lock)
@@ -25,7 +25,7 @@ def request(lock: Table[LockState]) -> bool:
     return idle
 
 
-@kernel("void(LockState[::1], int64)")
+@kernel()
 def set_closed(lock: Table[LockState], closed: int) -> None:
     """Set `closed`; if it is 1, return when no helper runs frames."""
     base = address_of(lock)

@@ -181,7 +181,7 @@ def _receive_all(memory: Memory, socket: UdpSocket, peers: Peers, now: int) -> N
             return
 
 
-@kernel("boolean(Memory, Peers, UdpSocket)")
+@kernel()
 def send_results(memory: Memory, peers: Peers, socket: UdpSocket) -> bool:
     """Send the results that Python has put there."""
     return _send_results(memory, peers, socket)
@@ -197,7 +197,7 @@ def _run_rest(memory: Memory, peers: Peers, socket: UdpSocket, now: int) -> int:
     return _OTHER_PORT
 
 
-@kernel("int64(Memory, Peers, UdpSocket, LockState[::1], int64)")
+@kernel()
 def help_once(memory: Memory, peers: Peers, socket: UdpSocket, lock: Table[LockState], helper: int) -> int:
     """Serve a helper's socket, while the lock is not closed, until Python is needed; return the `Reason`."""
     now = udp.microseconds()
@@ -222,7 +222,7 @@ def help_once(memory: Memory, peers: Peers, socket: UdpSocket, lock: Table[LockS
             now = udp.microseconds()
 
 
-@kernel("int64(Memory, Peers, UdpSocket, LockState[::1])")
+@kernel()
 def run_once(memory: Memory, peers: Peers, socket: UdpSocket, lock: Table[LockState]) -> int:
     """Serve the socket until Python is needed; return the `Reason`. The caller holds the lock."""
     begun, requests = udp.microseconds(), lock[0].requests

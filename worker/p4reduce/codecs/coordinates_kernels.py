@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from p4reduce_runtime.kernels import kernel
+from p4reduce_runtime.records import Matrix, ReadOnly, ReadOnlyMatrix, Vector
 
-Bytes = NDArray[np.uint8]
-Indices = NDArray[np.int64]
-Signs = NDArray[np.int8]
+Indices = Vector[np.int64]
+Signs = Vector[np.int8]
 
 HEADER_BYTES = 8
 SHORT_GAPS = 120
@@ -21,9 +20,9 @@ NO_ELEMENT = -2
 """An entry that is not in use, or the second byte of which is missing."""
 
 
-@kernel("void(int64[::1], int8[::1], int64[::1], uint32[::1], uint8[::1], int64[::1])")
+@kernel()
 def encode(
-    indices: Indices, signs: Signs, ends: Indices, scales: NDArray[np.uint32], data: Bytes, data_ends: Indices
+    indices: Indices, signs: Signs, ends: Indices, scales: Vector[np.uint32], data: Vector[np.uint8], data_ends: Indices
 ) -> None:
     """Write the bytes of several tensors' coordinates to `data`, one after the other, each up to its `data_ends`.
 
@@ -57,8 +56,8 @@ def encode(
         first = ends[p]
 
 
-@kernel("int64(Array(uint8, 1, 'C', True), int64)")
-def _word(row: Bytes, at: int) -> int:
+@kernel()
+def _word(row: ReadOnly[np.uint8], at: int) -> int:
     """Return the little-endian word at a place of a row; beyond its end there are zeros, which are not sent."""
     word = 0
     for place in range(at, min(at + 4, len(row))):
@@ -66,12 +65,14 @@ def _word(row: Bytes, at: int) -> int:
     return word
 
 
-@kernel(
-    "UniTuple(int64, 3)(Array(uint8, 2, 'C', True), int64[:, ::1], int64[:, ::1], float64[:, ::1], int64[:, ::1],"
-    " int64[:, ::1])"
-)
+@kernel()
 def read_headers(
-    data: Bytes, parts: Indices, begin: Indices, scales: NDArray[np.float64], counts: Indices, end: Indices
+    data: ReadOnlyMatrix[np.uint8],
+    parts: Matrix[np.int64],
+    begin: Matrix[np.int64],
+    scales: Matrix[np.float64],
+    counts: Matrix[np.int64],
+    end: Matrix[np.int64],
 ) -> tuple[int, int, int]:
     """Read the headers of several tensors, which lie one after the other in each rank's row; [tensors, ranks] each.
 
@@ -99,18 +100,15 @@ def read_headers(
     return entries, longest, -1
 
 
-@kernel(
-    "UniTuple(int64, 2)(Array(uint8, 2, 'C', True), int64[:, ::1], int64[:, ::1], int64[:, ::1], int64[::1], int8[::1],"
-    " int64[:, ::1], int64[::1])"
-)
+@kernel()
 def decode(
-    data: Bytes,
-    parts: Indices,
-    begin: Indices,
-    counts: Indices,
+    data: ReadOnlyMatrix[np.uint8],
+    parts: Matrix[np.int64],
+    begin: Matrix[np.int64],
+    counts: Matrix[np.int64],
     indices: Indices,
     signs: Signs,
-    ends: Indices,
+    ends: Matrix[np.int64],
     tensor_ends: Indices,
 ) -> tuple[int, int]:
     """Write the coordinates of several tensors one after the other, up to their places in `tensor_ends`.
@@ -156,20 +154,16 @@ def decode(
     return -1, 0
 
 
-@kernel(
-    "void(int64[::1], int8[::1], int64[:, ::1], int64[::1], float64[:, ::1], int64[:, ::1], float64[::1],"
-    " float32[::1])",
-    allocates=True,
-)
+@kernel(allocates=True)
 def add_means(
     all_indices: Indices,
     all_signs: Signs,
-    all_ends: Indices,
+    all_ends: Matrix[np.int64],
     tensor_ends: Indices,
-    all_scales: NDArray[np.float64],
-    parts: Indices,
-    sums: NDArray[np.float64],
-    means: NDArray[np.float32],
+    all_scales: Matrix[np.float64],
+    parts: Matrix[np.int64],
+    sums: Vector[np.float64],
+    means: Vector[np.float32],
 ) -> None:
     """Write the means of several tensors one after the other to `means`, [elements of all].
 

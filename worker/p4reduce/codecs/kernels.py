@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from p4reduce.protocol.state import FLOAT16
 from p4reduce_runtime.kernels import direct, kernel
+from p4reduce_runtime.records import ReadOnly, Vector
 
 NEGATIVE_ZEROS, NOT_FINITE, ZERO_BLOCKS = 1, 2, 4
 """Flags of a scan: a block of nothing but zeros that has a negative one, NaN or infinity, a block of zeros."""
@@ -18,8 +18,8 @@ _DEFAULT: Final = np.uint64(32)
 """Numbers in a block of float32 under the default pipeline: a loop of constant length takes half the time."""
 
 
-@kernel("UniTuple(uint32, 2)(Array(uint32, 1, 'C', True), uint64, uint64)", inline=True)
-def _extremes(numbers: NDArray[np.uint32], at: np.uint64, end: np.uint64) -> tuple[np.uint32, np.uint32]:
+@kernel(inline=True)
+def _extremes(numbers: ReadOnly[np.uint32], at: np.uint64, end: np.uint64) -> tuple[np.uint32, np.uint32]:
     """Return the largest of these floats without its sign, as bits, and the least minus 1: of 0 the largest integer."""
     largest, least = np.uint32(0), np.uint32(0xFFFFFFFF)
     for i in range(at, end):
@@ -29,13 +29,13 @@ def _extremes(numbers: NDArray[np.uint32], at: np.uint64, end: np.uint64) -> tup
     return largest, least
 
 
-@kernel("int64(Array(uint32, 1, 'C', True), int64, Array(uint32, 1, 'C', True), uint8[::1], boolean[::1])")
+@kernel()
 def _scan(
-    numbers: NDArray[np.uint32],
+    numbers: ReadOnly[np.uint32],
     block_numbers: int,
-    limits: NDArray[np.uint32],
-    exponents: NDArray[np.uint8],
-    nonzero: NDArray[np.bool_],
+    limits: ReadOnly[np.uint32],
+    exponents: Vector[np.uint8],
+    nonzero: Vector[np.bool_],
 ) -> int:
     """Set the largest exponent field in each block of these floats, and whether any of them is not zero.
 
@@ -68,9 +68,9 @@ def _scan(
     return flags | count << COUNT_SHIFT
 
 
-@kernel("int64(Array(uint16, 1, 'C', True), int64, int64, uint8[::1], boolean[::1])")
+@kernel()
 def _scan_halves(
-    numbers: NDArray[np.uint16], form: int, block_numbers: int, exponents: NDArray[np.uint8], nonzero: NDArray[np.bool_]
+    numbers: ReadOnly[np.uint16], form: int, block_numbers: int, exponents: Vector[np.uint8], nonzero: Vector[np.bool_]
 ) -> int:
     """Do for 16-bit numbers what `_scan` does for float32: exponent fields are those of float32."""
     flags = 0

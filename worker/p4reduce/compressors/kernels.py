@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from p4reduce_runtime.kernels import kernel
+from p4reduce_runtime.records import Vector
 
-Floats = NDArray[np.float32]
-Bits = NDArray[np.uint32]
-Indices = NDArray[np.int64]
-_Each = Annotated[NDArray[np.int64], "int64[::1]"]
+Floats = Vector[np.float32]
+Bits = Vector[np.uint32]
+Indices = Vector[np.int64]
 
 
 class Parts(NamedTuple):
     """Parameters whose elements are parts of arrays, [parameters] each."""
 
-    elements: _Each
-    length: _Each
+    elements: Indices
+    length: Indices
     """Elements of a bin."""
-    residue: _Each
+    residue: Indices
     """The index at which its residue begins; -1: it has none."""
-    gradient: _Each
-    total: _Each
+    gradient: Indices
+    total: Indices
 
 
 _MAGNITUDE = np.uint32(0x7FFF_FFFF)
@@ -34,7 +33,7 @@ _AT_ONCE = 4096
 """Elements that stay in the processor's first cache between two passes."""
 
 
-@kernel("uint32(uint32[::1])")
+@kernel()
 def largest_magnitude(bits: Bits) -> np.uint32:
     """Return the bits of the largest |x| of these floats."""
     most = np.uint32(0)
@@ -43,7 +42,7 @@ def largest_magnitude(bits: Bits) -> np.uint32:
     return most
 
 
-@kernel("int64(float32[::1], float32[::1], float32, int64, int64[::1], int64)")
+@kernel()
 def _reaching(sums: Floats, own: Floats, most: np.float32, start: int, indices: Indices, count: int) -> int:
     """Append the elements where |sums + own| is `most` or more, and return the new count."""
     for i in range(len(sums)):  # without branches, which a processor would predict wrong
@@ -52,9 +51,7 @@ def _reaching(sums: Floats, own: Floats, most: np.float32, start: int, indices: 
     return count
 
 
-@kernel(
-    "int64(Parts, boolean, float32[::1], float32[::1], float32[::1], uint32[::1], int64[::1], int64[::1], float32[::1])"
-)
+@kernel()
 def select(
     parts: Parts,
     largest_only: bool,
@@ -119,7 +116,7 @@ def select(
     return -1
 
 
-@kernel("int64(float32[::1], int64[::1], int64[::1], int64[::1], float32[::1], int64[::1], int8[::1], int64[::1])")
+@kernel()
 def subtract(
     total: Floats,
     begin: Indices,
@@ -127,7 +124,7 @@ def subtract(
     ends: Indices,
     amounts: Floats,
     kept: Indices,
-    signs: NDArray[np.int8],
+    signs: Vector[np.int8],
     kept_ends: Indices,
 ) -> int:
     """Subtract a parameter's own of `amounts` times its sign from each element chosen that is not 0.
@@ -150,10 +147,7 @@ def subtract(
     return count
 
 
-@kernel(
-    "int64(int64[::1], int64[::1], float32[::1], int64[::1], float32[::1], uint32[::1], float32, float32[::1],"
-    " uint32[::1], boolean[::1])"
-)
+@kernel()
 def move_all(
     begin: Indices,
     old_begin: Indices,
@@ -164,7 +158,7 @@ def move_all(
     weight: np.float32,
     moved: Floats,
     moved_bits: Bits,
-    used: NDArray[np.bool_],
+    used: Vector[np.bool_],
 ) -> int:
     """Move each parameter's moving average by `weight` towards its gradient, from `olds` to `moved`. Return -1.
 

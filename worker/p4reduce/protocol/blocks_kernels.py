@@ -3,35 +3,31 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from p4reduce.protocol.fence import fence
 from p4reduce.protocol.floats import add_float32, decode, encode, encode_held, store_float32
-from p4reduce.protocol.state import FLOAT32, UNTOUCHED, PartLayout
+from p4reduce.protocol.state import FLOAT32, UNTOUCHED, PartLayout, Words
 from p4reduce.protocol.words import part_of
 from p4reduce_runtime.kernels import kernel
-from p4reduce_runtime.records import Table
+from p4reduce_runtime.records import Matrix, ReadOnly, ReadOnlyMatrix, Table, Vector
 
 
-@kernel("void()")
+@kernel()
 def order_memory() -> None:
     """Order this process's reads and writes before it and after it, as other processes see them."""
     fence()
 
 
-@kernel(
-    "void(PartLayout[::1], Array(uint32, 1, 'C', True), float64[:, ::1], int64[::1], Array(uint8, 1, 'C', True), "
-    "uint32[::1], float32[::1], uint32[:, ::1])"
-)
+@kernel()
 def encode_blocks(
     parts: Table[PartLayout],
-    elements: NDArray[np.uint32],
-    scales: NDArray[np.float64],
-    blocks: NDArray[np.int64],
-    exponents: NDArray[np.uint8],
-    weights: NDArray[np.uint32],
-    spare: NDArray[np.float32],
-    words: NDArray[np.uint32],
+    elements: ReadOnly[np.uint32],
+    scales: Matrix[np.float64],
+    blocks: Vector[np.int64],
+    exponents: ReadOnly[np.uint8],
+    weights: Words,
+    spare: Vector[np.float32],
+    words: Matrix[np.uint32],
 ) -> None:
     """Write the words of `blocks`, each with its exponent, in the order of bytes of a frame. `scales` [parts, 256]."""
     size = np.uint64(words.shape[1])
@@ -41,18 +37,15 @@ def encode_blocks(
         encode(parts[number], elements, blocks[i], scale, size, weights, spare, words[i], np.uint64(0))
 
 
-@kernel(
-    "void(PartLayout[::1], Array(uint32, 2, 'C', True), float64[:, ::1], int64[::1], Array(uint8, 1, 'C', True), "
-    "float32[::1], uint32[::1])"
-)
+@kernel()
 def decode_blocks(
     parts: Table[PartLayout],
-    words: NDArray[np.uint32],
-    units: NDArray[np.float64],
-    blocks: NDArray[np.int64],
-    exponents: NDArray[np.uint8],
-    spare: NDArray[np.float32],
-    sums: NDArray[np.uint32],
+    words: ReadOnlyMatrix[np.uint32],
+    units: Matrix[np.float64],
+    blocks: Vector[np.int64],
+    exponents: ReadOnly[np.uint8],
+    spare: Vector[np.float32],
+    sums: Words,
 ) -> None:
     """Write the sums of `blocks`, of which `words` has what a frame has, and `exponents` the exponents."""
     size = np.uint64(words.shape[1])
@@ -62,14 +55,14 @@ def decode_blocks(
         decode(parts[number], words[i], np.uint64(0), size, unit, blocks[i], spare, sums)
 
 
-@kernel("void(uint8[::1], uint8[::1], int64, int64, int64, uint64[::1])", separate=True)
+@kernel(separate=True)
 def _agree(
-    exponents: NDArray[np.uint8],
-    nonzero: NDArray[np.uint8],
+    exponents: Vector[np.uint8],
+    nonzero: Vector[np.uint8],
     area: int,
     ranks: int,
     first: int,
-    holders: NDArray[np.uint64],
+    holders: Vector[np.uint64],
 ) -> None:
     """Set which ranks hold each block from `first` on, as a bitmap, and the exponents of the sums."""
     agreed, count = np.uint64(ranks * area + first), len(holders)
@@ -88,29 +81,24 @@ def _agree(
             exponents[agreed + np.uint64(i)] = UNTOUCHED
 
 
-@kernel(
-    "void(PartLayout, PartLayout[::1], Array(uint32, 1, 'C', True), Array(uint32, 1, 'C', True), int64, int64[::1], "
-    "int64, uint64[::1], uint8[::1], float64[::1], float64[::1], uint64, uint32[::1], uint32[::1], int64[::1], "
-    "uint32[::1])",
-    separate=True,
-)
+@kernel(separate=True)
 def _sum_float32(  # noqa: PLR0917
     part: PartLayout,
     own_parts: Table[PartLayout],
-    elements: NDArray[np.uint32],
-    own: NDArray[np.uint32],
+    elements: ReadOnly[np.uint32],
+    own: ReadOnly[np.uint32],
     place: int,
-    begins: NDArray[np.int64],
+    begins: Vector[np.int64],
     first: int,
-    holders: NDArray[np.uint64],
-    exponents: NDArray[np.uint8],
-    scales: NDArray[np.float64],
-    units: NDArray[np.float64],
+    holders: Vector[np.uint64],
+    exponents: Vector[np.uint8],
+    scales: Vector[np.float64],
+    units: Vector[np.float64],
     size: np.uint64,
-    words: NDArray[np.uint32],
-    sums: NDArray[np.uint32],
-    sums_at: NDArray[np.int64],
-    found: NDArray[np.uint32],
+    words: Words,
+    sums: Words,
+    sums_at: Vector[np.int64],
+    found: Words,
 ) -> None:
     """Do what `sum_held_blocks` does for blocks of one part of float32 in 32 bits, without frames."""
     numbers, mine = elements.view(np.float32), own.view(np.float32)
@@ -143,30 +131,26 @@ def _sum_float32(  # noqa: PLR0917
             store_float32(words, own_count, unit, found.view(np.float32), np.uint64(own_begin) + begin)
 
 
-@kernel(
-    "void(PartLayout[::1], PartLayout[::1], Array(uint32, 1, 'C', True), Array(uint32, 1, 'C', True), int64, "
-    "int64[::1], uint8[::1], uint8[::1], int64, uint64[::1], float64[:, ::1], float64[:, ::1], uint64, uint32[:, ::1], "
-    "float32[::1], uint32[::1], int64[::1], uint32[::1])"
-)
+@kernel()
 def sum_held_blocks(  # noqa: PLR0917
     parts: Table[PartLayout],
     own_parts: Table[PartLayout],
-    elements: NDArray[np.uint32],
-    own: NDArray[np.uint32],
+    elements: ReadOnly[np.uint32],
+    own: ReadOnly[np.uint32],
     place: int,
-    begins: NDArray[np.int64],
-    exponents: NDArray[np.uint8],
-    nonzero: NDArray[np.uint8],
+    begins: Vector[np.int64],
+    exponents: Vector[np.uint8],
+    nonzero: Vector[np.uint8],
     first: int,
-    holders: NDArray[np.uint64],
-    scales: NDArray[np.float64],
-    units: NDArray[np.float64],
+    holders: Vector[np.uint64],
+    scales: Matrix[np.float64],
+    units: Matrix[np.float64],
     size: np.uint64,
-    words: NDArray[np.uint32],
-    spare: NDArray[np.float32],
-    sums: NDArray[np.uint32],
-    sums_at: NDArray[np.int64],
-    found: NDArray[np.uint32],
+    words: Matrix[np.uint32],
+    spare: Vector[np.float32],
+    sums: Words,
+    sums_at: Vector[np.int64],
+    found: Words,
 ) -> None:
     """Write the sums of `len(holders)` blocks of one host's ranks, which are all ranks, and their exponents.
 

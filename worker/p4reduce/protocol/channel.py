@@ -6,15 +6,14 @@ import os
 import weakref
 from collections.abc import Sequence
 from types import ModuleType
-from typing import Annotated, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from p4reduce.protocol.state import NextFrame, Received, Words
 from p4reduce_runtime import datagrams, kernels
 from p4reduce_runtime.datagrams import Destination, PollFd, SocketState
-from p4reduce_runtime.records import Table, zeros
+from p4reduce_runtime.records import Matrix, Table, zeros
 
 _RING_BYTES: Final = 4 * datagrams.RECEIVE_BYTES
 _BURST: Final = 1024
@@ -31,7 +30,7 @@ class Sockets(NamedTuple):
     """The descriptors with which to wait until a socket is readable, or writable."""
     own: Table[NextFrame]
     """[frames]: of the slots whose frames are sent, those of one switch."""
-    vector: Annotated[NDArray[np.int64], "int64[:, ::1]"]
+    vector: Matrix[np.int64]
     """[2, frames]: the address and the length of each frame that is sent."""
     ring: Words
     received: Table[Received]

@@ -11,7 +11,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from p4reduce.protocol.fence import fence
 from p4reduce.protocol.floats import encode, encode_held, first_word
@@ -38,15 +37,15 @@ from p4reduce_contracts.wire.numbers import (
     WIRE_VERSION,
 )
 from p4reduce_runtime.kernels import kernel
-from p4reduce_runtime.records import Table
+from p4reduce_runtime.records import ReadOnly, Table
 
 AHEAD = 4
 """Number of frames before its own at which a block of a sparse tensor is fetched from memory."""
 
 
-@kernel("void(Config, Slot[::1], PartLayout[::1], Array(uint32, 1, 'C', True), NextFrame)")
+@kernel()
 def fetch(
-    config: Config, slots: Table[Slot], parts: Table[PartLayout], elements: NDArray[np.uint32], contribution: NextFrame
+    config: Config, slots: Table[Slot], parts: Table[PartLayout], elements: ReadOnly[np.uint32], contribution: NextFrame
 ) -> None:
     """Have the blocks that a slot sends next fetched from memory."""
     slot = slots[contribution.slot]
@@ -59,7 +58,7 @@ def fetch(
             prefetch(elements, begin, words >> part.word_shift)
 
 
-@kernel("void(Engine, float64)", separate=True)
+@kernel(separate=True)
 def contribute(engine: Engine, now: float) -> None:
     """Make the frames of the slots in `contributions`, and wait for what answers them.
 

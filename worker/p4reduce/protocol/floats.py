@@ -16,9 +16,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from p4reduce.protocol.state import BFLOAT16, FLOAT32, FORMATS, MOST_LANES, PartLayout
+from p4reduce.protocol.state import BFLOAT16, FLOAT32, FORMATS, MOST_LANES, PartLayout, Words
 from p4reduce.protocol.words import swap
 from p4reduce_runtime.kernels import Function, kernel
+from p4reduce_runtime.records import ReadOnly, Vector
 
 _HALF_TOP: Final = 0x7C00
 _LARGEST: Final = tuple(one.largest for one in FORMATS)
@@ -29,13 +30,13 @@ _PIECE: Final = np.uint64(32)
 """Words that the first loop over a block handles at most: else the compiler takes 64 at a time, of blocks of 32."""
 
 
-@kernel("float32(uint16)")
+@kernel()
 def from_bfloat16(half: np.uint16) -> np.float32:
     """Return a bfloat16 as float32."""
     return np.uint32(np.uint32(half) << np.uint32(16)).view(np.float32)
 
 
-@kernel("float32(uint16)")
+@kernel()
 def from_float16(half: np.uint16) -> np.float32:
     """Return a finite float16 as float32."""
     bits = np.uint32(half)
@@ -47,7 +48,7 @@ def from_float16(half: np.uint16) -> np.float32:
     return np.uint32(found | np.uint32((bits & np.uint32(0x8000)) << np.uint32(16))).view(np.float32)
 
 
-@kernel("uint16(float32)")
+@kernel()
 def to_bfloat16(number: np.float32) -> np.uint16:
     """Return the bfloat16 next to a number that is no NaN; ties go to even."""
     bits = np.float32(number).view(np.uint32)
@@ -55,7 +56,7 @@ def to_bfloat16(number: np.float32) -> np.uint16:
     return np.uint16(np.uint32(bits + np.uint32(0x7FFF) + odd) >> np.uint32(16))
 
 
-@kernel("uint16(float32)")
+@kernel()
 def to_float16(number: np.float32) -> np.uint16:
     """Return the float16 next to a number that is no NaN; ties go to even."""
     bits = np.float32(number).view(np.uint32)
@@ -69,9 +70,9 @@ def to_float16(number: np.float32) -> np.uint16:
     return np.uint16(found | np.uint32((bits >> np.uint32(16)) & np.uint32(0x8000)))
 
 
-@kernel("void(Array(uint32, 1, 'C', True), int64, uint64, uint64, float32[::1], uint64)", separate=True)
+@kernel(separate=True)
 def load(
-    elements: NDArray[np.uint32], form: int, at: np.uint64, count: np.uint64, into: NDArray[np.float32], room: np.uint64
+    elements: ReadOnly[np.uint32], form: int, at: np.uint64, count: np.uint64, into: Vector[np.float32], room: np.uint64
 ) -> None:
     """Set `into[:room]` to `count` numbers from `at` on, and zeros."""
     if form == FLOAT32:
@@ -90,7 +91,7 @@ def load(
         into[j] = np.float32(0)
 
 
-@kernel("float32(float64)")
+@kernel()
 def to_odd(number: float) -> np.float32:
     """Round to odd: return the equal float32, or where there is none the next one towards zero with its last bit set.
 
@@ -103,7 +104,7 @@ def to_odd(number: float) -> np.float32:
     return np.uint32(np.uint32(near.view(np.uint32) - beyond) | inexact).view(np.float32)
 
 
-@kernel("uint32(float32, float32, int32)")
+@kernel()
 def level(number: np.float32, scale: np.float32, levels: np.int32) -> np.uint32:
     """Return the integer next to number · scale, which is below 2^22, of at most `levels` in absolute value.
 
@@ -113,7 +114,7 @@ def level(number: np.float32, scale: np.float32, levels: np.int32) -> np.uint32:
     return np.uint32(min(max(np.int32(bits - np.uint32(0x4B400000)), np.int32(-levels)), levels))
 
 
-@kernel("float32(uint32, int64, int64, float32)")
+@kernel()
 def number_of(word: np.uint32, above: int, others: int, unit: np.float32) -> np.float32:
     """Return the number in a lane from which no lower lane has borrowed: `above` bits of the word lie above the
     lane, `others` above and below."""
@@ -121,13 +122,13 @@ def number_of(word: np.uint32, above: int, others: int, unit: np.float32) -> np.
     return np.float32(np.float32(lane) * unit)
 
 
-@kernel("float32(float32)")
+@kernel()
 def as_it_is(number: np.float32) -> np.float32:
     """Return a float32."""
     return number
 
 
-@kernel("float32(float64)")
+@kernel()
 def rounded(number: float) -> np.float32:
     """Return the float32 next to a number."""
     return np.float32(number)
@@ -135,25 +136,23 @@ def rounded(number: float) -> np.float32:
 
 def _kernels_of(
     name: str,
-    memory: str,
+    read: object,
+    written: object,
     load: Callable[[Any], np.float32],
     to_float32: Callable[[float], np.float32],
     store: Callable[[np.float32], Any],
 ) -> tuple[Callable[..., np.uint32], Callable[..., None]]:
-    """Return the kernels that encode and decode blocks of numbers of a format, which lie in `memory` as this type."""
+    """Return the kernels that encode and decode blocks of numbers of a format, which lie in memory of these types."""
 
-    def inline(kind: str, signature: str) -> Callable[[Function], Function]:
+    def inline(numbers: object) -> Callable[[Function], Function]:
         def named(function: Function) -> Function:
-            function.__qualname__ = f"{kind}_{name}"  # by which it is kept once compiled
-            return kernel(signature, inline=True)(function)
+            function.__qualname__ = f"{function.__name__}_{name}"  # by which it is kept once compiled
+            function.__annotations__["numbers"] = numbers
+            return kernel(inline=True)(function)
 
         return named
 
-    @inline(
-        "quantize_words",
-        f"uint32(Array({memory}, 1, 'C', True), uint64, uint64, uint64, uint64, int64, float64, int32, uint32[::1], "
-        "uint32[::1], uint64)",
-    )
+    @inline(read)
     def quantize_words(
         numbers: NDArray[Any],
         at: np.uint64,
@@ -163,8 +162,8 @@ def _kernels_of(
         lanes: int,
         scale: float,
         levels: np.int32,
-        weights: NDArray[np.uint32],
-        frame: NDArray[np.uint32],
+        weights: Words,
+        frame: Words,
         start: np.uint64,
     ) -> np.uint32:
         """Do what `quantize` does for words `begin` to `end`."""
@@ -192,12 +191,9 @@ def _kernels_of(
                 part = np.uint32(part + word * weights[j])
         return part
 
-    @inline(
-        "dequantize_words",
-        f"void(Array(uint32, 1, 'C', True), uint64, uint64, uint64, uint64, int64, float64, {memory}[::1], uint64)",
-    )
+    @inline(written)
     def dequantize_words(
-        frame: NDArray[np.uint32],
+        frame: ReadOnly[np.uint32],
         start: np.uint64,
         size: np.uint64,
         begin: np.uint64,
@@ -226,11 +222,7 @@ def _kernels_of(
                 numbers[third + j] = store(number_of(np.uint32(word + np.uint32(0x8080)), 8, 24, narrow))
                 numbers[fourth + j] = store(number_of(np.uint32(word + np.uint32(0x808080)), 0, 24, narrow))
 
-    @inline(
-        "quantize",
-        f"uint32(Array({memory}, 1, 'C', True), uint64, uint64, int64, float64, int32, uint32[::1], uint32[::1], "
-        "uint64)",
-    )
+    @inline(read)
     def quantize(
         numbers: NDArray[Any],
         at: np.uint64,
@@ -238,8 +230,8 @@ def _kernels_of(
         lanes: int,
         scale: float,
         levels: np.int32,
-        weights: NDArray[np.uint32],
-        frame: NDArray[np.uint32],
+        weights: Words,
+        frame: Words,
         start: np.uint64,
     ) -> np.uint32:
         """Write a block of numbers from `at` on as `size` words; return the sum of the words times their weights."""
@@ -251,9 +243,9 @@ def _kernels_of(
             part = np.uint32(part + rest)
         return part
 
-    @inline("dequantize", f"void(Array(uint32, 1, 'C', True), uint64, uint64, int64, float64, {memory}[::1], uint64)")
+    @inline(written)
     def dequantize(
-        frame: NDArray[np.uint32],
+        frame: ReadOnly[np.uint32],
         start: np.uint64,
         size: np.uint64,
         lanes: int,
@@ -269,40 +261,37 @@ def _kernels_of(
     return quantize, dequantize
 
 
-quantize, dequantize = _kernels_of("float32", "float32", as_it_is, rounded, as_it_is)
-quantize_float16, dequantize_float16 = _kernels_of("float16", "uint16", from_float16, to_odd, to_float16)
-quantize_bfloat16, dequantize_bfloat16 = _kernels_of("bfloat16", "uint16", from_bfloat16, to_odd, to_bfloat16)
+_HALVES = ReadOnly[np.uint16], Vector[np.uint16]
+quantize, dequantize = _kernels_of("float32", ReadOnly[np.float32], Vector[np.float32], as_it_is, rounded, as_it_is)
+quantize_float16, dequantize_float16 = _kernels_of("float16", *_HALVES, from_float16, to_odd, to_float16)
+quantize_bfloat16, dequantize_bfloat16 = _kernels_of("bfloat16", *_HALVES, from_bfloat16, to_odd, to_bfloat16)
 
 
-@kernel("uint32(float32[::1], uint64, int64, float64, int32, uint32[::1], uint32[::1], uint64)", separate=True)
+@kernel(separate=True)
 def quantize_spare(
-    spare: NDArray[np.float32],
+    spare: Vector[np.float32],
     size: np.uint64,
     lanes: int,
     scale: float,
     levels: np.int32,
-    weights: NDArray[np.uint32],
-    frame: NDArray[np.uint32],
+    weights: Words,
+    frame: Words,
     start: np.uint64,
 ) -> np.uint32:
     """Write the block of numbers in `spare` as words; return their weighted sum."""
     return quantize(spare, np.uint64(0), size, lanes, scale, levels, weights, frame, start)
 
 
-@kernel(
-    "void(Array(uint32, 1, 'C', True), uint64, uint64, int64, float64, int64, float32[::1], uint32[::1], uint64, "
-    "uint64)",
-    separate=True,
-)
+@kernel(separate=True)
 def dequantize_some(
-    frame: NDArray[np.uint32],
+    frame: ReadOnly[np.uint32],
     start: np.uint64,
     size: np.uint64,
     lanes: int,
     unit: float,
     form: int,
-    spare: NDArray[np.float32],
-    sums: NDArray[np.uint32],
+    spare: Vector[np.float32],
+    sums: Words,
     to: np.uint64,
     count: np.uint64,
 ) -> None:
@@ -322,7 +311,7 @@ def dequantize_some(
         halves[to + j] = all_halves[j]
 
 
-@kernel("int64(PartLayout, int64, uint64)")
+@kernel()
 def first_word(part: PartLayout, block: int, size: np.uint64) -> int:
     """Return where in `elements` a block of this part begins. `size`: words of a block."""
     row = block - part.first_block
@@ -333,15 +322,9 @@ def first_word(part: PartLayout, block: int, size: np.uint64) -> int:
     return first >> part.word_shift
 
 
-@kernel("uint32(Array(uint32, 1, 'C', True), int64, int64, uint64, uint32[::1], uint32[::1], uint64)", inline=True)
+@kernel(inline=True)
 def copy_words(
-    elements: NDArray[np.uint32],
-    begin: int,
-    end: int,
-    size: np.uint64,
-    weights: NDArray[np.uint32],
-    frame: NDArray[np.uint32],
-    start: np.uint64,
+    elements: ReadOnly[np.uint32], begin: int, end: int, size: np.uint64, weights: Words, frame: Words, start: np.uint64
 ) -> np.uint32:
     """Write a block of words from `begin` on, with zeros from `end` on; return their weighted sum."""
     weighed = np.uint32(0)
@@ -355,20 +338,16 @@ def copy_words(
     return weighed
 
 
-@kernel(
-    "uint32(PartLayout, Array(uint32, 1, 'C', True), int64, float64, uint64, uint32[::1], float32[::1], uint32[::1], "
-    "uint64)",
-    inline=True,
-)
+@kernel(inline=True)
 def encode(
     part: PartLayout,
-    elements: NDArray[np.uint32],
+    elements: ReadOnly[np.uint32],
     block: int,
     scale: float,
     size: np.uint64,
-    weights: NDArray[np.uint32],
-    spare: NDArray[np.float32],
-    frame: NDArray[np.uint32],
+    weights: Words,
+    spare: Vector[np.float32],
+    frame: Words,
     start: np.uint64,
 ) -> np.uint32:
     """Write a block of a part as words; return their weighted sum. `spare` has room for a block's numbers."""
@@ -392,10 +371,8 @@ def encode(
     return quantize_spare(spare, size, lanes, scale, levels, weights, frame, start)
 
 
-@kernel("void(Array(float32, 1, 'C', True), uint64, uint64, float64, uint32[::1])", inline=True)
-def add_float32(
-    numbers: NDArray[np.float32], at: np.uint64, count: np.uint64, scale: float, words: NDArray[np.uint32]
-) -> None:
+@kernel(inline=True)
+def add_float32(numbers: ReadOnly[np.float32], at: np.uint64, count: np.uint64, scale: float, words: Words) -> None:
     """Add to `words` what `quantize` makes of `count` numbers from `at` on, in 32 bits."""
     narrow = np.float32(scale)
     if scale <= _LARGEST_NARROW:  # the product has a float32's bits, or is next to zero
@@ -406,10 +383,8 @@ def add_float32(
             words[j] = np.uint32(words[j] + np.uint32(np.int32(np.rint(numbers[at + j] * scale))))
 
 
-@kernel("void(uint32[::1], uint64, float64, float32[::1], uint64)", inline=True)
-def store_float32(
-    words: NDArray[np.uint32], count: np.uint64, unit: float, numbers: NDArray[np.float32], to: np.uint64
-) -> None:
+@kernel(inline=True)
+def store_float32(words: Words, count: np.uint64, unit: float, numbers: Vector[np.float32], to: np.uint64) -> None:
     """Write the numbers of the first `count` summed words in this machine's order from `to` on, as `dequantize`."""
     narrow = np.float32(unit)
     if unit >= _LEAST_NARROW and np.float64(unit).view(np.uint64) << np.uint64(12) == 0:
@@ -420,22 +395,18 @@ def store_float32(
             numbers[to + j] = np.float32(np.int32(words[j]) * unit)
 
 
-@kernel(
-    "uint32(PartLayout, Array(uint32, 1, 'C', True), int64[::1], uint64, int64, float64, uint64, uint32[::1], "
-    "float32[::1], uint32[::1], uint64)",
-    separate=True,
-)
+@kernel(separate=True)
 def encode_held(  # noqa: PLR0917
     part: PartLayout,
-    elements: NDArray[np.uint32],
-    begins: NDArray[np.int64],
+    elements: ReadOnly[np.uint32],
+    begins: Vector[np.int64],
     held: np.uint64,
     block: int,
     scale: float,
     size: np.uint64,
-    weights: NDArray[np.uint32],
-    spare: NDArray[np.float32],
-    frame: NDArray[np.uint32],
+    weights: Words,
+    spare: Vector[np.float32],
+    frame: Words,
     start: np.uint64,
 ) -> np.uint32:
     """Write the sum of the words of a block over the ranks of this host that hold it, which are the bits of `held`.
@@ -472,19 +443,16 @@ def encode_held(  # noqa: PLR0917
     return weighed
 
 
-@kernel(
-    "void(PartLayout, Array(uint32, 1, 'C', True), uint64, uint64, float64, int64, float32[::1], uint32[::1])",
-    inline=True,
-)
+@kernel(inline=True)
 def decode(
     part: PartLayout,
-    frame: NDArray[np.uint32],
+    frame: ReadOnly[np.uint32],
     start: np.uint64,
     size: np.uint64,
     unit: float,
     block: int,
-    spare: NDArray[np.float32],
-    sums: NDArray[np.uint32],
+    spare: Vector[np.float32],
+    sums: Words,
 ) -> None:
     """Write a summed block of a part to its place in `sums`, if it has one: numbers, or words."""
     row = block - part.first_block

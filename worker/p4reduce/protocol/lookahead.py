@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from p4reduce.protocol.state import Words
 from p4reduce_contracts.wire.numbers import KEY_BLOCK_SHIFT, KEY_NONE
 from p4reduce_runtime.kernels import kernel
+from p4reduce_runtime.records import Vector
 
 
-@kernel("int64(boolean[::1], uint8[::1], int64, uint32[::1])")
-def look_ahead(nonzero: NDArray[np.bool_], exponents: NDArray[np.uint8], stride: int, keys: NDArray[np.uint32]) -> int:
+@kernel()
+def look_ahead(nonzero: Vector[np.bool_], exponents: Vector[np.uint8], stride: int, keys: Words) -> int:
     """Set `keys` [at least blocks + stride]: the key of the first held block at or after each in its column.
 
     A column holds every `stride`-th block (`stride` = columns x slots used). Return how many blocks are held.
@@ -31,8 +32,8 @@ def look_ahead(nonzero: NDArray[np.bool_], exponents: NDArray[np.uint8], stride:
     return found
 
 
-@kernel("int64(uint32[::1], int64, int64, int64)")
-def next_key(keys: NDArray[np.uint32], begin: int, stride: int, blocks: int) -> int:
+@kernel()
+def next_key(keys: Words, begin: int, stride: int, blocks: int) -> int:
     """Return the key of the first held block of `blocks` at `begin`, or a multiple of `stride` after it.
 
     `stride` is that of `keys` or a multiple.

@@ -29,7 +29,7 @@ LONGEST_LATENESS = 0.1
 """Seconds after which a timer is handled although frames keep coming."""
 
 
-@kernel("int64(Sockets, Engine)", separate=True)
+@kernel(separate=True)
 def receive_burst(sockets: Sockets, engine: Engine) -> int:
     """Receive the datagrams that have arrived, as far as there is room, for `receive`; return their number."""
     state, stats, received = engine.state[0], engine.stats[0], sockets.received
@@ -60,7 +60,7 @@ def receive_burst(sockets: Sockets, engine: Engine) -> int:
     return count
 
 
-@kernel("int64(Engine, int64)")
+@kernel()
 def frames_together(engine: Engine, switch: int) -> int:
     """Return up to how many frames in a row may leave to a switch in another order.
 
@@ -76,7 +76,7 @@ def frames_together(engine: Engine, switch: int) -> int:
     return together
 
 
-@kernel("int64(Sockets, Engine, int64, int64)")
+@kernel()
 def put_in_runs(sockets: Sockets, engine: Engine, count: int, together: int) -> int:
     """Put the frames of the first `count` slots in `own` into `vector`; return how many there are.
 
@@ -99,7 +99,7 @@ def put_in_runs(sockets: Sockets, engine: Engine, count: int, together: int) -> 
     return put
 
 
-@kernel("void(Sockets, Engine, int64)", separate=True)
+@kernel(separate=True)
 def send_frames(sockets: Sockets, engine: Engine, count: int) -> None:
     """Send the frames of the first `count` slots in `contributions`; what a socket does not take in time is lost."""
     stats, contributions, switches = engine.stats[0], engine.contributions, len(sockets.io)
@@ -123,7 +123,7 @@ def send_frames(sockets: Sockets, engine: Engine, count: int) -> None:
                 wait(sockets.writable[switch : switch + 1], 50_000)
 
 
-@kernel("int64(Sockets, Engine, float64)")
+@kernel()
 def _run(sockets: Sockets, engine: Engine, until: float) -> int:
     """Go on with the collective; return PAUSE when it is done, or `until` is over.
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from p4reduce.protocol.floats import decode
 from p4reduce.protocol.lookahead import next_key
@@ -30,6 +29,7 @@ from p4reduce.protocol.state import (
     Slot,
     State,
     Stats,
+    Words,
 )
 from p4reduce.protocol.words import part_of, swap
 from p4reduce_contracts.wire.numbers import (
@@ -58,21 +58,21 @@ from p4reduce_contracts.wire.numbers import (
 )
 from p4reduce_contracts.wire.side_by_side import slot_of
 from p4reduce_runtime.kernels import kernel
-from p4reduce_runtime.records import Table
+from p4reduce_runtime.records import Matrix, ReadOnly, Table
 
 MOST_WAYS = 4
 """Slots into which one splits at most: it may have few blocks left."""
 
-job_slot = kernel("int64(int64, int64, int64, int64)")(slot_of)
+job_slot = kernel()(slot_of)
 
 
-@kernel("void(Config, State, Stats, uint32[:, ::1], Array(uint32, 1, 'C', True), Received[::1])", separate=True)
+@kernel(separate=True)
 def classify(  # noqa: PLR0917
     config: Config,
     state: State,
     stats: Stats,
-    secrets: NDArray[np.uint32],
-    data: NDArray[np.uint32],
+    secrets: Matrix[np.uint32],
+    data: ReadOnly[np.uint32],
     received: Table[Received],
 ) -> None:
     """Set the type of each frame of the burst; those that are none, or not for this rank, are counted."""
@@ -118,8 +118,8 @@ def classify(  # noqa: PLR0917
             datagram.type = kind
 
 
-@kernel("boolean(Config, Slot, Array(uint32, 1, 'C', True), int64, int64)")
-def plausible(config: Config, slot: Slot, keys: NDArray[np.uint32], index: int, n_blocks: int) -> bool:
+@kernel()
+def plausible(config: Config, slot: Slot, keys: ReadOnly[np.uint32], index: int, n_blocks: int) -> bool:
     """Return whether the keys of a RESULT are no later than this rank's own and stay in their column."""
     for column in range(config.columns):
         key = np.int64(swap(keys[column]))
@@ -136,8 +136,8 @@ def plausible(config: Config, slot: Slot, keys: NDArray[np.uint32], index: int, 
     return True
 
 
-@kernel("int64(Config, Array(uint32, 1, 'C', True))", separate=True)
-def common_window(config: Config, calls: NDArray[np.uint32]) -> int:
+@kernel(separate=True)
+def common_window(config: Config, calls: ReadOnly[np.uint32]) -> int:
     """Return the smallest window that a rank proposes; -1 if the calls are not all as this rank's (protocol/call.py).
 
     `calls`: the words of slot 0's opening RESULT. What differs, and what a refusal says, is Python's to see (-1 too),
@@ -158,7 +158,7 @@ def common_window(config: Config, calls: NDArray[np.uint32]) -> int:
     return smallest
 
 
-@kernel("void(State, Stats)")
+@kernel()
 def note_progress(state: State, stats: Stats) -> None:
     """Store how many frames were refused when an answer of use came."""
     state.foreign_at_progress = stats.foreign
@@ -166,13 +166,13 @@ def note_progress(state: State, stats: Stats) -> None:
     state.stale_at_progress = stats.stale
 
 
-@kernel("void(int64, State, Slot[::1], NextFrame[::1], uint32[::1], int64, int64)", separate=True)
+@kernel(separate=True)
 def split(  # noqa: PLR0917
     columns: int,
     state: State,
     slots: Table[Slot],
     contributions: Table[NextFrame],
-    mine: NDArray[np.uint32],
+    mine: Words,
     index: int,
     n_blocks: int,
 ) -> None:
@@ -212,8 +212,8 @@ def split(  # noqa: PLR0917
             state.open_slots += 1
 
 
-@kernel("int64(Engine, Array(uint32, 1, 'C', True), Received[::1], float64)", separate=True)
-def receive(engine: Engine, data: NDArray[np.uint32], received: Table[Received], now: float) -> int:
+@kernel(separate=True)
+def receive(engine: Engine, data: ReadOnly[np.uint32], received: Table[Received], now: float) -> int:
     """Take in the burst from `next_received` on: store sums, and put the slots that go on into `contributions`.
 
     Returns END, or what Python has to handle: COMPARE_CALLS, the descriptors in the RESULT of slot 0's opening round,

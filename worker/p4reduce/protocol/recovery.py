@@ -47,7 +47,7 @@ from p4reduce_runtime.kernels import kernel
 from p4reduce_runtime.records import Table
 
 
-@kernel("float64(Path)")
+@kernel()
 def retransmission_timeout(path: Path) -> float:
     """Return how long a round takes at most (RFC 6298, section 2)."""
     if np.isnan(path.smoothed_rtt):
@@ -55,7 +55,7 @@ def retransmission_timeout(path: Path) -> float:
     return path.smoothed_rtt + max(GRANULARITY_S, 4 * path.rttvar)
 
 
-@kernel("void(Loss, Path, float64)")
+@kernel()
 def restart_pto(loss: Loss, path: Path, now: float) -> None:
     """Wait a whole probe timeout for the next RESULT."""
     loss.pto_count = 0
@@ -63,14 +63,14 @@ def restart_pto(loss: Loss, path: Path, now: float) -> None:
     loss.pto_at = now + loss.pto
 
 
-@kernel("void(Engine, float64)")
+@kernel()
 def restart_ptos(engine: Engine, now: float) -> None:
     """Do so for each switch."""
     for number in range(len(engine.loss)):
         restart_pto(engine.loss[number], engine.path[number], now)
 
 
-@kernel("void(Engine, float64)")
+@kernel()
 def begin(engine: Engine, now: float) -> None:
     """Make the opening frame of every slot due, and begin to wait for the first RESULT."""
     contributions = engine.contributions
@@ -86,7 +86,7 @@ def begin(engine: Engine, now: float) -> None:
     restart_ptos(engine, now)
 
 
-@kernel("void(Loss, Slot[::1], int64)")
+@kernel()
 def take_out(loss: Loss, slots: Table[Slot], index: int) -> None:
     """Take a slot out of the list of frames in flight."""
     slot = slots[index]
@@ -102,7 +102,7 @@ def take_out(loss: Loss, slots: Table[Slot], index: int) -> None:
     loss.in_flight -= 1
 
 
-@kernel("void(Loss, Slot[::1], int64, float64)")
+@kernel()
 def on_frame_sent(loss: Loss, slots: Table[Slot], index: int, now: float) -> None:
     """Give the frame that a slot sends now a packet number, and wait for its RESULT."""
     slot = slots[index]
@@ -122,7 +122,7 @@ def on_frame_sent(loss: Loss, slots: Table[Slot], index: int, now: float) -> Non
     loss.in_flight += 1
 
 
-@kernel("void(Path, float64, float64)")
+@kernel()
 def add_sample(path: Path, rtt: float, interval: float) -> None:
     """Update the estimates by a round of `rtt`, whose RESULT came `interval` after the one before (RFC 6298)."""
     if np.isnan(path.smoothed_rtt):
@@ -138,7 +138,7 @@ def add_sample(path: Path, rtt: float, interval: float) -> None:
     path.result_interval += (interval - path.result_interval) / 8
 
 
-@kernel("void(Loss, Path, Slot[::1], int64, float64)")
+@kernel()
 def on_result(loss: Loss, path: Path, slots: Table[Slot], index: int, now: float) -> None:
     """Update loss detection and the estimates by a RESULT; once only for one that was held back."""
     slot = slots[index]
@@ -157,13 +157,13 @@ def on_result(loss: Loss, path: Path, slots: Table[Slot], index: int, now: float
     restart_pto(loss, path, now)
 
 
-@kernel("boolean(Loss, Slot)")
+@kernel()
 def is_ambiguous(loss: Loss, slot: Slot) -> bool:
     """Return whether only retransmitted frames were acknowledged after this one, which was not renumbered."""
     return not slot.renumbered and slot.packet_number > loss.largest_acked
 
 
-@kernel("float64(Loss, Path, Slot)")
+@kernel()
 def loss_time(loss: Loss, path: Path, slot: Slot) -> float:
     """Return the time at which a frame that later ones passed is sent again; ambiguous frames one at a time."""
     if is_ambiguous(loss, slot):
@@ -177,7 +177,7 @@ def loss_time(loss: Loss, path: Path, slot: Slot) -> float:
     return slot.sent_at + min(delay * float(1 << min(doublings, 60)), MAX_LOSS_DELAY_S)
 
 
-@kernel("void(Loss, Path, Slot[::1])")
+@kernel()
 def set_loss_detection_timer(loss: Loss, path: Path, slots: Table[Slot]) -> None:
     """Set `timer_at` (RFC 9002, SetLossDetectionTimer)."""
     index = loss.oldest
@@ -188,7 +188,7 @@ def set_loss_detection_timer(loss: Loss, path: Path, slots: Table[Slot]) -> None
     loss.timer_at = timer_at
 
 
-@kernel("int64(Loss, Path, Slot[::1], NextFrame[::1], boolean, float64)", separate=True)
+@kernel(separate=True)
 def find_lost(  # noqa: PLR0917
     loss: Loss, path: Path, slots: Table[Slot], found: Table[NextFrame], opens: bool, now: float
 ) -> int:
@@ -239,14 +239,14 @@ def find_lost(  # noqa: PLR0917
     return count
 
 
-@kernel("void(Engine)")
+@kernel()
 def set_loss_detection_timers(engine: Engine) -> None:
     """Set `timer_at` for each switch."""
     for number in range(len(engine.loss)):
         set_loss_detection_timer(engine.loss[number], engine.path[number], engine.slots)
 
 
-@kernel("float64(Engine)")
+@kernel()
 def next_timer(engine: Engine) -> float:
     """Return the earliest `timer_at`."""
     timer_at = np.inf
@@ -255,7 +255,7 @@ def next_timer(engine: Engine) -> float:
     return timer_at
 
 
-@kernel("int64(Engine, float64)", separate=True)
+@kernel(separate=True)
 def on_loss_detection_timeout(engine: Engine, now: float) -> int:
     """Return how many slots' frames are to be sent again, the first in `contributions` (OnLossDetectionTimeout)."""
     count = 0

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from p4reduce_contracts.wire.numbers import MAX_BLOCKS
-from p4reduce_runtime.records import Record, Table
+from p4reduce_runtime.records import Matrix, ReadOnly, Record, Table, Vector
 
 COLUMN_DONE: Final = MAX_BLOCKS + 1
 """The last block of a column in which no further block may come."""
@@ -44,7 +44,7 @@ UNTOUCHED: Final = 255
 
 Columns = Annotated[NDArray[np.int64], 8]
 """One number for each column of a frame."""
-Words = Annotated[NDArray[np.uint32], "uint32[::1]"]
+Words = Vector[np.uint32]
 
 
 class Config(Record):
@@ -286,35 +286,35 @@ class Engine(NamedTuple):
     loss: Table[Loss]
     path: Table[Path]
     """[switches], as `loss`."""
-    secrets: Annotated[NDArray[np.uint32], "uint32[:, ::1]"]
+    secrets: Matrix[np.uint32]
     """[switches, 2]: the high and the low half of this rank's secret at each."""
     slots: Table[Slot]
     """All that may be opened."""
     parts: Table[PartLayout]
     contributions: Table[NextFrame]
     """[slots]: the slots in `state.contributions`; also the slots whose frames are to be sent again."""
-    scales: Annotated[NDArray[np.float64], "float64[:, ::1]"]
-    units: Annotated[NDArray[np.float64], "float64[:, ::1]"]
+    scales: Matrix[np.float64]
+    units: Matrix[np.float64]
     """[parts, 256], by exponent: the factors that make a word of a number, and back."""
     weights: Words
     """The check word's weights of a block's words, and then its columns'."""
-    frame_weights: Annotated[NDArray[np.uint32], "Array(uint32, 1, 'C', True)"]
+    frame_weights: ReadOnly[np.uint32]
     """The weights of the words of a frame that has all columns: products of the two."""
     keys: Words
     """[blocks + stride at least]: the key of the first held block at or after each, a multiple of `stride` from it."""
-    elements: Annotated[NDArray[np.uint32], "Array(uint32, 1, 'C', True)"]
-    holders: Annotated[NDArray[np.uint64], "uint64[::1]"]
+    elements: ReadOnly[np.uint32]
+    holders: Vector[np.uint64]
     """[blocks]: a bitmap of the ranks of this host that hold the block, where the data is that of several."""
-    published: Annotated[NDArray[np.uint64], "uint64[::1]"]
+    published: Vector[np.uint64]
     """[ranks of this host]: how many blocks of its data each has published; other processes change it."""
-    begins: Annotated[NDArray[np.int64], "int64[::1]"]
+    begins: Vector[np.int64]
     """[ranks of this host]: the word of `elements` from which each rank's words of a part are counted."""
     sums: Words
-    agreed: Annotated[NDArray[np.uint8], "uint8[::1]"]
+    agreed: Vector[np.uint8]
     """[blocks]: the exponent agreed for each, UNTOUCHED where no rank held it."""
-    frames: Annotated[NDArray[np.uint32], "uint32[:, ::1]"]
+    frames: Matrix[np.uint32]
     """[slots, words]: each slot's last frame, as it is on the wire."""
-    spare: Annotated[NDArray[np.float32], "float32[::1]"]
+    spare: Vector[np.float32]
     """Memory for the numbers of a block, and for its words; nothing in it is kept from block to block."""
 
 

@@ -9,7 +9,7 @@ from p4reduce_runtime.kernels import kernel
 from p4reduce_runtime.records import Table
 
 
-@kernel("uint32(uint32)")
+@kernel()
 def swap(word: np.uint32) -> np.uint32:
     """Return a word in the other byte order."""
     high = (word << np.uint32(24)) | ((word & np.uint32(0xFF00)) << np.uint32(8))
@@ -17,7 +17,7 @@ def swap(word: np.uint32) -> np.uint32:
     return np.uint32(high | low)
 
 
-@kernel("int64(PartLayout[::1], int64)")
+@kernel()
 def part_of(parts: Table[PartLayout], block: int) -> int:
     """Return the part that a block is of: the last one that begins at it or before."""
     low, high = 0, len(parts)
