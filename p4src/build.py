@@ -56,21 +56,8 @@ def compile_geometry(name: str, folder: Path) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         raw = Path(scratch) / "p4reduce.json"
         p4info = folder / "p4reduce.p4info.txtpb"
-        subprocess.run(
-            [
-                "p4c-bm2-ss",
-                "--p4v",
-                "16",
-                *defines,
-                "--p4runtime-files",
-                str(p4info),
-                "-o",
-                str(raw),
-                "v1model/main.p4",
-            ],
-            cwd=P4SRC,
-            check=True,
-        )
+        command = ["p4c-bm2-ss", "--p4v", "16", *defines, "--p4runtime-files", str(p4info), "-o", str(raw)]
+        subprocess.run([*command, "v1model/main.p4"], cwd=P4SRC, check=True)
         program = without_source_info(json.loads(raw.read_text()))
     (folder / "p4reduce.json").write_text(json.dumps(program, separators=(",", ":")) + "\n")
     write_geometry(name, folder)

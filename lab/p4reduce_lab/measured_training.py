@@ -29,7 +29,6 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import nn
 from torch.multiprocessing.spawn import start_processes
 
 from p4reduce.compressors import Compressor
@@ -55,7 +54,7 @@ def measure(script: ModuleType, args: argparse.Namespace) -> None:
     tcp_before, started = tcp_counts(), time.monotonic()
     losses = script.train(model, *training, args)
     seconds = time.monotonic() - started
-    reports = []  # of the last step's buckets; only a compressor makes them
+    reports: list[BucketReport] = []  # of the last step's buckets; only a compressor makes them
     if state is None:
         counted = tcp_since(tcp_before)
     else:
@@ -85,7 +84,9 @@ def measure(script: ModuleType, args: argparse.Namespace) -> None:
         "test_accuracy": accuracy,
         **_wire([rank["counted"] for rank in of_all], len(losses)),
         "seconds": seconds,
-        **_compression(args.compressor, model.module, reports),
+        "rates": rates_by_kind(args.compressor, dict(model.module.named_parameters())) if args.compressor else {},
+        "forms": {name: str(form) for report in reports for name, form in report.forms.items()},
+        "last_step_down_bytes": sum(report.bytes_down for report in reports) if reports else None,
         "weights": of_rank["weights"],
         "losses": [sum(column) / len(of_all) for column in zip(*(rank["losses"] for rank in of_all), strict=True)],
     }
@@ -103,15 +104,6 @@ def _wire(counted: list[tuple[int, int, int] | None], steps: int) -> dict[str, A
         "up_bytes_per_step": up / len(known) / steps,
         "down_bytes_per_step": down / len(known) / steps,
         "retransmissions": again,
-    }
-
-
-def _compression(compressor: Compressor | None, model: nn.Module, reports: list[BucketReport]) -> dict[str, Any]:
-    """Return the compression rates of the training, and the wire forms and bytes down of its last step."""
-    return {
-        "rates": rates_by_kind(compressor, dict(model.named_parameters())) if compressor else {},
-        "forms": {name: str(form) for report in reports for name, form in report.forms.items()},
-        "last_step_down_bytes": sum(report.bytes_down for report in reports) if reports else None,
     }
 
 

@@ -37,13 +37,8 @@ def shape_link(host: str, shape: Shape, namespace: Namespace, interface: str, sw
 
     Raises MissingToolError where the kernel cannot, naming what is missing.
     """
-    _shape(
-        host,
-        shape,
-        [(namespace, interface), (CURRENT, switch_interface)],
-        namespace,
-        nft_rules([interface], shape.loss_percent),
-    )
+    rules = nft_rules([interface], shape.loss_percent)
+    _shape(host, shape, [(namespace, interface), (CURRENT, switch_interface)], namespace, rules)
 
 
 def shape_trunk(

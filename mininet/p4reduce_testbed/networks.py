@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from p4reduce_lab.errors import CommandError, SetupError
 from p4reduce_lab.network import Interface, Namespace, NetworkBuilder
-from p4reduce_lab.shaping import shape_link, shape_trunk
+from p4reduce_lab.shaping import shape_trunk
 from p4reduce_runtime.settings import ConfigError
 from p4reduce_testbed.topology import Host, Topology, Uplink
 
@@ -79,11 +79,6 @@ def add_data_link(builder: NetworkBuilder, host: Host, namespace: Namespace, add
     """Make the link from a host's `eth0` to its switch port, without offloads. Raises SetupError."""
     port = Interface(host.switch_interface, offloads=False)
     builder.add_veth(port, Interface(DATA, namespace, mac=host.mac, address=address, offloads=False))
-
-
-def shape_data_link(host: Host, namespace: Namespace) -> None:
-    """Give a host's link to the switch its rate, delay and loss. Raises SetupError."""
-    shape_link(host.name, host.shape, namespace, DATA, host.switch_interface)
 
 
 def run_host_commands(host: Host, namespace: Namespace) -> None:

@@ -16,6 +16,7 @@ from p4reduce_lab import targets
 from p4reduce_lab.addresses import free_address
 from p4reduce_lab.network import NetworkBuilder, need, need_root
 from p4reduce_lab.processes import Child, Children, follow, terminable
+from p4reduce_lab.shaping import shape_link
 from p4reduce_lab.system import READY_S, System, new_state_dir, started_controller
 from p4reduce_runtime import pipeline_folders
 from p4reduce_runtime.addresses import answers
@@ -120,7 +121,7 @@ def running_testbed(topology: Topology, settings: Settings, logs: Path) -> Itera
         management.build(builder, namespaces)
         for host, namespace in namespaces.items():
             networks.run_host_commands(host, namespace)
-            networks.shape_data_link(host, namespace)
+            shape_link(host.name, host.shape, namespace, networks.DATA, host.switch_interface)
         trunks.shape()
         started: dict[str, Child] = {}  # by the address at which it will answer
         for switch in topology.switches:

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from p4reduce.paths.hosts.find import VARIABLE as HOSTS_VARIABLE
@@ -202,11 +201,6 @@ def cpu_seconds(process: int) -> float:
         except OSError:  # the thread has just ended
             continue
     return total / 1e9
-
-
-def summed_up(counts: dict[str, list[float]]) -> dict[str, float]:
-    """Return the medians of what `Cluster.timed` counted."""
-    return {name: median(values) for name, values in counts.items()}
 
 
 def _counted(replies: list[Reply], switch_s: float, on_loopback: bool) -> dict[str, float]:

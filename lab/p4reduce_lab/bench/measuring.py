@@ -8,7 +8,7 @@ from statistics import median
 from typing import Any
 
 from p4reduce_lab.bench.case import Series
-from p4reduce_lab.bench.cluster import IN_BRIDGE, Cluster, summed_up
+from p4reduce_lab.bench.cluster import IN_BRIDGE, Cluster
 
 MEGABYTE = 1 << 20
 FLOAT_BYTES = 4
@@ -49,8 +49,7 @@ def measure_in_turn(
     sized = {"size": size, "ranks": cluster.world_size} if size else {}
     for peer, seconds in found.items():
         counted = {
-            name: value if name.endswith("a frame") else value / times
-            for name, value in summed_up(counts[peer]).items()
+            name: median(values) / (1 if name.endswith("a frame") else times) for name, values in counts[peer].items()
         }
         if size and cluster.link.rate_mbit:
             counted["% of the link"] = 100 * 8 * size / median(seconds) / 1e6 / cluster.link.rate_mbit

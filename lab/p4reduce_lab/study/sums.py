@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -22,36 +22,18 @@ from p4reduce.compressors.all_reduce import all_reduce_compressed
 from p4reduce.testing.in_process import exchange_all, groups
 from p4reduce_contracts.jobs.client import JobClient
 from p4reduce_lab.papers.inceptionn import Inceptionn, mean_over_ring
-from p4reduce_lab.study.compressors import make_compressor
-from p4reduce_lab.study.grid import Task, Variant
+from p4reduce_lab.study.grid import Variant
 
 Gradients = Sequence[Mapping[str, torch.Tensor]]
 Means = Mapping[str, torch.Tensor]
 Floats = NDArray[np.float32]
-Result = TypeVar("Result")
 FLOAT_BYTES: Final = 4
 _DEADLINE_S: Final = 120.0
 
 
-class OnSwitch:
-    """All ranks of a job, a communicator and a thread each."""
-
-    def __init__(self, pool: ThreadPoolExecutor, comms: Sequence[p4reduce.Communicator]) -> None:
-        self._pool, self._comms = pool, comms
-
-    def run(self, call: Callable[[p4reduce.Communicator], Result]) -> tuple[list[Result], dict[str, float]]:
-        """Call it on all ranks at once. Return the results by rank, and what it cost a worker on the wire."""
-        before = [comm.stats.copy() for comm in self._comms]
-        found = list(self._pool.map(call, self._comms))
-        spent = [comm.stats - since for comm, since in zip(self._comms, before, strict=True)]
-        up, down = (sum(getattr(own, name) for own in spent) / len(spent) for name in ("bytes_up", "bytes_down"))
-        again = sum(own.retransmissions for own in spent)
-        return found, {"bytes_up": up, "bytes_down": down, "frames_again": again}
-
-
 @contextlib.contextmanager
-def on_switch(controller: str, job: str, world_size: int) -> Iterator[OnSwitch]:
-    """Join all ranks to a job of its own, which ends with the `with` block."""
+def on_switch(controller: str, job: str, world_size: int) -> Iterator[Sequence[p4reduce.Communicator]]:
+    """Join all ranks to a job of its own, which ends with the `with` block; yield their communicators."""
 
     def join(rank: int) -> p4reduce.Communicator:
         comm = p4reduce.join(
@@ -65,7 +47,7 @@ def on_switch(controller: str, job: str, world_size: int) -> Iterator[OnSwitch]:
         comms: list[p4reduce.Communicator] = []
         try:
             comms += pool.map(join, range(world_size))
-            yield OnSwitch(pool, comms)
+            yield comms
             list(pool.map(p4reduce.Communicator.close, comms))
         finally:
             list(pool.map(lambda comm: comm.close(wait=False), comms))
@@ -85,16 +67,20 @@ class Compressed:
         """Return the means, summed in this process."""
         return exchange_all(self.compressors, gradients, self._places)[0].means
 
-    def over(self, switch: OnSwitch, gradients: Gradients) -> tuple[Means, dict[str, Any]]:
+    def over(self, comms: Sequence[p4reduce.Communicator], gradients: Gradients) -> tuple[Means, dict[str, Any]]:
         """Return the means of a switch, and what the step cost a worker. RuntimeError when ranks differ."""
-        both, spent = switch.run(
-            lambda comm: all_reduce_compressed(comm, self.compressors[comm.rank], gradients[comm.rank])
-        )
-        first, report = both[0]
-        for outcome, _ in both:
-            _need_equal(outcome.means.values(), first.means.values())
-        forms = {key: str(form) for key, form in report.forms.items()}
-        return first.means, {**spent, "forms": forms}
+        before = [comm.stats.copy() for comm in comms]
+        with ThreadPoolExecutor(len(comms)) as pool:
+            (first, report), *others = pool.map(all_reduce_compressed, comms, self.compressors, gradients)
+        if not all(torch.equal(own, first.means[name]) for other, _ in others for name, own in other.means.items()):
+            raise RuntimeError("the ranks have different sums")
+        spent = [comm.stats - since for comm, since in zip(comms, before, strict=True)]
+        return first.means, {
+            "bytes_up": sum(own.bytes_up for own in spent) / len(spent),
+            "bytes_down": sum(own.bytes_down for own in spent) / len(spent),
+            "frames_again": sum(own.retransmissions for own in spent),
+            "forms": {key: str(form) for key, form in report.forms.items()},
+        }
 
     def residue_norm(self) -> float:
         """Return the L2 norm of a rank's residue, the mean over the ranks."""
@@ -137,15 +123,3 @@ class Ring:
             "dense_bytes_a_step": round(dense / self._world_size / steps),
             "zeros": round(self._zeros / max(1, self._elements), 5),
         }
-
-
-def make_sums(variant: Variant, task: Task, model: nn.Module, world_size: int) -> Compressed | Ring:
-    """Make what sums the gradients of a variant."""
-    if variant.ring is not None:
-        return Ring(variant, world_size)
-    return Compressed(model, lambda: make_compressor(variant, task), world_size)
-
-
-def _need_equal(found: Any, expected: Any) -> None:
-    if not all(torch.equal(one, other) for one, other in zip(found, expected, strict=True)):
-        raise RuntimeError("the ranks have different sums")

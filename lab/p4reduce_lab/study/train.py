@@ -18,8 +18,9 @@ from p4reduce_lab import datasets
 from p4reduce_lab.measured_training import rates_by_kind
 from p4reduce_lab.models import LSTM, Transformer, mnist_cnn, mnist_mlp, perceptron
 from p4reduce_lab.study import optimizers
+from p4reduce_lab.study.compressors import make_compressor
 from p4reduce_lab.study.grid import GROUPS, TASKS, VARIANTS, Run, Task
-from p4reduce_lab.study.sums import Ring, make_sums, on_switch
+from p4reduce_lab.study.sums import Compressed, Ring, on_switch
 
 OTHER_SWITCH_STEPS: Final = 40
 SWITCH_STEPS: Final = dict.fromkeys(("dense", *GROUPS["rounded"]), 6)
@@ -48,7 +49,9 @@ def train(run: Run, cache: Path, controller: str | None, device: str = "cpu") ->
     batches, test, alphabet = data_of(task, run, cache)
     model = make_model(task, alphabet).to(device)
     parameters = dict(model.named_parameters())
-    sums = make_sums(variant, task, model, run.workers)
+    sums: Compressed | Ring = Ring(variant, run.workers)
+    if variant.ring is None:
+        sums = Compressed(model, lambda: make_compressor(variant, task), run.workers)
     optimizer = optimizers.make_optimizer(run, task, variant, model)
     schedule = optimizers.make_schedule(optimizer, task)
     if isinstance(sums, Ring):
@@ -61,7 +64,7 @@ def train(run: Run, cache: Path, controller: str | None, device: str = "cpu") ->
     found |= {"test_loss": []} if task.context else {}
     diverged_at: int | None = None
     with contextlib.ExitStack() as stack:
-        switch = stack.enter_context(on_switch(controller, run.job, run.workers)) if controller else None
+        comms = stack.enter_context(on_switch(controller, run.job, run.workers)) if controller else ()
         for step in range(task.steps):
             gradients, loss = gradients_of(model, parameters, next(batches))
             if not math.isfinite(loss):
@@ -71,8 +74,8 @@ def train(run: Run, cache: Path, controller: str | None, device: str = "cpu") ->
                 if variant.clip == "ranks":
                     for of_rank in gradients:
                         limit_norm(list(of_rank.values()), task.clip)
-                if switch is not None and step in switch_steps and not isinstance(sums, Ring):
-                    means, cost = sums.over(switch, gradients)
+                if comms and step in switch_steps and not isinstance(sums, Ring):
+                    means, cost = sums.over(comms, gradients)
                     found["switch"].append({"step": step, **cost})
                 else:
                     means = sums.here(gradients)
