@@ -19,7 +19,7 @@ from p4reduce.paths.gso import DAMAGED_COLLECTIVES, FEWEST_SLOTS, GsoProbe
 from p4reduce.paths.path import Lost
 from p4reduce.paths.waits import Waits
 from p4reduce.paths.window import Window
-from p4reduce.protocol.channel import Channel, make_channel
+from p4reduce.protocol.channel import make_channel
 from p4reduce.protocol.collective import Collective
 from p4reduce.protocol.datagram import Datagram
 from p4reduce.protocol.deadline import Deadline
@@ -79,7 +79,8 @@ class SwitchPath:
         self._answered: Collective | None = None
         """The last collective in which the switch answered frames."""
         self._trace = opened()
-        self.channel = self._open_channel()
+        descriptors = [udp.descriptor for udp in sockets_of(transport)] if self.clock is time.monotonic else []
+        self.channel = make_channel(descriptors, plain=not self._gso[0].allowed) if descriptors else None
         """The channel by which a collective uses the transport's socket itself; None where it cannot."""
 
     def renewed(self, lease: Lease, transport: Transport) -> SwitchPath:
@@ -227,12 +228,6 @@ class SwitchPath:
         if idle and self.running is None:
             self.close_channel()
         self.transport.close()
-
-    def _open_channel(self) -> Channel | None:
-        descriptors = [udp.descriptor for udp in sockets_of(self.transport)]
-        if descriptors and self.clock is time.monotonic:
-            return make_channel(descriptors, plain=not self._gso[0].allowed)
-        return None
 
     def _send(self, frames: list[bytes], stats: CollectiveStats) -> None:
         if frames:

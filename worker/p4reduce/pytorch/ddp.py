@@ -38,7 +38,6 @@ import threading
 import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -379,9 +378,7 @@ class DDPState:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, error_type: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, error_type: object, error: BaseException | None, trace: object) -> None:
         if error is not None and self._pending is not None and not self._pending.done():
             # the others would wait for buckets that this rank does not send
             with self._failing:

@@ -11,7 +11,6 @@ import argparse
 import random
 import socket
 import threading
-from types import TracebackType
 from typing import Final, Self
 
 from p4reduce.communicator import Communicator
@@ -20,7 +19,7 @@ from p4reduce.testing.reference_switch import ReferenceSwitch
 from p4reduce.timeouts import DEFAULT_TIMEOUT_S
 from p4reduce.transport import UdpTransport
 from p4reduce_contracts.jobs.lease import Lease, LeasedSwitch
-from p4reduce_contracts.wire.geometry import DEFAULT, Geometry
+from p4reduce_contracts.wire.geometry import DEFAULT
 
 _GREETING: Final = b"p4reduce rank "
 _DROP: Final = b"p4reduce drop "
@@ -45,10 +44,8 @@ class UdpSwitch:
     `drop`: the chance of every frame, up and down, to be lost; drawn from `seed`.
     """
 
-    def __init__(
-        self, world_size: int, slots: int = 64, *, geometry: Geometry = DEFAULT, drop: float = 0.0, seed: int = 0
-    ) -> None:
-        self.switch = ReferenceSwitch(geometry, slots)
+    def __init__(self, world_size: int, slots: int = 64, *, drop: float = 0.0, seed: int = 0) -> None:
+        self.switch = ReferenceSwitch(DEFAULT, slots)
         self.switch.add_job(JOB, EPOCH, world_size, 0, slots)
         self.drop = drop
         self._random = random.Random(seed)
@@ -88,9 +85,7 @@ class UdpSwitch:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, error_type: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
