@@ -255,7 +255,8 @@ class JobsServicer:
             raise SwitchAwayError("; ".join(map(str, away.values())))
         reply, lines = jobs_pb2.StatsReply(), []
         for job in jobs:
-            line = partial(jobs_pb2.JobStats, name=job.name, id=job.id, part_of=job.part_of, hosts=_count_hosts(job))
+            hosts = len(set(filter(None, job.hosts.values())))
+            line = partial(jobs_pb2.JobStats, name=job.name, id=job.id, part_of=job.part_of, hosts=hosts)
             if not job.counted_from:  # no entries yet: nothing was counted
                 lines.append(line())
             for switch, counters in counted.items():
@@ -396,10 +397,6 @@ def _usage(request: jobs_pb2.HeartbeatRequest | jobs_pb2.LeaveRequest) -> Usage 
     if not request.HasField("usage"):
         return None
     return Usage(said.collectives, said.bytes_up, said.bytes_down, said.retransmissions)
-
-
-def _count_hosts(job: Job) -> int:
-    return len(set(filter(None, job.hosts.values())))
 
 
 def _count(count: Count) -> jobs_pb2.Count:

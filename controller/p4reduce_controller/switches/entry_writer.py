@@ -58,7 +58,8 @@ class EntryWriter:
         own += [entry for _, entry in self._mac_table.opening()]
         own += self._mac_table.adopt(entry for entry in found if isinstance(entry, TableEntry))
         difference = compare(found, self._wanted(grants), own)
-        self.client.delete(*self._closing_order(difference.delete))
+        admit = self._names.admit  # it goes first: what answers frames is deleted when none are admitted
+        self.client.delete(*sorted(difference.delete, key=lambda entry: getattr(entry, "table", "") != admit))
         self.client.insert(*difference.insert)
         self._limit_hellos()
         self._ask_for_digests()
@@ -133,11 +134,6 @@ class EntryWriter:
         by_index = {cell.index: Count(cell.packets, cell.bytes) for cell in cells}
         return {reason: by_index.get(index, Count()) for index, reason in DROP_REASONS.items()}
 
-    def _closing_order(self, entries: Iterable[Held]) -> list[Held]:
-        """Entries in the order in which they may be deleted: admission first."""
-        admit = self._names.admit
-        return sorted(entries, key=lambda entry: not (isinstance(entry, TableEntry) and entry.table == admit))
-
     def _count(self, counter: str, index: int) -> Count:
         cell = next(iter(self.client.read_counter(counter, index)), None)
         return Count(cell.packets, cell.bytes) if cell is not None else Count()
@@ -161,7 +157,8 @@ class EntryWriter:
         if not self._has_pipeline(era):
             return None
         try:
-            found = self._everything()
+            found: list[Held] = [entry for table in self._names.tables for entry in self.client.read_table(table)]
+            found += [group for group in self.client.read_groups() if group.group_id in _OUR_GROUPS]
         except ReadError:  # some targets cannot list their groups
             return None
         marks = [entry.params["secret"] for entry in found if isinstance(entry, TableEntry) and self._is_mark(entry)]
@@ -182,10 +179,6 @@ class EntryWriter:
     def _wanted(self, grants: Iterable[Grant]) -> dict[int, list[Held]]:
         entries = {grant.job_id: self._pipeline.entries(grant, self._switch) for grant in grants}
         return {job_id: [*replies, *admission] for job_id, (replies, admission) in entries.items()}
-
-    def _everything(self) -> list[Held]:
-        entries: list[Held] = [entry for table in self._names.tables for entry in self.client.read_table(table)]
-        return entries + [group for group in self.client.read_groups() if group.group_id in _OUR_GROUPS]
 
     def _clear(self) -> None:
         for table in self._names.tables:
