@@ -16,7 +16,7 @@ Kernels' arguments are annotated with `Table`, `Vector`, `Matrix`, `ReadOnly` an
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Protocol, TypeVar, get_args, get_type_hints, overload
+from typing import Annotated, Any, Protocol, TypeVar, get_args, get_type_hints, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,8 +27,6 @@ Matrix = Annotated[NDArray[Scalar], (2, "C")]
 ReadOnly = Annotated[NDArray[Scalar], (1, "C", True)]
 ReadOnlyMatrix = Annotated[NDArray[Scalar], (2, "C", True)]
 """Arrays of numbers, as a kernel sees them: dimensions and layout of numba's `Array`, and whether it is read-only."""
-
-_SCALARS: Final = {int: np.dtype(np.int64), float: np.dtype(np.float64), bool: np.dtype(np.bool_)}
 
 
 class Record:
@@ -67,8 +65,8 @@ def dtype_of(record: type[Record]) -> np.dtype[np.void]:
 def _declared(record: type[Record]) -> np.dtype[np.void]:
     fields: list[tuple[object, ...]] = []
     for name, kind in get_type_hints(record, include_extras=True).items():
-        if kind in _SCALARS:
-            fields.append((name, _SCALARS[kind]))
+        if kind in (int, float, bool):
+            fields.append((name, np.dtype(kind)))
         elif (arguments := get_args(kind))[0] is int:
             fields.append((name, np.dtype(arguments[1])))
         else:
