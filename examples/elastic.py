@@ -95,9 +95,8 @@ def main(args):
                 begun.write(b".")  # a byte a step, for the count at the end
             x, y = batch(step)
             parts["optimizer"].zero_grad()
-            F.cross_entropy(
-                model(x), y
-            ).backward()  # JobResetError or CollectiveTimeoutError ends the process: torchrun's turn
+            loss = F.cross_entropy(model(x), y)
+            loss.backward()  # JobResetError or CollectiveTimeoutError ends the process: torchrun's turn
             parts["optimizer"].step()
             if step % args.every == 0 or step == args.steps:
                 save(args.folder, step, **parts)

@@ -33,9 +33,8 @@ class Need:
 def _can_build_networks() -> bool:
     if os.geteuid() != 0 or not all(shutil.which(tool) for tool in ("ip", "tc", "unshare", "nsenter")):
         return False
-    return (
-        subprocess.run(["unshare", "--net", "--", "true"], capture_output=True).returncode == 0
-    )  # not in all containers
+    made = subprocess.run(["unshare", "--net", "--", "true"], capture_output=True)  # not in all containers
+    return made.returncode == 0
 
 
 NETWORKS = Need(

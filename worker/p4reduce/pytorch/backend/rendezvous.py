@@ -71,10 +71,8 @@ def part(store: Any, rank: int, size: int, *, ends: bool = False) -> None:
     address they would meet it again.
     """
     others = range(1, size)
-    with (
-        suppress(RuntimeError),
-        _end_of_server(store if rank and ends else None),
-    ):  # the store has gone with its process
+    # RuntimeError: the store has gone with its process
+    with suppress(RuntimeError), _end_of_server(store if rank and ends else None):
         if rank:
             store.set(f"waits/{rank}", "")
             _await(store, ["parted"])
