@@ -12,8 +12,8 @@ NOT_IN_GIT = {".git", ".venv", ".pytest_cache", "__pycache__", "out", "dist"}
 """Folders that git ignores; other hidden folders have no Python and no Markdown."""
 
 LIMITS = {
-    "source of p4reduce": 39_400,
-    "tests of p4reduce": 36_700,
+    "source of p4reduce": 38_500,
+    "tests of p4reduce": 36_350,
     "source of the switch": 17_400,
     "tests of the switch": 12_350,
     "Markdown": 31_900,
