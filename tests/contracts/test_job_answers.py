@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -14,7 +16,7 @@ from p4reduce_contracts.errors import GeometryMismatchError
 from p4reduce_contracts.jobs import jobs_pb2, jobs_pb2_grpc
 from p4reduce_contracts.jobs.answers import Count, DropStats, JobStats, Stats
 from p4reduce_contracts.jobs.client import JobClient
-from p4reduce_contracts.jobs.errors import JobServiceError
+from p4reduce_contracts.jobs.errors import ControllerUnreachableError, JobServiceError
 from p4reduce_contracts.jobs.lease import Lease, LeasedSwitch, Level
 from rigs.limits import LIMIT_S
 
@@ -42,17 +44,35 @@ class Service(jobs_pb2_grpc.JobsServicer):
         return jobs_pb2.ListSwitchesReply(switches=[jobs_pb2.Switch(name="leaf1", parent="root", uplink_port=9)])
 
 
-@pytest.fixture
-def client() -> Iterator[JobClient]:
+@contextlib.contextmanager
+def serving(port: int = 0) -> Iterator[int]:
     server = grpc.server(ThreadPoolExecutor(1))
     jobs_pb2_grpc.add_JobsServicer_to_server(Service(), server)
-    port = server.add_insecure_port("127.0.0.1:0")
+    port = server.add_insecure_port(f"127.0.0.1:{port}")
     server.start()
     try:
-        with JobClient(f"127.0.0.1:{port}") as client:
-            yield client
+        yield port
     finally:
         server.stop(None).wait(LIMIT_S)
+
+
+@pytest.fixture
+def client() -> Iterator[JobClient]:
+    with serving() as port, JobClient(f"127.0.0.1:{port}") as client:
+        yield client
+
+
+def test_a_new_client_does_not_wait_as_long_as_one_that_was_refused() -> None:
+    """gRPC shares connections, and the pauses between attempts, among channels to the same address."""
+    with serving() as port:
+        pass
+    with JobClient(f"127.0.0.1:{port}") as refused:
+        for _ in range(5):  # pauses grow to 0.5 s
+            with pytest.raises(ControllerUnreachableError):
+                refused.list_jobs()
+            time.sleep(0.2)
+        with serving(port), JobClient(f"127.0.0.1:{port}") as fresh:
+            assert fresh.list_jobs().jobs
 
 
 def test_counts_that_are_left_out_are_0(client: JobClient) -> None:

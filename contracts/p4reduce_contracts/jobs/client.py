@@ -48,6 +48,7 @@ TOKEN_VARIABLE = "P4REDUCE_TOKEN"
 
 _CHANNEL_OPTIONS = [
     ("grpc.enable_http_proxy", 0),
+    ("grpc.use_local_subchannel_pool", 1),  # else a new client takes over the pause after another's failed attempt
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 1000),  # gRPC gives a connection attempt this long: a busy machine needs it
     ("grpc.max_reconnect_backoff_ms", 2000),
