@@ -7,6 +7,7 @@ hosts (Ring).
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
@@ -72,8 +73,9 @@ class Compressed:
         before = [comm.stats.copy() for comm in comms]
         with ThreadPoolExecutor(len(comms)) as pool:
             (first, report), *others = pool.map(all_reduce_compressed, comms, self.compressors, gradients)
-        if not all(torch.equal(own, first.means[name]) for other, _ in others for name, own in other.means.items()):
-            raise RuntimeError("the ranks have different sums")
+        for other, _ in others:
+            if not all(itertools.starmap(torch.equal, zip(other.means.values(), first.means.values(), strict=True))):
+                raise RuntimeError("the ranks have different sums")
         spent = [comm.stats - since for comm, since in zip(comms, before, strict=True)]
         return first.means, {
             "bytes_up": sum(own.bytes_up for own in spent) / len(spent),

@@ -49,9 +49,11 @@ def train(run: Run, cache: Path, controller: str | None, device: str = "cpu") ->
     batches, test, alphabet = data_of(task, run, cache)
     model = make_model(task, alphabet).to(device)
     parameters = dict(model.named_parameters())
-    sums: Compressed | Ring = Ring(variant, run.workers)
+    sums: Compressed | Ring
     if variant.ring is None:
         sums = Compressed(model, lambda: make_compressor(variant, task), run.workers)
+    else:
+        sums = Ring(variant, run.workers)
     optimizer = optimizers.make_optimizer(run, task, variant, model)
     schedule = optimizers.make_schedule(optimizer, task)
     if isinstance(sums, Ring):
