@@ -268,7 +268,8 @@ class Report:
 
     def add(self, name: str, shape: Shape, halves: list[Figures | None]) -> None:
         """Add a row. One of gloo's begins with "#", so that programs that read nccl-tests' tables leave it out."""
-        redop, root, own = "sum", -1, name == BACKEND
+        own = name == BACKEND
+        redop, root = "sum", -1
         front = _FRONT.format(shape.size, shape.part, self._asked.datatype, redop, root)
         body = "".join(" " * 33 if half is None else half.columns() for half in halves)
         self.say("  " + front[2:] + body if own else f"{front}{body}  {name}")
