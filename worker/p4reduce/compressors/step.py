@@ -12,7 +12,7 @@ changes nothing.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -58,7 +58,7 @@ class ParameterState:
 
     def after_dense(self) -> ParameterState:
         """Return the state after a gradient that was sent dense."""
-        return ParameterState(**vars(self) | {"steps": self.steps + 1})
+        return replace(self, steps=self.steps + 1)
 
 
 @dataclass(frozen=True)

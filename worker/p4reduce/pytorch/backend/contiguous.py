@@ -47,7 +47,7 @@ def _contiguous(argument: Any, copies: list[tuple[torch.Tensor, torch.Tensor]]) 
 
 
 class WrappedWork(Work):
-    """A work of gloo's, as the methods say that a subclass does not have."""
+    """A work of gloo's, to which all calls go on; a subclass has `wait`."""
 
     def __init__(self, work: Any) -> None:
         super().__init__()
