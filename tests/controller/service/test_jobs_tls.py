@@ -28,7 +28,7 @@ def locked(bench: Bench, config: Config) -> Iterator[Running]:
 
 
 def unreachable(address: str, security: Security | None = None) -> str:
-    """Return what a client is told that cannot reach the controller."""
+    """Connect to a controller that cannot be reached; return the message of the error."""
     with JobClient(address, security=security) as client, pytest.raises(ControllerUnreachableError) as caught:
         client.list_jobs()
     return str(caught.value)
