@@ -19,14 +19,15 @@ _DEFAULT: Final = np.uint64(32)
 
 
 @kernel(inline=True)
-def _extremes(numbers: ReadOnly[np.uint32], at: np.uint64, end: np.uint64) -> tuple[np.uint32, np.uint32]:
-    """Return the largest of these floats without its sign, as bits, and the least minus 1: of 0 the largest integer."""
-    largest, least = np.uint32(0), np.uint32(0xFFFFFFFF)
+def _extremes(numbers: ReadOnly[np.uint32], at: np.uint64, end: np.uint64) -> tuple[np.uint32, np.uint32, np.uint32]:
+    """Return the largest of these floats without its sign, the least minus 1 (of 0 the largest integer), any's bits."""
+    largest, least, anys = np.uint32(0), np.uint32(0xFFFFFFFF), np.uint32(0)
     for i in range(at, end):
         bits = np.uint32(numbers[i] & np.uint32(0x7FFFFFFF))
+        anys |= numbers[i]
         largest = max(largest, bits)
         least = min(least, np.uint32(bits - np.uint32(1)))
-    return largest, least
+    return largest, least, anys
 
 
 @kernel()
@@ -47,9 +48,9 @@ def _scan(
     for block in range(len(exponents)):
         end = min(at + size, np.uint64(len(numbers)))
         if end - at == _DEFAULT:
-            largest, least = _extremes(numbers, at, at + _DEFAULT)
+            largest, least, anys = _extremes(numbers, at, at + _DEFAULT)
         else:
-            largest, least = _extremes(numbers, at, end)
+            largest, least, anys = _extremes(numbers, at, end)
         field = largest >> np.uint32(23)
         if len(limits) and least < limits[field]:
             for i in range(at, end):
@@ -59,9 +60,8 @@ def _scan(
         nonzero[block] = largest != 0
         if largest == 0:
             flags |= ZERO_BLOCKS
-            for i in range(at, end):
-                if numbers[i] != 0:
-                    flags |= NEGATIVE_ZEROS
+            if anys:
+                flags |= NEGATIVE_ZEROS
         if field == 255:
             flags |= NOT_FINITE
         at = end
