@@ -38,6 +38,8 @@ def tensor(kind: str, rank: int) -> NDArray[np.float32]:
         given[:] = rank + 1
     elif kind == "sparse":
         given[rank % 2 * STEP :: 2 * STEP] = rank + 1  # ranks hold different blocks: the union counts
+    elif kind == "scattered":
+        given[np.random.default_rng(0).permutation(BLOCKS)[: BLOCKS // STEP]] = rank + 1
     return given.reshape(-1)
 
 
@@ -62,6 +64,7 @@ def slots_used(comm: Communicator, kinds: str) -> list[int]:
     ("kinds", "slots"),
     [
         ("sparse sparse dense dense sparse sparse", [64, 13, 52, 64, 64, 13]),
+        ("scattered scattered", [64, 13]),
         ("zeros zeros zeros dense dense", [64, 1, 1, 64, 64]),
     ],
 )

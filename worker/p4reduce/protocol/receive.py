@@ -21,7 +21,7 @@ from p4reduce.protocol.state import (
     HOLD_BACK,
     IGNORED,
     REFUSED,
-    ROUNDS_A_SLOT,
+    SPLIT_ROUNDS,
     Config,
     Engine,
     NextFrame,
@@ -192,7 +192,7 @@ def split(  # noqa: PLR0917
     for way in range(ways):
         other = slots[index + way * apart]
         other.stride = stride
-        other.agreed = columns * (ROUNDS_A_SLOT - 1)  # a tensor with so many blocks goes on soon
+        other.agreed = columns * (SPLIT_ROUNDS - 1)  # a tensor with so many blocks goes on soon
         for column in range(columns):
             if not (slot.expected >> column) & 1:  # no rank has a further block there
                 other.keys[column] = KEY_NONE
@@ -355,7 +355,7 @@ def receive(engine: Engine, data: ReadOnly[np.uint32], received: Table[Received]
             continue
         slot.expected = expected
         if adjacent:  # as of a dense tensor
-            slot.agreed = columns * ROUNDS_A_SLOT + 1
+            slot.agreed = columns * SPLIT_ROUNDS + 1
         zeros = 0
         for column in range(columns):
             if missing > config.growth_blocks and ((expected & ~own) >> column) & 1:
@@ -366,6 +366,6 @@ def receive(engine: Engine, data: ReadOnly[np.uint32], received: Table[Received]
         contribution.own = own
         contribution.zeros = zeros
         state.contributions += 1
-        if slot.agreed > columns * ROUNDS_A_SLOT and 2 * slot.stride <= len(slots) * columns:
+        if slot.agreed > columns * SPLIT_ROUNDS and 2 * slot.stride <= len(slots) * columns:
             split(columns, state, slots, engine.contributions, mine, index, len(engine.agreed))
     return END

@@ -37,6 +37,8 @@ FORMATS: Final = (
 """The formats by FLOAT32, FLOAT16 and BFLOAT16."""
 ROUNDS_A_SLOT: Final = 4
 """Rounds that a slot should carry: its opening frame then is a small part, and a few round trips suffice."""
+SPLIT_ROUNDS: Final = 6
+"""Rounds of full frames after which a slot splits: few of a known call, with ROUNDS_A_SLOT in the mean, need more."""
 MOST_LANES: Final = 4
 """Most numbers in a word."""
 UNTOUCHED: Final = 255
