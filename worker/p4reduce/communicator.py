@@ -325,11 +325,10 @@ class Communicator:
         finally:
             self._running = False
             self.collective_s += self._clock() - begun
-            path.ended()
+            path.settle()
         self.stats.dense_bytes += contribution.dense_bytes
         if finished.refusals:
             log_refused(self.lease, finished)
-        path.settle()
         return finished
 
     def _deadline(self, wait_s: float) -> Deadline:

@@ -183,11 +183,8 @@ class SwitchPath:
                 self._send(collective.on_timer(now), collective.stats)
             waits.look(now)
 
-    def ended(self) -> None:
-        """Do nothing: each collective is in the trace when it ends (`run`)."""
-
     def settle(self) -> None:
-        """Between collectives, measure whether GSO datagrams arrive, and how long ones, unless that is known."""
+        """After a collective, measure whether GSO datagrams arrive, and how long ones, unless that is known."""
         channel, collective = self.channel, self._answered
         self._answered = None
         if channel is None or collective is None or collective.slots < FEWEST_SLOTS:

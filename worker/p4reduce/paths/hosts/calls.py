@@ -89,9 +89,6 @@ class HostCalls:
         return {}
 
     def settle(self) -> None:
-        """Do nothing: there is no network to be measured."""
-
-    def ended(self) -> None:
         """Write the collective to the trace, with the time of the sum in the memory that followed the calls."""
         if self._trace is not None and self._traced is not None:
             call, begun = self._traced
