@@ -20,6 +20,7 @@ from p4reduce.errors import CollectiveMismatchError, InvalidTensorError, PeerRef
 from p4reduce.paths.window import Window
 from p4reduce.protocol.call import Call, CodecId, Kind
 from p4reduce.protocol.collective import Collective
+from p4reduce.protocol.rtt import RoundTrip
 from p4reduce.testing.local_group import LocalGroup
 from p4reduce.testing.reference_switch import ReferenceSwitch
 from p4reduce.testing.world import Member, NetworkConditions, RootSwitches, World
@@ -144,6 +145,21 @@ def test_the_least_recent_calls_are_forgotten_first() -> None:
     window.saw(0, 100, 1000)
     window.saw(Window.MOST_CALLS, 100, 1000)
     assert [window.slots_of(call, 8) for call in (0, 1, 2, Window.MOST_CALLS)] == [4, 64, 4, 4]
+
+
+@pytest.mark.parametrize(("switches", "queued", "grown"), [(1, False, 256), (1, True, 128), (2, True, 256)])
+def test_the_window_grows_above_128_slots_a_switch_unless_frames_are_queued(
+    monkeypatch: pytest.MonkeyPatch, switches: int, queued: bool, grown: int
+) -> None:
+    monkeypatch.setattr(RoundTrip, "queued", queued)
+
+    def rank_main(comm: Communicator) -> int:
+        for _ in range(4):
+            comm.all_reduce(np.ones(4 * ELEMENTS, np.int32))
+        return comm.path.window.slots
+
+    with LocalGroup(2, slots=256 // switches, switches=switches, clock=lambda: time.monotonic() / 1000) as group:
+        assert group.run(rank_main) == [grown] * 2
 
 
 @pytest.mark.parametrize(("few", "first"), [(False, 64), (True, 1)])

@@ -393,6 +393,15 @@ def test_round_trip_follows_rfc_6298() -> None:
     assert estimate.table["min_rtt"] == 0.0001
 
 
+def test_frames_are_queued_where_the_smoothed_round_trip_is_over_twice_the_least() -> None:
+    estimate = RoundTrip()
+    assert not estimate.queued
+    for seconds, queued in ((0.001, False), (0.0019, False), (0.004, True), (0.0015, False)):
+        for _ in range(50):
+            sample(estimate, seconds)
+        assert estimate.queued is queued
+
+
 def test_few_delayed_rounds_change_the_timeout_little() -> None:
     estimate = RoundTrip()
     for number in range(300):

@@ -55,8 +55,9 @@ class SwitchPath:
         total: CollectiveStats | None = None,
         clock: Callable[[], float] = time.monotonic,
         before: SwitchPath | None = None,
+        shards: int = 1,
     ) -> None:
-        """`before`: that of the epoch before, on the same path.
+        """`before`: that of the epoch before, on the same path. `shards`: number of paths over this host's link.
 
         `total`: what each collective's counts are added to, also those of one that fails.
         """
@@ -64,7 +65,8 @@ class SwitchPath:
         self.transport = transport
         self.slot_rounds = [lease.first_round] * lease.slot_count
         self.round_trip = RoundTrip(len(lease.switches))
-        self.window = Window(lease.slot_count, len(lease.switches) * lease.slots_together)
+        self.window = Window(lease.slot_count, len(lease.switches) * lease.slots_together, shards)
+        self._enough = Window.ENOUGH * len(lease.switches) // shards
         self.total = CollectiveStats() if total is None else total
         self.clock = clock
         self.keep_words: bool = before is not None and before.keep_words
@@ -153,7 +155,8 @@ class SwitchPath:
                 cost = {name: count for name, count in vars(stats).items() if count}
                 waits.end(ended := self.clock())
                 self._trace.span(str(call), now, ended, self.lease, {"slots": collective.slots, **cost})
-        limited = slots < window.slots or bool(collective.refusals)
+        enough = window.slots >= self._enough and self.round_trip.queued
+        limited = slots < window.slots or bool(collective.refusals) or enough
         window.finished(collective.next_window, stats, limited=limited)
         if not collective.refusals:
             if blocks.n_blocks:

@@ -22,17 +22,19 @@ class Window:
 
     INITIAL: Final = 64
     MINIMUM: Final = 8
+    ENOUGH: Final = 128
+    """Slots at a switch above which the window does not grow while frames wait in queues: only the queues would."""
     TOLERATED_LOSS: Final = 0.2
     OVERRUN_LOSS: Final = 0.02
     """Share of rounds with a loss after a doubling of the window above which a buffer on the path is too small."""
     MOST_CALLS: Final = 1024
     """Number of calls whose numbers of blocks are remembered."""
 
-    def __init__(self, slot_count: int, turn: int = 1) -> None:
-        """`turn`: slots after which the next is at the first switch again; a window has whole turns if it has one."""
+    def __init__(self, slot_count: int, turn: int = 1, shards: int = 1) -> None:
+        """`turn`: slots after which the next is at the first switch again. `shards`: windows over this host's link."""
         self._turn = turn
         self._limit, self._floor = slot_count, min(self.MINIMUM, slot_count)
-        self._agreed = min(max(self.INITIAL, turn), slot_count)
+        self._agreed = min(max(self.INITIAL // shards, turn), slot_count)
         """What the ranks agreed on."""
         self.slots = self._even(self._agreed)
         """The window of the next collective."""
@@ -64,7 +66,7 @@ class Window:
     def finished(self, agreed: int, stats: CollectiveStats, *, limited: bool = False) -> None:
         """Take over what the ranks agreed on, and judge the collective that just ended.
 
-        `limited`: it used fewer slots than the window, so it is no evidence for a wider one.
+        `limited`: it used fewer slots than the window, or had enough, so it is no evidence for a wider one.
         """
         used, slots = self._agreed, self.slots
         self._agreed, self.slots = agreed, self._even(agreed)

@@ -37,3 +37,8 @@ class RoundTrip:
         """The smoothed time to an answer of the slowest switch; 0 before the first sample."""
         paths: list[float] = self.table["smoothed_rtt"].tolist()
         return max(path for path in (0.0, *paths) if not math.isnan(path))
+
+    @property
+    def queued(self) -> bool:
+        """Whether frames to some switch wait in queues for longer than they travel, as TCP Vegas compares the two."""
+        return bool((self.table["smoothed_rtt"] > 2 * self.table["min_rtt"]).any())

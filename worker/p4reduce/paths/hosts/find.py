@@ -242,7 +242,7 @@ class Hosts:
             job, host = ShardJob(*jobs[shard]), plan.host_of(lease.rank)
             self._senders = {str(number): ranks[shard] for number, ranks in enumerate(plan.hosts)}
             self._shard = self._jobs.join(job, host, len(plan.hosts), max(1.0, timeout_s))
-            self._connection = SwitchPath(self._shard.lease, self._shard.transport)
+            self._connection = SwitchPath(self._shard.lease, self._shard.transport, shards=plan.shards)
         except Exception as error:
             return f"could not join the job of the shard: {error}"
         return ""
