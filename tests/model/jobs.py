@@ -127,8 +127,8 @@ JOBS: Final = (
         large=(*TWO, Faults(losses=2), EACH),
     ),
     Searched(
-        "2 ranks, 1 slot that splits into 2 after 4 rounds of blocks, and one more collective",
-        _one_lease(2, 2, _dense(2, 28), _dense(2, 1)),
+        "2 ranks, 1 slot that splits into 2 after 6 rounds of blocks, and one more collective",
+        _one_lease(2, 2, _dense(2, 36), _dense(2, 1)),
         small=(LOSS, COPY),
         large=(TIMER, *TWO),
     ),

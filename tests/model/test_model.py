@@ -8,6 +8,7 @@ from model import controller_plans
 from model.controller import explore_controller
 from model.hosts import HOST_MUTANTS, SMALL_SEARCHES, explore_hosts
 from model.jobs import JOBS, MUTANTS, Searched
+from model.ranks import Rank
 from model.search import explore
 from p4reduce.paths.hosts.sums import HostSums
 
@@ -18,6 +19,14 @@ def test_no_network_breaks_a_property(searched: Searched) -> None:
         report = explore(searched.job(faults))
         assert report.broken == "" and report.complete, "\n".join([report.broken, *report.trace])
         assert report.nodes > 100 and report.equal_steps > 0
+
+
+def test_a_slot_that_splits_is_searched(monkeypatch: pytest.MonkeyPatch) -> None:
+    (searched,) = (each for each in JOBS if "splits" in each.name)
+    after, slots = Rank._after, set[int]()
+    monkeypatch.setattr(Rank, "_after", lambda self, *of: (slots.add(of[1].slots), after(self, *of))[1])
+    explore(searched.job(searched.small[0]))
+    assert slots == {1, 2}
 
 
 @pytest.mark.parametrize("searched", MUTANTS, ids=lambda searched: searched.name)

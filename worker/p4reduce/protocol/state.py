@@ -194,7 +194,7 @@ class Slot(Record):
     stride: int
     """Number of blocks from one of a column to the next; those of slot i begin at block i · columns."""
     agreed: int
-    """Blocks that the ranks have agreed on; after so many as a slot should carry it splits (receive.py)."""
+    """Blocks that the ranks have agreed on; after more than SPLIT_ROUNDS rounds of them it splits (receive.py)."""
     expected: int
     """The columns that the RESULT of this round has, as a bitmap."""
     frame_bytes: int
