@@ -20,7 +20,7 @@ _DEFAULT: Final = np.uint64(32)
 
 @kernel(inline=True)
 def _extremes(numbers: ReadOnly[np.uint32], at: np.uint64, end: np.uint64) -> tuple[np.uint32, np.uint32, np.uint32]:
-    """Return the largest of these floats without its sign, the least minus 1 (of 0 the largest integer), any's bits."""
+    """Return the largest of these floats without its sign, the least minus 1 (0: the largest integer), all set bits."""
     largest, least, anys = np.uint32(0), np.uint32(0xFFFFFFFF), np.uint32(0)
     for i in range(at, end):
         bits = np.uint32(numbers[i] & np.uint32(0x7FFFFFFF))
