@@ -432,6 +432,15 @@ def test_window_shrinks_on_loss_and_grows_when_full_and_clean(runs: list[tuple[i
         assert window.slots == slots and window.proposal == proposal or proposal is None
 
 
+def test_the_windows_of_a_host_s_shards_begin_smaller_and_grow_up_to_a_limit() -> None:
+    window, grown = Window(64, shards=5), []
+    for _ in range(5):
+        window.finished(window.proposal, CollectiveStats(rounds=1000), most=25)
+        grown.append(window.slots)
+    assert grown == [12, 24, 24, 25, 25]
+    assert Window(64, shards=64).slots == Window.MINIMUM
+
+
 def test_the_window_of_a_short_collective_stays() -> None:
     short = Window(256)
     short.finished(64, CollectiveStats(rounds=400), limited=True)

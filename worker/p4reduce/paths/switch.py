@@ -113,7 +113,7 @@ class SwitchPath:
         Raises CollectiveError, and what `lost` returns once it returns an error, after the frames that have arrived
         were read.
         """
-        blocks, window = contribution.blocks, self.window
+        blocks, window, self._answered = contribution.blocks, self.window, None
         slots = window.slots_of(contribution.alike, self.lease.columns, few=contribution.few)
         call = contribution.call(slots, deadline.limit_s, window=window.slots)
         stats = CollectiveStats(collectives=1)
@@ -155,9 +155,9 @@ class SwitchPath:
                 cost = {name: count for name, count in vars(stats).items() if count}
                 waits.end(ended := self.clock())
                 self._trace.span(str(call), now, ended, self.lease, {"slots": collective.slots, **cost})
-        enough = window.slots >= self._enough and self.round_trip.queued
-        limited = slots < window.slots or bool(collective.refusals) or enough
-        window.finished(collective.next_window, stats, limited=limited)
+        limited = slots < window.slots or bool(collective.refusals)
+        most = self._enough if self.round_trip.queued else self.lease.slot_count
+        window.finished(collective.next_window, stats, limited=limited, most=most)
         if not collective.refusals:
             if blocks.n_blocks:
                 held = int(np.count_nonzero(collective.agreed_exponents != UNTOUCHED))

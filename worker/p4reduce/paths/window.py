@@ -15,6 +15,7 @@ from typing import Final
 
 from p4reduce.protocol.state import ROUNDS_A_SLOT
 from p4reduce.stats import CollectiveStats
+from p4reduce_contracts.wire.numbers import MAX_SLOTS
 
 
 class Window:
@@ -34,7 +35,7 @@ class Window:
         """`turn`: slots after which the next is at the first switch again. `shards`: windows over this host's link."""
         self._turn = turn
         self._limit, self._floor = slot_count, min(self.MINIMUM, slot_count)
-        self._agreed = min(max(self.INITIAL // shards, turn), slot_count)
+        self._agreed = min(max(self.INITIAL // shards, self.MINIMUM, turn), slot_count)
         """What the ranks agreed on."""
         self.slots = self._even(self._agreed)
         """The window of the next collective."""
@@ -63,10 +64,11 @@ class Window:
         if len(self._blocks) > self.MOST_CALLS:
             del self._blocks[next(iter(self._blocks))]
 
-    def finished(self, agreed: int, stats: CollectiveStats, *, limited: bool = False) -> None:
+    def finished(self, agreed: int, stats: CollectiveStats, *, limited: bool = False, most: int = MAX_SLOTS) -> None:
         """Take over what the ranks agreed on, and judge the collective that just ended.
 
-        `limited`: it used fewer slots than the window, or had enough, so it is no evidence for a wider one.
+        `limited`: it used fewer slots than the window, so it is no evidence for a wider one. `most`: slots up to which
+        the window grows.
         """
         used, slots = self._agreed, self.slots
         self._agreed, self.slots = agreed, self._even(agreed)
@@ -75,7 +77,7 @@ class Window:
         if stats.losses > tolerated * stats.rounds:
             new = used // 2
         elif not limited and not stats.losses and stats.rounds >= 4 * slots:
-            new = 2 * used if self._lossless else used + max(self._turn, used // 8)
+            new = min(2 * used if self._lossless else used + max(self._turn, used // 8), max(used, most))
         else:
             new = agreed
         self.proposal = min(self._limit, max(self._floor, new))

@@ -40,5 +40,5 @@ class RoundTrip:
 
     @property
     def queued(self) -> bool:
-        """Whether frames to some switch wait in queues for longer than they travel, as TCP Vegas compares the two."""
+        """Whether frames wait in queues, or for late ranks, for longer than they travel, as TCP Vegas compares it."""
         return bool((self.table["smoothed_rtt"] > 2 * self.table["min_rtt"]).any())
