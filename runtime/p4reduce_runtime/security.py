@@ -76,10 +76,17 @@ class Security:
             raise ConfigError(f"the key {self.key} does not belong to the certificate {self.certificate}")
         now = datetime.datetime.now(datetime.UTC)
         for file, each in ((self.certificate, certificate), *((self.ca, authority) for authority in authorities)):
-            if not each.not_valid_before_utc <= now <= each.not_valid_after_utc:
+            if now < each.not_valid_before_utc:
+                raise ConfigError(
+                    f"the certificate in {file} is not valid yet: this machine's clock says {now:%Y-%m-%d %H:%M} UTC, "
+                    f"and it begins at {each.not_valid_before_utc:%Y-%m-%d %H:%M}: set the clock of this machine, or "
+                    "of the one that made it"
+                )
+            if now > each.not_valid_after_utc:
                 raise ConfigError(
                     f"the certificate in {file} is valid from {each.not_valid_before_utc:%Y-%m-%d} to "
-                    f"{each.not_valid_after_utc:%Y-%m-%d}; make others with `p4reduce certs init`"
+                    f"{each.not_valid_after_utc:%Y-%m-%d}, and this machine's clock says {now:%Y-%m-%d}; make others "
+                    "with `p4reduce certs init`"
                 )
 
     def client_credentials(self) -> grpc.ChannelCredentials:

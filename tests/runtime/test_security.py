@@ -166,10 +166,15 @@ def nonsense(which: str) -> Callable[[Security, Path], Security]:
     return spoil
 
 
-def expired(files: Security, folder: Path) -> Security:
+def expired(files: Security, folder: Path, days: int = -1) -> Security:
     shutil.copytree(files.ca.parent, folder / "old", dirs_exist_ok=True)
-    certificates.add_worker(folder / "old", "late", days=-1)
+    certificates.add_worker(folder / "old", "late", days=days)
     return Security(files.ca, folder / "old" / "late.pem", folder / "old" / "late.key")
+
+
+def early(files: Security, folder: Path) -> Security:
+    certificates._SLACK = datetime.timedelta(hours=-2)
+    return expired(files, folder, days=1)
 
 
 @pytest.mark.parametrize(
@@ -180,7 +185,8 @@ def expired(files: Security, folder: Path) -> Security:
         (nonsense("ca"), "holds no certificate of an authority"),
         (nonsense("certificate"), "holds no certificate"),
         (nonsense("key"), "holds no private key without a password"),
-        (expired, r"late\.pem is valid from .* to .*; make others with"),
+        (expired, r"late\.pem is valid from .* to .*, and this machine's clock says .*; make others with"),
+        (early, r"late\.pem is not valid yet: this machine's clock says .* UTC, and it begins at .*: set the clock"),
     ],
 )
 def test_files_that_cannot_be_used_are_named(
