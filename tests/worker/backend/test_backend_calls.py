@@ -45,6 +45,19 @@ def test_ranks_whose_time_is_over_say_what_each_is_in(monkeypatch: pytest.Monkey
     assert first.after(call, timed_out=False) == last.after(call, timed_out=True) == ""
 
 
+def test_a_rank_that_goes_on_after_a_failure_is_in_the_next_collective(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calls, "OTHERS_S", 0.0)
+    store = HashStore()
+    failed, other = Calls(store, 0, 2), Calls(store, 1, 2)
+    failed.after(failed.begin("allgather", FOUR, "gloo", 1), timed_out=False)
+    late = other.begin("allreduce", FOUR, "gloo", 1)
+    assert "rank 0 is in all_gather number 1" in other.after(late, timed_out=True)
+    now = failed.begin("broadcast", FOUR, "gloo", 1)
+    assert "rank 0 is in broadcast number 2" in other.after(late, timed_out=True)
+    failed.ended(now)
+    assert "rank 0 is in none that is known" in other.after(late, timed_out=True)
+
+
 @pytest.mark.fault("the process of torch.distributed's store is stopped, or ends: errors come without what it had")
 @pytest.mark.parametrize(
     "answer", [lambda *_: threading.Event().wait(LIMIT_S), Mock(side_effect=DistNetworkError("ended"))]

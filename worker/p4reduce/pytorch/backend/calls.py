@@ -54,6 +54,8 @@ class GroupCall:
         self._name = _NAMES.get(name, name)
         self._elements = -1 if name in _UNEQUAL or not tensors else sum(tensor.numel() for tensor in tensors)
         self._dtype = tensors[0].dtype if tensors else None
+        self.failed = False
+        """Whether it failed before its time limit, so that this rank may go on."""
 
     def __str__(self) -> str:
         of = f" ({self._elements} {str(self._dtype).removeprefix('torch.')})" if self._elements >= 0 else ""
@@ -76,6 +78,8 @@ class Calls:
         """Return the next collective. In detailed debugging raise DistBackendError unless all ranks call it."""
         number = next(self._numbers)
         call = GroupCall(number, name, tensors, way)
+        if self._written is not None and self._written.failed:
+            self.waits(call)
         if self._compares:
             self._compare(number, call, timeout_s)
         return call
@@ -85,7 +89,7 @@ class Calls:
         self.waits(self.running)
 
     def waits(self, call: GroupCall | None) -> None:
-        """Write that this rank has waited in `call` for long."""
+        """Write that this rank is in `call`: it has waited for long, or an earlier one has failed."""
         if self._written is not call:
             self._written = call
             self._write(str(call))
@@ -102,7 +106,7 @@ class Calls:
         After the time limit that waits for the other ranks, whose limits are over too, and names those that are in none
         that is known.
         """
-        self._written = call
+        self._written, call.failed = call, not timed_out
         self._write(str(call))
         found = self._read(lambda rank: f"in/{rank}", OTHERS_S if timed_out else 0.0)
         found[self._rank] = str(call)

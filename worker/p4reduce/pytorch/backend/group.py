@@ -678,6 +678,7 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
                     text = f"{full_name}: {error}{calls.after(call, timed_out=False)}"
                     raise _c10d.DistBackendError(text) from error
                 except P4ReduceError as error:
+                    calls.ended(call)
                     raise _c10d.DistBackendError(f"{full_name}: {error}") from error
                 calls.ended(call)
 
