@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 from model.ranks import BrokenPropertyError
 from p4reduce_contracts.jobs.errors import JobServiceError
 from p4reduce_contracts.jobs.lease import ONLY_SWITCH
+from p4reduce_contracts.wire.hello import nonce_for
 from p4reduce_controller.config import Config, SwitchConfig
 from p4reduce_controller.registry.hello import parse_hello
 from p4reduce_controller.registry.links import Links
@@ -220,7 +221,9 @@ class Situation:
                     registry.leave(registry.get(job).members[rank].nonce)
                 else:
                     number = sorted(self._plan.jobs).index(job) * 8 + rank
-                    frame = hello_frame(registry.get(job).id, registry.get(job).members[rank].nonce, number)
+                    at = self._switches_of(rank).index(switch) if switch in registry.tree.side_by_side else 0
+                    nonce = nonce_for(registry.get(job).members[rank].nonce, at)
+                    frame = hello_frame(registry.get(job).id, nonce, number)
                     hello = parse_hello(1 + number, frame)
                     assert hello is not None
                     registry.hello(hello, now, switch or self._switches_of(rank)[0])

@@ -19,6 +19,7 @@ from p4reduce_contracts.cli import main
 from p4reduce_contracts.jobs.answers import JoinTicket
 from p4reduce_contracts.jobs.client import JobClient
 from p4reduce_contracts.jobs.lease import ONLY_SWITCH, Lease
+from p4reduce_contracts.wire.hello import nonce_for
 from p4reduce_controller.config import Config, HostAddress, HostPort, MacAddress, SecurityConfig
 from p4reduce_controller.p4runtime.client import Client
 from p4reduce_controller.registry.hello import Address
@@ -458,7 +459,7 @@ def join_side_by_side(
     tickets = [client.join(job, rank, world_size) for rank in range(world_size)]
     for ticket in tickets:
         for switch in at:
-            running.hello(ticket.job_id, ticket.nonce, ticket.rank, switch)
+            running.hello(ticket.job_id, nonce_for(ticket.nonce, SIDE_BY_SIDE.index(switch)), ticket.rank, switch)
     return tickets
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from typing import Final
 
 from p4reduce_contracts.errors import FrameError
 from p4reduce_contracts.wire.numbers import BASE_BYTES, HELLO, WIRE_VERSION
@@ -10,6 +11,13 @@ from p4reduce_runtime.underlay import HELLO_BYTES
 
 _BASE = struct.Struct(">BBBBHHII")
 _NONCE = struct.Struct(">Q")
+MEMBER_BITS: Final = 59
+"""Bits of a member's nonce. The others of a HELLO's are the place, in the member's ticket, of the switch it is for."""
+
+
+def nonce_for(member: int, place: int) -> int:
+    """Return the nonce of the HELLO to the switch at this place of a ticket."""
+    return place << MEMBER_BITS | member
 
 
 def unpack_hello(payload: bytes) -> tuple[int, int]:

@@ -45,6 +45,7 @@ from p4reduce_contracts.jobs.errors import (
 from p4reduce_contracts.jobs.lease import ONLY_SWITCH
 from p4reduce_contracts.jobs.reasons import job_removed, rank_finished, rank_left
 from p4reduce_contracts.ranks import name_ranks
+from p4reduce_contracts.wire.hello import MEMBER_BITS
 from p4reduce_contracts.wire.numbers import MAX_JOBS, SECRET_BITS
 from p4reduce_controller.config import QuotaConfig
 from p4reduce_controller.registry.hello import Hello
@@ -345,19 +346,27 @@ class Registry:
         """Record a HELLO that `switch` punted, of a rank or of another switch.
 
         Return False where it tells nothing new of a link, and where it does not say where a rank is: no member has its
-        nonce, an earlier HELLO with this nonce came from another address (the first is kept), or another rank has
-        this address.
+        nonce, it was sent to another switch, an earlier HELLO with this nonce came from another address (the first is
+        kept), or another rank has this address.
         """
         if hello.job_id == LINK_JOB:
             return self._link_hello(hello, switch)
-        if hello.nonce not in self._members:
+        meant, nonce = divmod(hello.nonce, 1 << MEMBER_BITS)
+        if nonce not in self._members:
             return False
-        job, member = self._members[hello.nonce]
+        job, member = self._members[nonce]
         if job.id != hello.job_id:
             return False
         member.last_seen = now
         several = () if member.target else self.tree.side_by_side
-        if several and switch not in several:
+        if several and (switch not in several or meant >= len(several)):
+            return False
+        if several and several[meant] != switch:
+            to = self.tree.switches[several[meant]].address
+            member.problem = (
+                f"the HELLO of rank {member.rank} to switch {to.name} at {to.address} came through switch {switch}: "
+                "are addresses or ports of switches exchanged in the controller's configuration?"
+            )
             return False
         if job.grants or switch in member.addresses or (member.addresses and not several):
             return member.addresses.get(switch) == hello.address
@@ -641,7 +650,7 @@ class Registry:
 
     def _fresh_nonce(self) -> int:
         while True:
-            nonce = self._draw_nonce()
+            nonce = self._draw_nonce() % (1 << MEMBER_BITS)
             if nonce not in self._members and nonce not in self._former:
                 return nonce
 

@@ -11,6 +11,7 @@ from p4reduce_contracts.artifacts import SwitchGeometry
 from p4reduce_contracts.jobs.answers import Count, SwitchAddress
 from p4reduce_contracts.jobs.errors import InvalidRequestError
 from p4reduce_contracts.jobs.lease import MOST_SWITCHES, Level
+from p4reduce_contracts.wire.hello import nonce_for
 from p4reduce_contracts.wire.numbers import MAX_SLOTS
 from p4reduce_controller.config import HostAddress, SwitchConfig
 from p4reduce_controller.registry.hello import Address, Hello
@@ -48,7 +49,9 @@ def place(rank: int, switch: str) -> Address:
 
 def hello(registry: Registry, job: Job, member: Member, *switches: str) -> None:
     for switch in switches or registry.tree.side_by_side:
-        registry.hello(Hello(job.id, member.nonce, place(member.rank, switch)), 0.0, switch)
+        beside = registry.tree.side_by_side
+        nonce = nonce_for(member.nonce, beside.index(switch) if switch in beside else 0)
+        registry.hello(Hello(job.id, nonce, place(member.rank, switch)), 0.0, switch)
 
 
 def join(registry: Registry, name: str, *switches: str, target: str = "") -> list[Member]:
@@ -144,10 +147,24 @@ def test_a_job_waits_for_each_hello_and_says_which_switch_has_none(registry: Reg
         f"no HELLO of ranks 0 to 2 came through switch b, expected at {b}; "
         f"no HELLO of ranks 1, 2 came through switch c, expected at {c}"
     )
-    registry.hello(Hello(job.id, second.nonce, place(0, "c")), 0.0, "c")
+    registry.hello(Hello(job.id, nonce_for(second.nonce, 2), place(0, "c")), 0.0, "c")
     assert registry.missing(job).endswith("the HELLO of rank 1 came from rank 0's address 10.0.10.0:4099")
-    assert not registry.hello(Hello(job.id, first.nonce, place(2, "c")), 0.0, "c"), "the first address stays"
+    assert not registry.hello(Hello(job.id, nonce_for(first.nonce, 2), place(2, "c")), 0.0, "c"), (
+        "the first address stays"
+    )
     assert first.addresses["c"] == place(0, "c")
+
+
+@pytest.mark.fault("the ports of two switches are exchanged in the configuration: `join` names both")
+def test_a_hello_at_another_switch_than_it_was_sent_to_is_told(registry: Registry) -> None:
+    job = registry.create("train", 1)
+    (member,) = join(registry, "train", "a")
+    for sent_to, arrives in ((1, "c"), (2, "b"), (3, "b")):
+        assert not registry.hello(Hello(job.id, nonce_for(member.nonce, sent_to), place(0, arrives)), 0.0, arrives)
+    assert registry.missing(job).startswith(
+        "the HELLO of rank 0 to switch c at 10.0.0.3:21072 came through switch b: are"
+    )
+    assert registry.heartbeat(member.nonce, 0.0) is None
 
 
 def test_ranks_that_name_a_switch_and_others_are_told(registry: Registry) -> None:

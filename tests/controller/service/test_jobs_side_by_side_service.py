@@ -8,6 +8,7 @@ from p4reduce_contracts.jobs.answers import JoinTicket, SwitchAddress
 from p4reduce_contracts.jobs.client import JobClient
 from p4reduce_contracts.jobs.errors import InvalidRequestError, LeaseTimeoutError
 from p4reduce_contracts.jobs.lease import Lease
+from p4reduce_contracts.wire.hello import nonce_for
 from p4reduce_controller.config import Config
 from p4reduce_controller.registry.job import ACTIVE
 from p4reduce_controller.switches import connection, reconciler
@@ -61,7 +62,7 @@ def test_a_lease_has_the_switches_of_the_ticket_and_the_entries_its_secrets(
 def test_a_rank_that_cannot_reach_a_switch_is_told_which(running: Running, client: JobClient) -> None:
     client.create_job("train", 2, 4)
     tickets = join_side_by_side(running, client, "train", 2, "ac")
-    running.hello(tickets[0].job_id, tickets[0].nonce, 0, "b")
+    running.hello(tickets[0].job_id, nonce_for(tickets[0].nonce, 1), 0, "b")
     with pytest.raises(
         LeaseTimeoutError, match=r": no HELLO of rank 1 came through switch b, expected at 127.0.0.1:4002$"
     ):

@@ -29,6 +29,7 @@ from p4reduce.timeouts import DEFAULT_TIMEOUT_S, Timeout, timeout_seconds
 from p4reduce.transport import SideBySide, Transport, UdpTransport
 from p4reduce_contracts.jobs import DEFAULT_CONTROLLER
 from p4reduce_contracts.jobs.lease import Lease
+from p4reduce_contracts.wire.hello import nonce_for
 from p4reduce_runtime import forks, kernels
 from p4reduce_runtime.logs import event
 from p4reduce_runtime.settings import ConfigError, is_on
@@ -453,11 +454,11 @@ def _admit_once(
     try:
         for each in ticket.switches:
             sockets[each.host, each.port] = _socket(each.host, each.port)
-        hello = pack_hello(ticket.job_id, ticket.nonce)
 
         def say_hello() -> None:
-            for socket in sockets.values():
-                socket.send([hello])
+            for place, each in enumerate(ticket.switches):
+                hello = pack_hello(ticket.job_id, nonce_for(ticket.nonce, place))
+                sockets[each.host, each.port].send([hello])
 
         say_missing = partial(_say_who_is_missing, client, ticket.job, patience)
         with (
