@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import IntFlag
+from typing import Final
 
 from p4reduce_contracts.errors import (
     FrameError,
@@ -56,6 +57,10 @@ __all__ = [
     "Reason",
     "UnderflowError",
 ]
+
+
+AGAIN: Final = "start all ranks again, as torchrun does, or close this communicator and join again"
+"""What to do where a communicator cannot be used any more, in a script of init_process_group and in others."""
 
 
 class CollectiveError(P4ReduceError):
@@ -95,8 +100,8 @@ class CorruptSumError(CollectiveError):
         super().__init__(
             f"job {job}, slot {slot}, round {round_}: the switch gave {answers} times the same wrong sum (its check "
             "word does not fit, or a word is larger than the ranks' words can add up to), so a word was damaged on its "
-            "way to the switch, or inside it; nothing of it was handed out. "
-            "Close this communicator and join again; if it comes back, look for a faulty host, cable or switch"
+            f"way to the switch, or inside it; nothing of it was handed out: {AGAIN}. If it comes back, look for a "
+            "faulty host, cable or switch"
         )
 
 
@@ -105,7 +110,7 @@ class JobResetError(CollectiveError):
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
-        super().__init__(f"the job was reset: {reason}; close this communicator and join again")
+        super().__init__(f"the job was reset: {reason}; {AGAIN}")
 
 
 class ControllerLostError(JobResetError):
@@ -116,7 +121,7 @@ class HostLostError(JobResetError):
     """The sums over hosts (docs/hosts.md) cannot go on in this epoch: a process or a shard's job has ended."""
 
     def __init__(self, reason: str) -> None:
-        CollectiveError.__init__(self, f"{reason}; join again")
+        CollectiveError.__init__(self, f"{reason}; {AGAIN}")
         self.reason = reason
 
 

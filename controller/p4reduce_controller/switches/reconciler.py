@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import re
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -239,10 +240,14 @@ class SwitchReconciler:
         """Return why the switch cannot be used now, None if it can."""
         if self.connection.state is State.PRIMARY:
             return None
-        which = f"{'its switch' if self.name == ONLY_SWITCH else f'switch {self.name}'} at {self._address}"
+        which = f"{self._named('its switch')} at {self._address}"
         if self.connection.state is State.BACKUP:
             return f"the controller cannot change {which}: {self.connection.reason}"
         return f"the controller has no connection to {which}"
+
+    def _named(self, text: str) -> str:
+        """Return a text about the switch with its name, where there are several."""
+        return text if self.name == ONLY_SWITCH else re.sub(r"\b(the|its) switch\b", f"switch {self.name}", text)
 
     async def wait_synced(self, limit_s: float = _ANSWER_LIMIT_S) -> None:
         """Return when the switch holds the registry's present grants, is not connected, or after `limit_s`."""
@@ -331,7 +336,7 @@ class SwitchReconciler:
 
     def _reset_jobs(self) -> None:
         """Reset the jobs: the switch has been away for too long."""
-        self._registry.switch_lost(LOST, switch=self.name)
+        self._registry.switch_lost(self._named(LOST), switch=self.name)
         self._registry.can_use(self.name, usable=False)
         self._notifier.notify()
 
@@ -371,7 +376,7 @@ class SwitchReconciler:
             else:
                 self._stop_reset_timer()
                 self._installed = {job_id: active[job_id] for job_id in kept}
-                self._registry.switch_lost(cause, kept, self.name)
+                self._registry.switch_lost(self._named(cause), kept, self.name)
         except BaseException:
             self.connection.failed(loop.time())
             raise
@@ -404,7 +409,7 @@ class SwitchReconciler:
         era = self._store.begin_era(self.name)
         self._stop_reset_timer()
         self._installed.clear()
-        self._registry.switch_lost(cause, switch=self.name)
+        self._registry.switch_lost(self._named(cause), switch=self.name)
         await self._on_thread(lambda: self._entry_writer.cold_start(era))
         self._registry.links.lost(self.name)  # its neighbours' HELLOs may have come before it had a pipeline
 

@@ -11,7 +11,7 @@ import pytest
 
 from p4reduce.codecs import Floats, Int32
 from p4reduce.communicator import Communicator
-from p4reduce.errors import HostLostError, JobResetError
+from p4reduce.errors import AGAIN, HostLostError, JobResetError
 from p4reduce.membership import rejoin
 from p4reduce.membership.resync import resynced
 from p4reduce.paths.hosts.sums import HostSums
@@ -115,6 +115,6 @@ def test_the_end_of_a_job_of_a_shard_names_the_ranks_of_the_job(monkeypatch: pyt
         found = [group.hosts_of(comm).failure() for comm in group.comms]
         assert all(isinstance(failure, HostLostError) for failure in found)
         assert [str(failure) for failure in found[:3]] == [
-            f"the job of a shard was reset: rank {rank} sent no heartbeat; join again" for rank in (0, 1, 0)
+            f"the job of a shard was reset: rank {rank} sent no heartbeat; {AGAIN}" for rank in (0, 1, 0)
         ]
         group.run(lambda comm: comm.all_reduce(ONES))
