@@ -46,6 +46,9 @@ def main() -> None:
     kept = dist.TCPStore(host, port, size, rank == 0, LIMIT)
     for cycle in range(CYCLES):  # in a store that is kept gloo finds the addresses of its first group
         run_cycle(kept, "p4reduce", cycle)
+    kept.set(f"ended {rank}", "")
+    kept.wait([f"ended {each}" for each in range(size)])
+    assert kept.num_keys() < 10 + size, kept.list_keys()  # of an earlier group only its name
     for cycle in range(CYCLES):
         port = int(kept.get(str(cycle))) if rank else 0
         store = dist.TCPStore(host, port, size, is_master=rank == 0, wait_for_workers=False)

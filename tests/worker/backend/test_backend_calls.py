@@ -64,7 +64,7 @@ def test_a_rank_that_goes_on_after_a_failure_is_in_the_next_collective(monkeypat
 )
 def test_a_store_that_does_not_answer_is_not_waited_for(answer: Mock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calls, "OTHERS_S", 0.0)
-    monkeypatch.setattr(calls, "_STORE_S", 0.05)
+    monkeypatch.setattr(calls, "STORE_S", 0.05)
     rank = Calls(Mock(check=answer, set=answer), 0, 2)
     call = rank.begin("allreduce", FOUR, "gloo", 1)
     rank.waits(call)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 OTHERS_S: Final = 5.0
 """Seconds that a rank whose time is over waits for what the others are in."""
-_STORE_S: Final = 2.0
+STORE_S: Final = 2.0
 """Seconds that the store may take: its process may have ended, or been stopped."""
 _PAUSE_S: Final = 0.02
 _NAMES: Final = {
@@ -123,7 +123,7 @@ class Calls:
             return f"{number}/{rank}"
 
         store = self._store
-        _within(_STORE_S, lambda: store.set(key(self._rank), str(call)))
+        within(STORE_S, lambda: store.set(key(self._rank), str(call)))
         found = self._read(key, timeout_s)
         if len(found) < self._size:
             text = f"{call} timed out; its timeout was {timeout_s:g} s: {self._said(found, missing=True)}"
@@ -131,12 +131,12 @@ class Calls:
         if len(set(found.values())) > 1:
             raise dist.DistBackendError(f"the ranks called different collectives: {self._said(found)}")
         if number > 1:  # which all have read that call this one
-            _within(_STORE_S, lambda: store.delete_key(f"{number - 1}/{self._rank}"))
+            within(STORE_S, lambda: store.delete_key(f"{number - 1}/{self._rank}"))
 
     def _write(self, text: str) -> None:
         store = self._store
         if store is not None and self._size > 1:
-            _within(_STORE_S, lambda: store.set(f"in/{self._rank}", text))
+            within(STORE_S, lambda: store.set(f"in/{self._rank}", text))
 
     def _read(self, key: Callable[[int], str], wait_s: float) -> dict[int, str]:
         """Return what the ranks have written under their keys, as far as it comes in `wait_s`, by rank."""
@@ -153,7 +153,7 @@ class Calls:
                 time.sleep(_PAUSE_S)
 
         if store is not None:
-            _within(wait_s + _STORE_S, read)
+            within(wait_s + STORE_S, read)
         return dict(found)
 
     def _said(self, calls: Mapping[int, str], *, missing: bool = False) -> str:
@@ -197,7 +197,7 @@ class GlooWork(WrappedWork):
             return bool(self._work.wait(timeout and timeout - first))
 
 
-def _within(limit_s: float, use: Callable[[], object]) -> None:
+def within(limit_s: float, use: Callable[[], object]) -> None:
     """Use the store on another thread, for so long at most: it answers no more where its process was stopped."""
 
     def run() -> None:

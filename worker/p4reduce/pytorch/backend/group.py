@@ -43,11 +43,11 @@ from p4reduce.errors import (
     PeerRefusedError,
 )
 from p4reduce.pytorch.backend import sums
-from p4reduce.pytorch.backend.calls import Calls, GlooWork
+from p4reduce.pytorch.backend.calls import STORE_S, Calls, GlooWork, within
 from p4reduce.pytorch.backend.contiguous import check_written, contiguously
 from p4reduce.pytorch.backend.jobs import GroupJob, NoRoomError, join_job
 from p4reduce.pytorch.backend.options import BACKEND, BROADCAST_BYTES, Options
-from p4reduce.pytorch.backend.rendezvous import meet, part
+from p4reduce.pytorch.backend.rendezvous import leave, meet, part
 from p4reduce.pytorch.backend.routes import Routes
 from p4reduce.pytorch.backend.work import CollectiveWork
 from p4reduce.pytorch.settle import settle
@@ -161,7 +161,7 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
             self._compressed = CompressedSums(compressor, self._options.compress_bytes, name)
         given_s = group.timeout.total_seconds()
         store = _c10d.PrefixStore("p4reduce/", group.store)
-        self._store = _c10d.PrefixStore(f"{meet(store, self.rank(), self.size(), given_s)}/", store)
+        self._store = _c10d.PrefixStore(meet(store, self.rank(), self.size(), given_s), store)
         self._calls = Calls(self._store, self.rank(), self.size())
         self._is_world = not group.global_ranks_in_group
         self._over_switch = self._is_world and self.size() > 1
@@ -424,6 +424,8 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
             self._others = {}
             if together:
                 part(self._store, self.rank(), self.size(), ends=self._has_own_server())
+            elif wait and not self._is_world:
+                within(STORE_S, functools.partial(leave, self._store, self.size()))
         finally:
             if self._job is not None:
                 self._job.end_launch()

@@ -52,6 +52,8 @@ def _answer(store: Any, rank: int, timeout_s: float) -> str:
             continue
         name = store.get(_NAME).decode()
         if name != answered:
+            if answered:  # that of a group before
+                store.delete_key(f"{answered}/{rank}")
             store.set(f"{name}/{rank}", mine)
             answered = name
         if store.check([f"{name}/all"]) and mine in json.loads(store.get(f"{name}/all")):
@@ -65,7 +67,7 @@ def part(store: Any, rank: int, size: int, *, ends: bool = False) -> None:
 
     Else the others could begin to make the next group while rank 0's store of this one is still there. Rank 0 returns
     once the others use the store no more: torch prints a stack trace where a store ends during a call. A rank that does
-    not call it is waited for 2 s, as `Communicator.close` waits.
+    not call it is waited for 2 s, as `Communicator.close` waits; else rank 0 removes the group's keys.
 
     `ends`: whether the server of the store ends with rank 0's group. The others then return once it has: at the same
     address they would meet it again.
@@ -80,7 +82,20 @@ def part(store: Any, rank: int, size: int, *, ends: bool = False) -> None:
         else:
             _await(store, [f"waits/{other}" for other in others])
             store.set("parted", "")
-            _await(store, [f"left/{other}" for other in others])
+            if _await(store, [f"left/{other}" for other in others]) and not ends:
+                _remove_keys(store)
+
+
+def leave(store: Any, size: int) -> None:
+    """End the use of a subgroup's store on this rank; the last one that calls it removes the group's keys."""
+    with suppress(RuntimeError):
+        if store.add("left", 1) == size:
+            _remove_keys(store)
+
+
+def _remove_keys(store: Any) -> None:
+    for key in store.list_keys() if hasattr(store, "list_keys") else ():  # torch has it from 2.10 on
+        store.delete_key(key)
 
 
 @contextmanager
@@ -100,7 +115,5 @@ def _end_of_server(store: Any) -> Iterator[None]:
         server.recv(1)  # nothing is sent, so nothing comes until it ends
 
 
-def _await(store: Any, keys: list[str]) -> None:
-    for _ in tries(_PART_S):
-        if not keys or store.check(keys):
-            break
+def _await(store: Any, keys: list[str]) -> bool:
+    return any(not keys or store.check(keys) for _ in tries(_PART_S))
