@@ -125,7 +125,17 @@ def test_scripts_train_as_over_gloo(wide_system: System, launch: Launch, tmp_pat
 
 @pytest.mark.slow
 def test_shards_train_in_a_host_s_memory_alone_as_over_gloo(torch_server: ForkServer, tmp_path: Path) -> None:
-    shapes = "ddp", "fsdp1", "fsdp2", "fsdp2_shared", "fsdp2_state", "fsdp2_bfloat16", "hsdp", "tensor_parallel"
+    shapes = (
+        "ddp",
+        "fsdp1",
+        "fsdp2",
+        "fsdp2_shared",
+        "fsdp2_state",
+        "fsdp2_bfloat16",
+        "hsdp",
+        "tensor_parallel",
+        "fsdp2_divide_factor",
+    )
     command = str(HERE / "training_shapes.py"), str(tmp_path / "losses"), *shapes
     outputs = torch_server.launch(tmp_path, 4, *command, environment=environment(None), timeout_s=LIMIT_S)
     assert all("controller: none" in output for output in outputs)

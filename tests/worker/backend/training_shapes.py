@@ -192,6 +192,14 @@ def fsdp2_bfloat16() -> list[float]:
     return train(fully_shard(net(), mesh=init_device_mesh("cpu", (dist.get_world_size(),)), mp_policy=policy))
 
 
+def fsdp2_divide_factor() -> list[float]:
+    """Gradients are summed with a factor on each rank, PREMUL_SUM, which gloo has not: there they are divided."""
+    model = fully_shard(net(), mesh=init_device_mesh("cpu", (dist.get_world_size(),)))
+    model.set_gradient_divide_factor(1.0)
+    model.set_force_sum_reduction_for_comms(dist.get_backend() == "gloo")
+    return train(model)
+
+
 def hsdp() -> list[float]:
     mesh = init_device_mesh("cpu", (2, dist.get_world_size() // 2), mesh_dim_names=("replicate", "shard"))
     return train(fully_shard(net(), mesh=mesh))
@@ -232,7 +240,8 @@ def shapes() -> dict[str, Callable[[], list[float]]]:
         for function in (
             ddp, ddp_small_buckets, ddp_static_graph, ddp_bfloat16, ddp_compiled, functional_compiled,
             ddp_unused_parameters, ddp_no_sync, ddp_embedding, ddp_grad_scaler, ddp_uneven_inputs, zero, fsdp1, fsdp2,
-            fsdp2_shared, fsdp2_state, fsdp2_bfloat16, hsdp, hsdp_over_hosts, tensor_parallel, dtensor,
+            fsdp2_shared, fsdp2_state, fsdp2_bfloat16, fsdp2_divide_factor, hsdp, hsdp_over_hosts, tensor_parallel,
+            dtensor,
         )
     }  # fmt: skip
 

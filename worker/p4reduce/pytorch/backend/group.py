@@ -244,7 +244,7 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
     def allreduce(self, tensors: Any, opts: Any = None, timeout: timedelta | None = None, **keywords: Any) -> Any:
         """Sum each tensor over all ranks, in place."""
         opts = _options(AllreduceOptions, opts, timeout, **keywords)
-        tensors = _list(tensors)
+        tensors = _multiplied(_list(tensors), opts, in_place=True)
         if not self._takes(tensors, opts.reduceOp):
             return self._over_gloo(self._gloo.allreduce, tensors, opts)
         return self._sum_in_place("all_reduce", tensors, opts)
@@ -253,7 +253,7 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
     def allreduce_coalesced(self, tensors: Any, opts: Any = None) -> Any:
         """Sum several tensors over all ranks, in place, in one collective for all that the switch can sum."""
         opts = _options(AllreduceCoalescedOptions, opts, None)
-        tensors = _list(tensors)
+        tensors = _multiplied(_list(tensors), opts, in_place=True)
         if not self._takes(tensors, opts.reduceOp):
             return self._over_gloo(self._gloo.allreduce_coalesced, tensors, opts)
         return self._sum_in_place("all_reduce_coalesced", tensors, opts)
@@ -262,6 +262,7 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
     def _reduce_scatter_base(self, output: torch.Tensor, given: torch.Tensor, opts: Any = None) -> Any:
         """Sum `given` over all ranks; `output` becomes this rank's part of it."""
         opts = _options(ReduceScatterOptions, opts, None)
+        (given,) = _multiplied([given], opts)
         if not self._takes([given], opts.reduceOp, output):
             return self._over_gloo(self._gloo._reduce_scatter_base, output, given, opts)
         return self._sum_to_parts([output], [given], opts)
@@ -274,6 +275,7 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
         if (other := self._other(inputs)) is not None:
             return other.reduce_scatter_tensor_coalesced(outputs, inputs, opts)
         opts = _options(ReduceScatterOptions, opts, None)
+        inputs = _multiplied(inputs, opts)
         if not self._takes(inputs, opts.reduceOp, *outputs):
             return self._over_gloo(self._companion.reduce_scatter_tensor_coalesced, outputs, inputs, opts)
         return self._sum_to_parts(outputs, inputs, opts)
@@ -302,6 +304,7 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
         """Sum the rows of `inputs` over all ranks; this rank's row becomes `outputs`."""
         opts = _options(ReduceScatterOptions, opts, None)
         (output,), (rows,) = _list(outputs), inputs
+        rows = _multiplied(rows, opts)
         if not self._takes(rows, opts.reduceOp, output):
             return self._over_gloo(self._gloo.reduce_scatter, [output], [rows], opts)
         staged = stage(output.device, rows, [output])
@@ -707,6 +710,24 @@ def _options(kind: Any, given: Any, timeout: timedelta | None, op: Any = None, r
     if timeout is not None:
         made.timeout = timeout
     return made
+
+
+def _multiplied(tensors: list[torch.Tensor], opts: Any, *, in_place: bool = False) -> list[torch.Tensor]:
+    """Return what a PREMUL_SUM adds, each tensor times this rank's factor, and make the operation a SUM.
+
+    Raises TypeError for tensors of integers.
+    """
+    if opts.reduceOp != dist.ReduceOp.PREMUL_SUM:
+        return tensors
+    if whole := [tensor.dtype for tensor in tensors if not (tensor.is_floating_point() or tensor.is_complex())]:
+        raise TypeError(f"PREMUL_SUM multiplies floats, and a tensor is {whole[0]}")
+    factor = float(opts.reduceOp.__getstate__()[1])  # a number, or a tensor with one
+    opts.reduceOp = dist.ReduceOp.SUM
+    if not in_place:
+        return [tensor.detach() * factor for tensor in tensors]
+    for tensor in tensors:
+        tensor.detach().mul_(factor)
+    return tensors
 
 
 def _mean(total: torch.Tensor, ranks: int) -> torch.Tensor:
