@@ -348,17 +348,21 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
             (tensor,) = staged.writes
             words, comm, gloo = _bytes_of(tensor), self._communicator(), self._gloo_of_thread()
 
-            def over_gloo() -> torch.Tensor:
-                gloo.broadcast([words], opts).wait()
-                return words
+            def over_gloo(piece: torch.Tensor) -> torch.Tensor:
+                gloo.broadcast([piece], opts).wait()
+                return piece
 
-            if comm is None:
-                found = over_gloo()
-            else:
-                over_switch = functools.partial(comm.broadcast, words, opts.rootRank, timeout_s=timeout_s)
-                found = self._routes.run(comm, len(words), over_switch, over_gloo, timeout_s)
-            if found.data_ptr() != tensor.data_ptr():
-                tensor.detach().copy_(found.view(tensor.dtype).reshape(tensor.shape))
+            for _, (piece,), _, left_s in sums.collectives([words], timeout_s):
+                by_gloo = functools.partial(over_gloo, piece)
+                if comm is None:
+                    found = by_gloo()
+                else:
+                    over_switch = functools.partial(comm.broadcast, piece, opts.rootRank, timeout_s=left_s)
+                    found = self._routes.run(comm, len(piece), over_switch, by_gloo, left_s)
+                if found.data_ptr() != piece.data_ptr():
+                    piece.copy_(found)
+            if words.data_ptr() != tensor.data_ptr():
+                tensor.detach().copy_(words.view(tensor.dtype).reshape(tensor.shape))
 
         return self._submit("broadcast", tensors, opts, run, staged)
 
@@ -544,9 +548,15 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
         return means if average else [mean.mul_(self.size()) for mean in means]
 
     def _sum(self, tensors: list[torch.Tensor], op: Any, timeout_s: float, names: list[str]) -> None:
-        """Sum over the switch, in place; over gloo where `_unless_refused` says so."""
-        average = bool(op == dist.ReduceOp.AVG)
+        """Sum over the switch, in place; over gloo where `_unless_refused` says so. Large tensors are cut."""
+        rows, average = sums.in_rows(tensors), bool(op == dist.ReduceOp.AVG)
+        for which, pieces, begin, left_s in sums.collectives(rows, timeout_s):
+            self._sum_once(pieces, average, left_s, _at(names[which], begin))
+        for tensor, row in zip(tensors, rows, strict=True):
+            if row.data_ptr() != tensor.data_ptr():
+                tensor.detach().copy_(row)
 
+    def _sum_once(self, tensors: list[torch.Tensor], average: bool, timeout_s: float, names: list[str]) -> None:
         def over_switch(comm: Communicator) -> bool:
             if totals := self._compressed_sums(comm, names, tensors, average, timeout_s):
                 for tensor, total in zip(tensors, totals, strict=True):
@@ -563,8 +573,26 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
         self, tensors: list[torch.Tensor], parts: list[tuple[int, int]], op: Any, timeout_s: float, names: list[str]
     ) -> list[torch.Tensor]:
         """Return the sum of each tensor's part, flat, and leave the tensors as they are; else as `_sum`."""
-        average = bool(op == dist.ReduceOp.AVG)
+        average, found = bool(op == dist.ReduceOp.AVG), dict[int, list[torch.Tensor]]()
+        for which, pieces, at, left_s in sums.collectives(sums.in_rows(tensors), timeout_s):
+            ends = [(at, at + piece.numel()) for piece in pieces]
+            spans = [
+                (min(max(begin, first), last) - first, min(max(end, first), last) - first)
+                for (begin, end), (first, last) in zip(parts[which], ends, strict=True)
+            ]
+            summed = self._sum_parts_once(pieces, spans, average, left_s, _at(names[which], at))
+            for place, total in zip(range(len(tensors))[which], summed, strict=True):
+                found.setdefault(place, []).append(total)
+        return [totals[0] if len(totals) == 1 else torch.cat(totals) for totals in found.values()]
 
+    def _sum_parts_once(
+        self,
+        tensors: list[torch.Tensor],
+        parts: list[tuple[int, int]],
+        average: bool,
+        timeout_s: float,
+        names: list[str],
+    ) -> list[torch.Tensor]:
         def over_switch(comm: Communicator) -> list[torch.Tensor]:
             if totals := self._compressed_sums(comm, names, tensors, average, timeout_s):
                 return [total.reshape(-1)[begin:end] for total, (begin, end) in zip(totals, parts, strict=True)]
@@ -710,6 +738,11 @@ def _options(kind: Any, given: Any, timeout: timedelta | None, op: Any = None, r
     if timeout is not None:
         made.timeout = timeout
     return made
+
+
+def _at(names: list[str], begin: int) -> list[str]:
+    """Return the names of pieces of tensors that are compressed."""
+    return [f"{name} from {begin}" for name in names] if begin else names
 
 
 def _multiplied(tensors: list[torch.Tensor], opts: Any, *, in_place: bool = False) -> list[torch.Tensor]:

@@ -7,7 +7,8 @@ rounding; of integers it is cut towards zero. `refuse_underflow` is as in `Commu
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 import torch
@@ -20,6 +21,32 @@ if TYPE_CHECKING:
 
 DTYPES: Final = frozenset({torch.float32, torch.int32, torch.float16, torch.bfloat16, torch.complex64})
 """The types that the switch can sum."""
+MOST_BYTES = 1 << 27
+"""Bytes of tensors in one collective: fewer blocks of the smallest pipeline than a key can number, and whole blocks of
+the largest one, so that cut tensors have the same blocks."""
+
+
+def in_rows(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Return tensors as they are, or, if they take several collectives, contiguous."""
+    return [tensor.detach() if _bytes_of(tensors) <= MOST_BYTES else tensor.detach().contiguous() for tensor in tensors]
+
+
+def collectives(
+    rows: Sequence[torch.Tensor], timeout_s: float
+) -> Iterator[tuple[slice, list[torch.Tensor], int, float]]:
+    """Return for each collective the places of its tensors, these or a piece of one, its begin, and a time limit."""
+    until = time.monotonic() + timeout_s
+    if _bytes_of(rows) <= MOST_BYTES:
+        yield slice(None), list(rows), 0, timeout_s
+        return
+    for place, row in enumerate(rows):
+        most = MOST_BYTES // row.element_size()
+        for number, piece in enumerate(torch.split(row.view(-1), most)):
+            yield slice(place, place + 1), [piece], number * most, max(1e-3, until - time.monotonic())
+
+
+def _bytes_of(tensors: Sequence[torch.Tensor]) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
 def all_reduce(
