@@ -208,7 +208,7 @@ class JobClient:
     def watch(self, nonce: int, on_reset: Callable[[str], None] | None = None) -> Watch:
         """Let the controller detect the end of this process at once, and receive a reset at once.
 
-        `on_reset`, here or by `Watch.attach`, is called with the reason, from a thread; close what is returned before
+        `on_reset`, here or by `Watch.attach`, is called with the reason, from a thread; close what is returned after
         this client.
         """
         return Watch(lambda: self._stub.Watch(jobs_pb2.WatchRequest(nonce=nonce)), on_reset)

@@ -22,7 +22,11 @@ _CLOSE_S: Final = 1.0
 
 
 class Watch:
-    """Keeps the call open from a thread of its own, and opens it again when it breaks, until a reset or `close`."""
+    """Keeps the call open from a thread of its own, and opens it again when it breaks, until a reset or `close`.
+
+    The call holds its connection, also of a closed client, until its events are read to the end: gRPC does not read on
+    after `cancel`, but does where the controller, or the end of the channel, ends the call.
+    """
 
     def __init__(self, call: Callable[[], Any], on_reset: Callable[[str], None] | None = None) -> None:
         """`call` opens the stream of events; `on_reset` is called once with the reason, from the thread."""
@@ -43,17 +47,16 @@ class Watch:
             on_reset(reason)
 
     def close(self) -> None:
-        """End the call. May be called again."""
-        with self._lock:
-            self._closed.set()
-            if self._stream is not None:
-                self._stream.cancel()
-                self._stream = None
+        """Wait for the end of the call, and cancel it after `_CLOSE_S`: leave the job or close the client before."""
+        self._closed.set()
         if self._thread is not threading.current_thread():
             self._thread.join(_CLOSE_S)
+        with self._lock:
+            if self._stream is not None:
+                self._stream.cancel()
 
     def _run(self) -> None:
-        while (events := self._open()) is not None:
+        while self._reason is None and (events := self._open()) is not None:
             try:
                 for event in events:
                     if event.reset:
@@ -61,7 +64,6 @@ class Watch:
                             self._reason, on_reset = event.reason, self._on_reset
                         if on_reset is not None:
                             on_reset(event.reason)
-                        return
             except grpc.RpcError as error:
                 if error.code() in (grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.PERMISSION_DENIED):
                     return  # heartbeats alone have to do

@@ -80,8 +80,8 @@ class Heartbeat:
             self._end()
 
     def _end(self) -> None:
+        self._client.close()  # ends a heartbeat that still waits for its answer, and the watch
         self._watch.close()
-        self._client.close()  # ends a heartbeat that still waits for its answer
         self._thread.join(LEAVE_TIMEOUT_S)
 
     def leave_at_once(self, timeout_s: float) -> None:
@@ -90,7 +90,7 @@ class Heartbeat:
             self._client.leave(self.nonce, timeout_s, usage=self._usage()[1])
 
     def _reset(self, reason: str) -> None:
-        if self._failure is None:
+        if self._failure is None and not self._stop.is_set():
             self._failure = JobResetError(reason)
             what = "job finished" if is_normal_end(reason) else "job reset"
             event(_log, logging.INFO, what, **of_rank(self._lease), cause=reason)

@@ -475,12 +475,12 @@ def _admit_once(
             socket.close()
         return granted, used[0] if len(used) == 1 else SideBySide(used), ticket.nonce, watch
     except BaseException as error:
-        watch.close()
         for socket in sockets.values():
             socket.close()
         if not isinstance(error, ControllerUnreachableError):
             with contextlib.suppress(Exception):
-                client.leave(ticket.nonce)
+                client.leave(ticket.nonce)  # which ends the watch
+        watch.close()
         if isinstance(error, GeometryMismatchError):
             raise GeometryMismatchError(f"the switch's pipeline does not suit this worker: {error}") from error
         raise
