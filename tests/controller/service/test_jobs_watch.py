@@ -143,7 +143,7 @@ print("joined", flush=True)
 time.sleep(3600)
 """
 SAY_WHY = """
-(heartbeat,) = sys.modules["p4reduce.membership.join"]._heartbeats
+(heartbeat,) = sys.modules["p4reduce.membership.join"]._heartbeats.values()
 while heartbeat.failure() is None: time.sleep(0.01)
 print(heartbeat.failure(), flush=True)
 """

@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from p4reduce.communicator import Communicator
 from p4reduce.epoch import EpochMembership, of_rank
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from p4reduce_runtime.security import Security
 
 _log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 SUMMARY_VARIABLE: Final = "P4REDUCE_SUMMARY"
 _RETRY_S: Final = 0.5
@@ -204,7 +206,7 @@ class _Joiner:
             self._client = None
         self._heartbeat = Heartbeat(client, nonce, lease, watch, reported)
         _act_at_exit()
-        _heartbeats.add(self._heartbeat)
+        _heartbeats[id(self._heartbeat)] = self._heartbeat
         forks.keep_from_children(self.controller)
         self._attach_heartbeat()
         return EpochMembership(lease, transport, self._heartbeat)
@@ -307,15 +309,16 @@ def log_summary(comm: Communicator) -> None:
     )
 
 
-_communicators: weakref.WeakSet[Communicator] = weakref.WeakSet()
-_heartbeats: weakref.WeakSet[Heartbeat] = weakref.WeakSet()
+_communicators: weakref.WeakValueDictionary[int, Communicator] = weakref.WeakValueDictionary()
+_heartbeats: weakref.WeakValueDictionary[int, Heartbeat] = weakref.WeakValueDictionary()
+"""By their ids: unlike a WeakSet it can be copied while other threads add to it."""
 _process = 0
 
 
 def close_at_exit(comm: Communicator) -> None:
     """Close a communicator when the interpreter ends, but not in a forked child."""
     _act_at_exit()
-    _communicators.add(comm)
+    _communicators[id(comm)] = comm
 
 
 def _act_at_exit() -> None:
@@ -331,17 +334,21 @@ def _act_at_exit() -> None:
 def _leave_all(process: int) -> None:
     if process != os.getpid():
         return
-    for comm in list(_communicators):
+    for comm in _alive(_communicators):
         with contextlib.suppress(Exception):
             comm.close()
-    for heartbeat in list(_heartbeats):  # of communicators that were not closed: their heartbeats still run
+    for heartbeat in _alive(_heartbeats):  # of communicators that were not closed: their heartbeats still run
         with contextlib.suppress(Exception):
             heartbeat.leave()
 
 
 def _leave_at_once() -> None:
-    for heartbeat in list(_heartbeats):
+    for heartbeat in _alive(_heartbeats):
         heartbeat.leave_at_once(LEAVE_S)
+
+
+def _alive(references: weakref.WeakValueDictionary[int, T]) -> list[T]:
+    return [found for each in references.valuerefs() if (found := each()) is not None]
 
 
 def _number(what: str, variable: str, given: int | None, environment: Mapping[str, str]) -> int:

@@ -133,7 +133,7 @@ class Collective:
 
     def waiting(self, now: float) -> WaitingSlot | None:
         """Return the slot that waits longest; None if none does. May be called from another thread."""
-        slots = self._slots
+        slots = self._slots.copy()  # flatnonzero raises RuntimeError where a kernel changes what it counts
         waiting = np.setdiff1d(np.flatnonzero(slots["frame_bytes"]), list(self._early))
         if not len(waiting):
             return None

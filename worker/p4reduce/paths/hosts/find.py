@@ -108,7 +108,8 @@ class Hosts:
     @property
     def shared_bytes(self) -> int:
         """Bytes of memory that this rank's host shares at present."""
-        return 0 if self._memory is None else self._memory.bytes_used
+        memory = self._memory  # another thread may end it
+        return 0 if memory is None else memory.bytes_used
 
     def failure(self) -> P4ReduceError | None:
         """Return why the shard that this rank sends cannot be summed any more."""

@@ -230,7 +230,10 @@ class HostMemory:
     @property
     def bytes_used(self) -> int:
         """Bytes of memory that the file takes at present."""
-        return os.fstat(self._file.descriptor).st_blocks * 512 if self._file.descriptor >= 0 else 0
+        try:
+            return os.fstat(self._file.descriptor).st_blocks * 512
+        except OSError:  # it is closed
+            return 0
 
     def exponents(self, place: int) -> NDArray[np.uint8]:
         """Return [blocks]: the exponents of the data at a place; after the last place, those agreed for the sums."""
