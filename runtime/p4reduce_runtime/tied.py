@@ -51,7 +51,7 @@ def main() -> None:
 
 
 def _end_with_parent(folder: str) -> None:
-    sys.stdin.read()
+    sys.stdin.buffer.read()  # of bytes: no text is an error, which would end this thread
     shutil.rmtree(folder, ignore_errors=True)  # first: the module may have left SIGTERM to the system
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(_GRACE_S)

@@ -8,6 +8,7 @@ wait for the request be ended here.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable
@@ -18,6 +19,8 @@ import grpc
 from google.protobuf.descriptor import ServiceDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
+
+from p4reduce_runtime.threads import DaemonThread
 
 PATIENCE_S: Final = 30.0
 """Seconds that a caller may take for a handshake, a request, or to receive the replies."""
@@ -80,7 +83,7 @@ class WaitingCalls:
         self._waits: dict[object, _Wait] = {}  # in the order of their times
         self._reasons: dict[object, str] = {}
         self._closed = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="waiting-calls", daemon=True)
+        self._thread = DaemonThread(self._run, "waiting-calls")
         self._thread.start()
 
     def add(self, call: object, end: Callable[[], object], *, kept: bool = False) -> None:
@@ -115,8 +118,6 @@ class WaitingCalls:
     def _run(self) -> None:
         while not self._closed.wait(self._limit_s / 4):
             now = time.monotonic()
-            with self._lock:
-                late = [call for call, wait in self._waits.items() if wait.until <= now]
-                ends = [self._end(call, f"its caller let it wait for {self._limit_s:g} s") for call in late]
-            for end in ends:
-                end()
+            with contextlib.ExitStack() as ends, self._lock:  # which ends all, also where one fails
+                for call in [call for call, wait in self._waits.items() if wait.until <= now]:
+                    ends.callback(self._end(call, f"its caller let it wait for {self._limit_s:g} s"))

@@ -15,9 +15,11 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Generic, TypeVar, cast
 
 from p4reduce.errors import CollectiveTimeoutError, ForkedProcessError
+from p4reduce_runtime.threads import DaemonThread
 
 T = TypeVar("T")
 
@@ -156,7 +158,7 @@ class CollectiveQueue:
                 self._line.append(turn)
                 if self._thread is None:
                     # A daemon, because the interpreter joins other threads before atexit has ended their collectives.
-                    self._thread = threading.Thread(target=_serve, args=(self._wake,), name=self._name, daemon=True)
+                    self._thread = DaemonThread(partial(_serve, self._wake), self._name)
                     self._thread.start()
                 self._grant()
         except BaseException:  # an interrupt: the caller gets no future, so the call must not be made later

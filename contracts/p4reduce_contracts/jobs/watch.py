@@ -15,6 +15,7 @@ import grpc
 
 from p4reduce_contracts.jobs import jobs_pb2
 from p4reduce_runtime.streams import received
+from p4reduce_runtime.threads import DaemonThread
 
 _AGAIN_S: Final = 0.2
 """Seconds from one try to the next, well below what the controller waits for a member whose connection broke."""
@@ -36,7 +37,7 @@ class Watch:
         self._lock = threading.Lock()
         self._closed = threading.Event()
         self._stream: Any = None
-        self._thread = threading.Thread(target=self._run, name="p4reduce-watch", daemon=True)
+        self._thread = DaemonThread(self._run, "p4reduce-watch")
         self._thread.start()
 
     def attach(self, on_reset: Callable[[str], None]) -> None:

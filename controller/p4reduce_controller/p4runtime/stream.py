@@ -6,6 +6,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Final
 
 import grpc
@@ -13,6 +14,7 @@ import grpc
 from p4reduce_runtime.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_runtime.p4runtime.errors import NotPrimaryError, P4RuntimeError, SwitchUnreachableError
 from p4reduce_runtime.streams import received
+from p4reduce_runtime.threads import DaemonThread
 
 _OK, _NOT_FOUND, _ALREADY_EXISTS = 0, 5, 6  # google.rpc.Code
 
@@ -62,7 +64,7 @@ class Stream:
         # a future of the channel's readiness would poll its state, and closing waits up to 0.2 s for such a poll
         self._call: Any = call(self._requests(), wait_for_ready=True)
         messages = received(self._call)
-        self._thread = threading.Thread(target=self._read, args=(messages,), name="p4runtime-stream", daemon=True)
+        self._thread = DaemonThread(partial(self._read, messages), "p4runtime-stream", failed=self._fail)
         self._thread.start()
 
     @property
@@ -168,6 +170,13 @@ class Stream:
                     self._on_message(message)
         except grpc.RpcError as error:
             reason = _stream_error(error)
+        self._end(reason)
+
+    def _fail(self, error: Exception) -> None:
+        self._cancel()
+        self._end(SwitchUnreachableError(f"the controller failed over a message of the switch: {error!r}"))
+
+    def _end(self, reason: P4RuntimeError) -> None:
         with self._changed:
             self._ended = reason
             self._call = None  # a caller may keep this stream, which must not keep the call alive: see `received`

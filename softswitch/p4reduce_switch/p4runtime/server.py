@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 import grpc
@@ -20,6 +21,7 @@ from p4reduce_runtime.p4.config.v1 import p4info_pb2 as p4i
 from p4reduce_runtime.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_runtime.p4runtime.status import NO_PIPELINE
 from p4reduce_runtime.security import Security, listen
+from p4reduce_runtime.threads import DaemonThread
 from p4reduce_runtime.waiting_calls import connection_options
 from p4reduce_switch.p4runtime import pipeline as pipelines
 from p4reduce_switch.p4runtime.arbitration import MAX_CONTROLLERS, Arbitration, Controller
@@ -105,7 +107,7 @@ class Server:
         self._arbitration = Arbitration(switch.device_id)
         self._timers_changed = threading.Condition(cast(Any, self._lock))  # a FairLock has what a Condition calls
         self._stopping = False
-        self._clock = threading.Thread(target=self._run_timers, name="p4runtime-timers", daemon=True)
+        self._clock = DaemonThread(self._run_timers, "p4runtime-timers")
         options = [
             ("grpc.so_reuseport", 0),
             ("grpc.max_receive_message_length", MAX_PIPELINE_BYTES),
@@ -247,8 +249,9 @@ class Server:
         controller = Controller(context.peer(), lambda: self._admission.waiting.remove(context))
         try:
             if context.add_callback(controller.end):
-                reader = threading.Thread(target=self._read_stream, args=(controller, requests), daemon=True)
-                reader.start()
+                failed = RequestError(Code.INTERNAL, "the switch failed over a stream message")
+                read = partial(self._read_stream, controller, requests)
+                DaemonThread(read, "p4runtime-stream", failed=lambda _: controller.end(failed)).start()
                 yield from controller.messages(context)
         finally:
             with self._lock:
@@ -380,9 +383,6 @@ class Server:
             controller.end(error)
         except grpc.RpcError:  # cancelled, or the connection broke
             controller.end()
-        except Exception:
-            controller.end(RequestError(Code.INTERNAL, "the switch failed over a stream message"))
-            raise
         else:
             controller.end()
 

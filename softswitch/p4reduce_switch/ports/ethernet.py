@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from p4reduce_runtime import datagrams
 from p4reduce_runtime.datagrams import READABLE, WRITABLE, PollFd
 from p4reduce_runtime.records import Table, zeros
+from p4reduce_runtime.threads import DaemonThread
 from p4reduce_switch.datapath.ethernet import Interface, Interfaces, PacketIo
 from p4reduce_switch.ports import DatapathLoop, Gso, PortError, Receiver
 from p4reduce_switch.program.packet import MAX_PORT
@@ -174,7 +175,7 @@ class LinkStates:
         self._changed = changed
         self._up = dict.fromkeys(interfaces, True)
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="link-states", daemon=True)
+        self._thread = DaemonThread(self._watch, "link-states")
 
     def poll(self) -> None:
         """Read the states; call `changed` for those that differ from the last call."""

@@ -14,6 +14,7 @@ from google.rpc import status_pb2
 
 from p4reduce_controller.p4runtime import failures
 from p4reduce_controller.p4runtime.client import Client
+from p4reduce_controller.p4runtime.stream import Stream
 from p4reduce_runtime.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_runtime.p4runtime.entries import DigestConfig, TableEntry
 from p4reduce_runtime.p4runtime.errors import (
@@ -199,3 +200,10 @@ def test_errors_of_reads_and_pipelines_have_the_switchs_message() -> None:
     read, pipeline = failures.of_read(error, "switch"), failures.of_pipeline(error, "switch")
     assert isinstance(read, ReadError) and read.code == "INVALID_ARGUMENT"
     assert isinstance(pipeline, PipelineError) and "words" in str(pipeline)
+
+
+@pytest.mark.fault("the controller fails over a message of the switch: the connection counts as lost at once")
+def test_an_unexpected_error_ends_the_stream(switch: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Stream, "_arbitrated", lambda _, message: 1 // 0)
+    with pytest.raises(SwitchUnreachableError, match="failed over a message of the switch: ZeroDivisionError"):
+        Client(switch.address, timeout_s=LIMIT_S).connect()

@@ -163,3 +163,12 @@ def test_the_thread_ends_with_the_queue() -> None:
     assert behind.result() == 3, "what was submitted before is run"
     thread.join(LIMIT_S)
     assert not thread.is_alive()
+
+
+def test_a_callback_that_raises_ends_neither_the_queue_nor_its_thread(caplog: pytest.LogCaptureFixture) -> None:
+    queue, gate = CollectiveQueue(), threading.Event()
+    future = queue.submit(lambda: gate.wait(LIMIT_S))
+    future.add_done_callback(lambda: 1 // 0)
+    gate.set()
+    assert queue.submit(lambda: 5).wait(LIMIT_S)
+    assert "ZeroDivisionError" in caplog.text

@@ -475,6 +475,26 @@ def test_heartbeats_carry_the_slot_waited_for_and_hold_no_reference(fake: type[F
     assert usages[-1] == Usage(2, 500, 500, 2) and heartbeat.reported == Waiting.stats
 
 
+@pytest.mark.fault("a heartbeat meets an unexpected error: it is logged, and the next ones are sent")
+def test_heartbeats_go_on_after_an_unexpected_error(fake: type[FakeClient], caplog: pytest.LogCaptureFixture) -> None:
+    class Waiting:
+        stats = CollectiveStats()
+        looks = 0
+
+        def waiting(self) -> None:
+            self.looks += 1
+            if self.looks == 1:
+                raise RuntimeError("number of non-zero array elements changed during function execution.")
+
+    communicator: Any = Waiting()
+    heartbeat = heartbeat_of(fake("x"))
+    heartbeat.attach(communicator)
+    wait_until(lambda: communicator.looks > 2)
+    heartbeat.leave()
+    assert heartbeat.failure() is None
+    assert "the thread p4reduce-heartbeat-0 failed" in caplog.messages
+
+
 TORCHRUN = {
     "TORCHELASTIC_RUN_ID": "none",
     "MASTER_ADDR": "127.0.0.1",

@@ -9,15 +9,16 @@ import os
 import re
 import subprocess
 import sys
-import threading
 import time
 import weakref
 from collections import deque
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import IO, Any, Final
 
 from p4reduce.errors import JoinError
 from p4reduce.timeouts import tries
+from p4reduce_runtime.threads import DaemonThread
 
 _log = logging.getLogger(__name__)
 
@@ -49,7 +50,7 @@ class Child:
         _pipes.add(self._process.stdin)
         self._lines: deque[str] = deque(maxlen=_KEPT_LINES)
         self._logs = False
-        self._reader = threading.Thread(target=self._read, args=(self._process.stdout,), name="launch", daemon=True)
+        self._reader = DaemonThread(partial(self._read, self._process.stdout), "launch", failed=lambda _: None)
         self._reader.start()
 
     def give(self, files: Mapping[str, str]) -> None:

@@ -17,6 +17,7 @@ from p4reduce_contracts.jobs.answers import Usage
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.jobs.reasons import is_normal_end
 from p4reduce_runtime.logs import event
+from p4reduce_runtime.threads import DaemonThread
 
 if TYPE_CHECKING:
     from p4reduce_contracts.jobs.client import JobClient
@@ -44,11 +45,12 @@ class Heartbeat:
         self._before = self.reported = reported or CollectiveStats()
         """`reported`: the communicator's counts that the controller has received."""
         self._stop = threading.Event()
+        self._answered = time.monotonic()
         self._failure: CollectiveError | None = None
         self._communicator: weakref.ref[Communicator] | None = None
         self._watch = watch
         watch.attach(self._reset)
-        self._thread = threading.Thread(target=self._beat, name=f"p4reduce-heartbeat-{lease.rank}", daemon=True)
+        self._thread = DaemonThread(self._beat, f"p4reduce-heartbeat-{lease.rank}")
         self._thread.start()
 
     def failure(self) -> CollectiveError | None:
@@ -104,8 +106,7 @@ class Heartbeat:
     def _beat(self) -> None:
         from p4reduce_contracts.jobs.errors import JobServiceError, MemberResetError, UnknownJobError
 
-        answered, interval_s = time.monotonic(), self._lease.heartbeat_interval_s
-        pause_s = interval_s
+        pause_s = interval_s = self._lease.heartbeat_interval_s
         while self._failure is None and not self._stop.wait(pause_s):
             try:
                 pause_s = min(_AGAIN_S, interval_s)
@@ -114,13 +115,15 @@ class Heartbeat:
                 reason = self._client.heartbeat(self.nonce, None if comm is None else comm.waiting(), usage)
                 del comm
                 self.reported = counted
-                answered, pause_s = time.monotonic(), interval_s
+                self._answered, pause_s = time.monotonic(), interval_s
                 if reason is not None:
                     self._reset(reason)
             except (MemberResetError, UnknownJobError) as error:
                 self._reset(str(error))
-            except JobServiceError as error:
-                silent = time.monotonic() - answered
+            except Exception as error:
+                silent = time.monotonic() - self._answered
                 if silent >= self._lease.dead_after_s:
                     self._failure = ControllerLostError(f"no heartbeat was answered for {silent:.0f} s ({error})")
                     event(_log, logging.WARNING, "controller lost", **of_rank(self._lease), cause=str(self._failure))
+                if not isinstance(error, JobServiceError):
+                    raise

@@ -33,6 +33,7 @@ from p4reduce_contracts.wire.hello import nonce_for
 from p4reduce_runtime import forks, kernels
 from p4reduce_runtime.logs import event
 from p4reduce_runtime.settings import ConfigError, is_on
+from p4reduce_runtime.threads import DaemonThread
 from p4reduce_runtime.underlay import pack_hello
 
 if TYPE_CHECKING:
@@ -534,7 +535,7 @@ def _meanwhile(name: str, action: Callable[[], None], *, first_s: float, every_s
             action()
             wait_s = every_s
 
-    thread = threading.Thread(target=repeat, name=name, daemon=True)
+    thread = DaemonThread(repeat, name)
     thread.start()
     try:
         yield

@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import random
 import socket
-import threading
 from typing import Final, Self
 
 from p4reduce.communicator import Communicator
@@ -20,6 +19,7 @@ from p4reduce.timeouts import DEFAULT_TIMEOUT_S
 from p4reduce.transport import UdpTransport
 from p4reduce_contracts.jobs.lease import Lease, LeasedSwitch
 from p4reduce_contracts.wire.geometry import DEFAULT
+from p4reduce_runtime.threads import DaemonThread
 
 _GREETING: Final = b"p4reduce rank "
 _DROP: Final = b"p4reduce drop "
@@ -56,7 +56,7 @@ class UdpSwitch:
             self._socket.setsockopt(socket.SOL_SOCKET, option, _BUFFER_BYTES)
         self._socket.bind(("127.0.0.1", 0))
         self.port: int = self._socket.getsockname()[1]
-        self._thread = threading.Thread(target=self.serve, name="p4reduce-udp-switch", daemon=True)
+        self._thread = DaemonThread(self.serve, "p4reduce-udp-switch")
 
     def serve(self) -> None:
         """Answer datagrams until `close()`."""

@@ -8,7 +8,6 @@ debugging of torch.distributed it does so before each collective, and compares w
 from __future__ import annotations
 
 import itertools
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -21,6 +20,7 @@ from torch.distributed import DebugLevel, get_debug_level  # type: ignore[attr-d
 from p4reduce.paths.waits import LOG_AFTER_S
 from p4reduce.pytorch.backend.contiguous import WrappedWork
 from p4reduce_contracts.ranks import name_ranks
+from p4reduce_runtime.threads import DaemonThread
 
 if TYPE_CHECKING:
     import torch
@@ -204,6 +204,6 @@ def within(limit_s: float, use: Callable[[], object]) -> None:
         with suppress(RuntimeError):  # it has ended
             use()
 
-    thread = threading.Thread(target=run, name="p4reduce-store", daemon=True)
+    thread = DaemonThread(run, "p4reduce-store", failed=lambda _: None)
     thread.start()
     thread.join(limit_s)

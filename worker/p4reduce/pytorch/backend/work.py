@@ -16,6 +16,7 @@ from torch.distributed import Work
 
 from p4reduce.collective_queue import CollectiveFuture
 from p4reduce.pytorch.staging import OnHost
+from p4reduce_runtime.threads import DaemonThread
 
 if TYPE_CHECKING:
     Tensors = list[torch.Tensor]
@@ -43,15 +44,17 @@ class _Callbacks:
             self._running += 1
         self._calls.put(call)
         if not self._idle.acquire(blocking=False):
-            threading.Thread(target=self._run, name="p4reduce-callback", daemon=True).start()
+            DaemonThread(self._run, "p4reduce-callback").start()
 
     def _run(self) -> None:
         while True:
-            self._calls.get()()
-            self._idle.release()
-            with self._ended:
-                self._running -= 1
-                self._ended.notify_all()
+            try:
+                self._calls.get()()
+            finally:
+                self._idle.release()
+                with self._ended:
+                    self._running -= 1
+                    self._ended.notify_all()
 
     def wait(self, timeout_s: float) -> None:
         """Wait until no callback runs, for so long at most."""
