@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 from cryptography import x509
@@ -37,6 +38,11 @@ def make_all(folder: Path, days: int) -> list[Path]:
             f"{folder} holds an authority already: its certificates would be void; choose another folder, or add a "
             "worker with `p4reduce certs add`"
         )
+    return _write(folder, make_texts(days))
+
+
+def make_texts(days: int) -> dict[str, str]:
+    """Return the files of `make_all`, texts by name."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = _name("p4reduce authority")
     usage = x509.KeyUsage(False, False, False, False, False, True, True, False, False)
@@ -46,10 +52,10 @@ def make_all(folder: Path, days: int) -> list[Path]:
         .add_extension(usage, critical=True)
         .sign(key, hashes.SHA256())
     )
-    files = _write(folder, CA_CERTIFICATE, CA_KEY, (certificate, key))
+    texts = _texts(CA_CERTIFICATE, CA_KEY, (certificate, key))
     for each, role in (("controller", security.CONTROLLER), ("switch", security.SWITCH), ("worker", security.WORKER)):
-        files += _issue(folder, (certificate, key), each, role, days)
-    return files
+        texts |= _issue((certificate, key), each, role, days)
+    return texts
 
 
 def add_worker(folder: Path, name: str, days: int) -> list[Path]:
@@ -65,10 +71,10 @@ def add_worker(folder: Path, name: str, days: int) -> list[Path]:
         raise CertificatesError(f"{folder} holds no authority: {error}; make one with `p4reduce certs init`") from None
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise CertificatesError(f"{folder / CA_KEY} was not made by `p4reduce certs init`")
-    return _issue(folder, (certificate, key), name, security.WORKER, days)
+    return _write(folder, _issue((certificate, key), name, security.WORKER, days))
 
 
-def _issue(folder: Path, authority: Pair, name: str, role: str, days: int) -> list[Path]:
+def _issue(authority: Pair, name: str, role: str, days: int) -> dict[str, str]:
     key = ec.generate_private_key(ec.SECP256R1())
     both_ways = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH])
     certificate = (
@@ -78,7 +84,7 @@ def _issue(folder: Path, authority: Pair, name: str, role: str, days: int) -> li
         .add_extension(both_ways, critical=False)
         .sign(authority[1], hashes.SHA256())
     )
-    return _write(folder, f"{name}.pem", f"{name}.key", (certificate, key))
+    return _texts(f"{name}.pem", f"{name}.key", (certificate, key))
 
 
 def _begun(
@@ -100,20 +106,21 @@ def _name(text: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
 
 
-def _write(folder: Path, certificate_file: str, key_file: str, pair: Pair) -> list[Path]:
+def _texts(certificate_file: str, key_file: str, pair: Pair) -> dict[str, str]:
     certificate, key = pair
     pem = serialization.Encoding.PEM
-    contents = {
-        certificate_file: (certificate.public_bytes(pem), 0o644),
-        key_file: (key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()), 0o600),
-    }
+    private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    return {certificate_file: certificate.public_bytes(pem).decode(), key_file: private.decode()}
+
+
+def _write(folder: Path, texts: Mapping[str, str]) -> list[Path]:
     files = []
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for name, (content, mode) in contents.items():
-            path = folder / name
-            with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
-                file.write(content)
+        for name, text in texts.items():
+            path, mode = folder / name, 0o600 if name.endswith(".key") else 0o644
+            with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w") as file:
+                file.write(text)
             files.append(path)
     except OSError as error:
         raise CertificatesError(f"cannot write to {folder}: {error}") from error

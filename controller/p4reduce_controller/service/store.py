@@ -37,6 +37,8 @@ from p4reduce_runtime.logs import event
 _log = logging.getLogger(__name__)
 
 FILE = "controller.sqlite"
+IN_MEMORY = ":memory:"
+"""The `state_dir` of a controller that keeps nothing; SQLite's own word."""
 _SCHEMA_VERSION = 4
 KEPT_S = 30 * 86400.0
 """Seconds that a removed job is kept."""
@@ -55,10 +57,13 @@ CREATE INDEX epochs_by_switch ON epochs (switch, epoch);
 
 
 class Store:
-    """The file in `state_dir`. Between `open` and `close` it belongs to this process alone. Not thread-safe."""
+    """The file in `state_dir`; of IN_MEMORY there is none, and its end is that of the process.
+
+    Between `open` and `close` it belongs to this process alone. Not thread-safe.
+    """
 
     def __init__(self, state_dir: Path) -> None:
-        self.path = state_dir / FILE
+        self.path = Path(IN_MEMORY) if str(state_dir) == IN_MEMORY else state_dir / FILE
         self._db: sqlite3.Connection | None = None
 
     def open(self) -> None:
@@ -68,9 +73,10 @@ class Store:
         """
         with self._store_errors():
             try:
-                self.path.parent.mkdir(parents=True, exist_ok=True)
-                self._restrict_access()
-                os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
+                if str(self.path) != IN_MEMORY:
+                    self.path.parent.mkdir(parents=True, exist_ok=True)
+                    self._restrict_access()
+                    os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
             except OSError as error:
                 raise StoreError(f"cannot keep the jobs in {self.path.parent}: {error}; {_ANOTHER_FOLDER}") from error
             self._db = sqlite3.connect(self.path, timeout=_LOCK_WAIT_S, isolation_level=None)

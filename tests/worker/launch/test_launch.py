@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import socket
 import subprocess
@@ -27,7 +28,7 @@ from rigs.running import is_running
 
 @pytest.fixture(autouse=True)
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of the launches' files, empty at the end; and no controller is at the default address."""
+    """The folder for temporary files, which has none of the launches'; and no controller is at the default address."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(launch, "DEFAULT_CONTROLLER", "127.0.0.1:9")
     return tmp_path
@@ -112,8 +113,9 @@ def test_hosts_have_a_switch_each_over_tls(temporary: Path, monkeypatch: pytest.
 
 
 @pytest.mark.processes
-@pytest.mark.fault("a rank is killed: its switch and its controller end, and no file of them is left")
-def test_children_end_with_a_rank_that_is_killed(temporary: Path) -> None:
+@pytest.mark.fault("a rank is killed: its switch and its controller end, even stopped ones, and no file is left")
+@pytest.mark.parametrize("stopped", [False, True])
+def test_children_end_with_a_rank_that_is_killed(temporary: Path, stopped: bool) -> None:
     script = (
         "import os, sys, time; sys.path[:0] = sys.argv[1:]\n"
         "from p4reduce.launch import launch; from rigs import launched\n"
@@ -126,9 +128,12 @@ def test_children_end_with_a_rank_that_is_killed(temporary: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", script, *paths], stdout=subprocess.PIPE, text=True) as rank:
         assert rank.stdout is not None
         pids = [int(pid) for pid in rank.stdout.readline().split()]
-        assert len(pids) == 2 and list(temporary.iterdir())
+        assert len(pids) == 2 and not list(temporary.iterdir())
+        for pid in pids if stopped else ():
+            os.kill(pid, signal.SIGSTOP)
         rank.send_signal(signal.SIGKILL)
-    wait_until(lambda: not any(map(is_running, pids)) and not list(temporary.iterdir()))
+    wait_until(lambda: not any(map(is_running, pids)))
+    assert not list(temporary.iterdir())
 
 
 @pytest.mark.processes

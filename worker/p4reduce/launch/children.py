@@ -5,16 +5,15 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import os
 import re
 import subprocess
 import sys
 import time
-import weakref
 from collections import deque
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from functools import partial
-from typing import IO, Any, Final
+from typing import Final
 
 from p4reduce.errors import JoinError
 from p4reduce.timeouts import tries
@@ -23,12 +22,9 @@ from p4reduce_runtime.threads import DaemonThread
 _log = logging.getLogger(__name__)
 
 _END_S: Final = 5.0
-"""Seconds that a child has to end once this process lets it."""
+"""Seconds that a child has to end after SIGTERM."""
 _SHOWN_LINES: Final = 5
 _KEPT_LINES: Final = 100
-
-_pipes: Final[weakref.WeakSet[IO[Any]]] = weakref.WeakSet()
-"""This process's ends of the children's standard inputs: a child ends when its own is closed (tied.py)."""
 
 
 class Child:
@@ -38,23 +34,16 @@ class Child:
         """`what` it is, in errors and logs. `imports`: modules that it imports before it waits for `give`."""
         self._what = what
         tied = "-P", "-m", "p4reduce_runtime.tied"  # -P: nothing is imported from the working folder
-        self._process = subprocess.Popen(
-            [sys.executable, *tied, ",".join([*imports, "p4reduce_contracts"]), *arguments],
-            bufsize=0,  # a reader of buffers on a thread can stop the end of the interpreter
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,  # Ctrl-C is for this process, which then ends, or goes on
-        )
-        assert self._process.stdin is not None and self._process.stdout is not None
-        _pipes.add(self._process.stdin)
+        command = [sys.executable, *tied, ",".join([*imports, "p4reduce_contracts"]), *arguments]
         self._lines: deque[str] = deque(maxlen=_KEPT_LINES)
         self._logs = False
-        self._reader = DaemonThread(partial(self._read, self._process.stdout), "launch", failed=lambda _: None)
+        started: Future[subprocess.Popen[bytes]] = Future()
+        self._reader = DaemonThread(partial(self._run, command, started), "launch", failed=lambda _: None)
         self._reader.start()
+        self._process = started.result()
 
     def give(self, files: Mapping[str, str]) -> None:
-        """Let it begin. `files`: texts by name, in the folder that is "{folder}" in these and in the arguments."""
+        """Let it begin. `files`: texts by name; "{NAME}" is the path of one in the arguments and in later texts."""
         assert self._process.stdin is not None
         with contextlib.suppress(OSError):  # it has ended: `wait_for` says why
             self._process.stdin.write(json.dumps(files).encode() + b"\n")
@@ -89,6 +78,7 @@ class Child:
         self.mute()
         with contextlib.suppress(OSError):
             self._process.stdin.close()
+        self._process.terminate()
         try:
             self._process.wait(_END_S)
         except subprocess.TimeoutExpired:
@@ -97,8 +87,23 @@ class Child:
         self._reader.join(_END_S)
         self._process.stdout.close()
 
-    def _read(self, output: IO[bytes]) -> None:
-        for line in output:
+    def _run(self, command: Sequence[str], started: Future[subprocess.Popen[bytes]]) -> None:
+        """Start it and read its output, on one thread: the kernel ends it with the thread that has started it."""
+        try:
+            process = subprocess.Popen(
+                command,
+                bufsize=0,  # a reader of buffers on a thread can stop the end of the interpreter
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # Ctrl-C is for this process, which then ends, or goes on
+            )
+        except BaseException as error:
+            started.set_exception(error)
+            return
+        started.set_result(process)
+        assert process.stdout is not None
+        for line in process.stdout:
             self._lines.append(line.decode(errors="replace").rstrip())
             if self._logs:
                 _log.warning("%s: %s", self._what, self._lines[-1])
@@ -110,15 +115,3 @@ class Child:
 
     def _last_lines(self) -> str:
         return " | ".join([*self._lines][-_SHOWN_LINES:]) or "it printed nothing"
-
-
-def _leave_to_parent() -> None:
-    null = os.open(os.devnull, os.O_RDWR) if _pipes else -1
-    for pipe in _pipes:
-        with contextlib.suppress(OSError, ValueError):
-            os.dup2(null, pipe.fileno(), inheritable=False)  # not closed: the file object will close the number later
-    if null >= 0:
-        os.close(null)
-
-
-os.register_at_fork(after_in_child=_leave_to_parent)

@@ -14,7 +14,6 @@ import json
 import logging
 import os
 import secrets
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -33,6 +32,7 @@ from p4reduce_contracts.wire.numbers import MAX_CHILDREN
 from p4reduce_runtime.addresses import answers
 from p4reduce_runtime.security import CA_VARIABLE, is_loopback
 from p4reduce_runtime.settings import toml_table
+from p4reduce_runtime.tied import open_in_memory
 
 if TYPE_CHECKING:
     from p4reduce.communicator import Communicator
@@ -44,7 +44,6 @@ VARIABLE: Final = "P4REDUCE_LAUNCH"
 _DAYS: Final = 365
 _ASK_S: Final = 3.0
 """Seconds that a controller has to answer."""
-_FILES: Final = ("ca.pem", "controller.pem", "controller.key", "switch.pem", "switch.key", "worker.pem", "worker.key")
 
 
 @dataclass
@@ -205,7 +204,7 @@ def _switch_at(address: str, files: Mapping[str, str]) -> Child:
 
 def _controller() -> Child:
     """Return the controller, which waits for its configuration: its modules take a second to import."""
-    arguments = ["controller", "run", "--config", "{folder}/controller.toml", "--log-level", "warning"]
+    arguments = ["controller", "run", "--config", "{controller.toml}", "--log-level", "warning"]
     modules = "p4reduce_contracts.cli", "p4reduce_controller.service.process"
     return Child("the controller of this launch", arguments, modules)
 
@@ -215,7 +214,7 @@ def _configured(
 ) -> str:
     """Let it begin, and return where it serves jobs."""
     udp = [switch["udp"].rpartition(":") for switch in switches]
-    lines = toml_table("[controller]", listen=f"{udp[0][0]}:0", state_dir="{folder}/state")
+    lines = toml_table("[controller]", listen=f"{udp[0][0]}:0", state_dir=":memory:")
     if files:
         lines += toml_table("[security]", **_credentials("controller"))
     for number, (switch, (host, _, port)) in enumerate(zip(switches, udp, strict=True)):
@@ -232,29 +231,22 @@ def _files_of(program: str, files: Mapping[str, str]) -> dict[str, str]:
 
 
 def _credentials(program: str) -> dict[str, str]:
-    """Return the paths of these files in a child's folder, by the names of its settings."""
-    return {"ca": "{folder}/ca.pem", "certificate": f"{{folder}}/{program}.pem", "key": f"{{folder}}/{program}.key"}
+    """Return what stands for the paths of these files in a child's settings, by their names."""
+    return {"ca": "{ca.pem}", "certificate": f"{{{program}.pem}}", "key": f"{{{program}.key}}"}
 
 
 def _certificates() -> dict[str, str]:
-    from p4reduce_runtime.certificates import make_all
+    from p4reduce_runtime.certificates import CA_KEY, make_texts
 
-    with tempfile.TemporaryDirectory(prefix="p4reduce-") as folder:
-        make_all(Path(folder), _DAYS)
-        return {name: Path(folder, name).read_text(encoding="ascii") for name in _FILES}
+    return {name: text for name, text in make_texts(_DAYS).items() if name != CA_KEY}
 
 
 def _in_memory(launch: Launch, files: Mapping[str, str]) -> Security:
     """Return this rank's credentials, which are in files of this process's memory."""
     from p4reduce_runtime.security import Security
 
-    paths = []
-    for name in ("ca.pem", "worker.pem", "worker.key"):
-        descriptor = os.memfd_create(name)
-        launch._descriptors.append(descriptor)
-        os.write(descriptor, files[name].encode())
-        paths.append(Path(f"/proc/self/fd/{descriptor}"))
-    return Security(*paths)
+    launch._descriptors += [open_in_memory(files[name]) for name in ("ca.pem", "worker.pem", "worker.key")]
+    return Security(*(Path(f"/proc/self/fd/{descriptor}") for descriptor in launch._descriptors))
 
 
 class Told:
