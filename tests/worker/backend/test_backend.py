@@ -14,6 +14,7 @@ import pytest
 from p4reduce_contracts.jobs.client import JobClient
 from rigs.fork_server import ForkServer
 from rigs.limits import LIMIT_S, wait_until
+from rigs.ports import LOOPBACK, own_port
 from rigs.script_runs import environment
 from rigs.system import RACKS, System, racks_of, running_system
 
@@ -140,6 +141,21 @@ def test_shards_train_in_a_host_s_memory_alone_as_over_gloo(torch_server: ForkSe
     outputs = torch_server.launch(tmp_path, 4, *command, environment=environment(None), timeout_s=LIMIT_S)
     assert all("controller: none" in output for output in outputs)
     assert compare_losses(tmp_path / "losses") == len(shapes)
+
+
+@pytest.mark.fault("a rank fails under one of two torchrun agents: both start theirs again, and a new job forms")
+@pytest.mark.slow
+def test_ranks_train_again_whose_agents_count_restarts_differently(
+    wide_system: System, torch_server: ForkServer, tmp_path: Path
+) -> None:
+    command = (
+        *("-m", "torch.distributed.run", "--nnodes=2", "--nproc-per-node=1", "--max-restarts=3", "--rdzv-backend=c10d"),
+        *(f"--rdzv-endpoint={LOOPBACK}:{own_port()}", "--rdzv-id=id", f"--local-addr={LOOPBACK}"),
+        *("--monitor-interval=0.1", "--run-path", "--start-method=fork"),
+        *(str(HERE / "restarted.py"), str(tmp_path / "failed")),
+    )
+    told = torch_server.launch(tmp_path, 2, *command, environment=environment(wide_system), timeout_s=LIMIT_S)
+    assert all("restarts: 0 1" in each for each in told)
 
 
 def compare_losses(file: Path) -> int:

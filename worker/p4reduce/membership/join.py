@@ -68,6 +68,7 @@ def join(
     insecure: bool = False,
     switch: str | None = None,
     check: Callable[[], None] | None = None,
+    run: str | None = None,
 ) -> Communicator:
     """Join a job and wait until all its ranks have, and before that for the controller.
 
@@ -89,6 +90,7 @@ def join(
     `metrics`, which are HTTP without authentication. `switch` (else: P4REDUCE_SWITCH) is the name of the switch that
     this rank sends to, where the controller has several with different addresses; ranks may give different ones.
     `check` is called every second while this rank waits, on a thread; what it raises ends the joining.
+    `run` names the launch (else: torchrun's run id): ranks of another one wait until this one has left the job.
     The communicator is closed at the end of the interpreter, if not before. Rank 0 then logs, at level INFO, what was
     sent and saved; P4REDUCE_SUMMARY=off ends that.
     Raises JoinError, whose message says what to change.
@@ -117,7 +119,8 @@ def join(
     metrics_address = address_of(metrics, environment)
     counted = None if metrics_address is None else RankMetrics(metrics_address, insecure=insecure)
     switch = environment.get("P4REDUCE_SWITCH", "") if switch is None else switch
-    joiner = _Joiner(job, rank, world_size, address, security, token, insecure, switch, check, persistent=rejoin)
+    run = run_id(environment) if run is None else run
+    joiner = _Joiner(job, rank, world_size, address, security, token, insecure, switch, check, run, persistent=rejoin)
     try:
         load_all_kernels()
         epoch = joiner.join(timeout_s)
@@ -176,6 +179,7 @@ class _Joiner:
     insecure: bool
     switch: str
     check: Callable[[], None] | None
+    run: str
     persistent: bool
     """Whether a reset while this rank waits for its lease is no error: it joins again."""
     _communicator: weakref.ref[Communicator] | None = field(default=None, init=False)
@@ -195,10 +199,8 @@ class _Joiner:
         patience = Patience(self.rank, f"join job {self.job!r}", timeout_s, self.check)
         client = self._dial(patience)
         try:
-            run, host = run_id(os.environ), host_name(os.environ)
-            join = partial(
-                client.join, self.job, self.rank, self.world_size, run, former=former, switch=self.switch, host=host
-            )
+            ours = self.job, self.rank, self.world_size, self.run
+            join = partial(client.join, *ours, former=former, switch=self.switch, host=host_name(os.environ))
             lease, transport, nonce, watch = _admit(client, join, patience, persistent=self.persistent)
         except BaseException:
             client.close()
@@ -547,11 +549,8 @@ def _meanwhile(name: str, action: Callable[[], None], *, first_s: float, every_s
 def run_id(environment: Mapping[str, str]) -> str:
     """Return an id that all ranks of one launch share and no other launch has; "" if the environment has none.
 
-    torchrun's own run id is "none" unless it was given one, so its rendezvous, which two launches on one machine cannot
-    share, is part of this; and so is how often torchrun has restarted the workers.
+    torchrun's own run id is "none" unless it was given one: then the port of its rendezvous, which two launches on one
+    machine cannot share, is part of this. Its address and the count of restarts may differ between the ranks.
     """
-    run = environment.get("TORCHELASTIC_RUN_ID")
-    if not run:
-        return ""
-    where = f"{environment.get('MASTER_ADDR', '')}:{environment.get('MASTER_PORT', '')}"
-    return f"{run}@{where} restart {environment.get('TORCHELASTIC_RESTART_COUNT', '0')}"
+    run = environment.get("TORCHELASTIC_RUN_ID", "")
+    return f"none@{environment.get('MASTER_PORT', '')}" if run == "none" else run

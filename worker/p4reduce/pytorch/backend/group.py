@@ -161,7 +161,8 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
             self._compressed = CompressedSums(compressor, self._options.compress_bytes, name)
         given_s = group.timeout.total_seconds()
         store = _c10d.PrefixStore("p4reduce/", group.store)
-        self._store = _c10d.PrefixStore(meet(store, self.rank(), self.size(), given_s), store)
+        self._name = meet(store, self.rank(), self.size(), given_s)
+        self._store = _c10d.PrefixStore(self._name, store)
         self._calls = Calls(self._store, self.rank(), self.size())
         self._is_world = not group.global_ranks_in_group
         self._over_switch = self._is_world and self.size() > 1
@@ -653,6 +654,7 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
                     self._timeout.total_seconds(),
                     self._options,
                     subgroup=not self._is_world,
+                    run=self._name,
                 )
             except NoRoomError as error:
                 if self._is_world:

@@ -81,8 +81,10 @@ class GroupJob:
         _end(self._launch)
 
 
-def join_job(store: Any, rank: int, size: int, timeout_s: float, options: Options, *, subgroup: bool) -> GroupJob:
-    """Make or find the group's job and join it, in `timeout_s` each; all ranks call it.
+def join_job(
+    store: Any, rank: int, size: int, timeout_s: float, options: Options, *, subgroup: bool, run: str = ""
+) -> GroupJob:
+    """Make or find the group's job and join it, in `timeout_s` each; all ranks call it, with one name `run`.
 
     Where no controller is named and the job is none that exists, the group of all ranks starts one, or shares the
     memory of its host, as its subgroups then do (p4reduce/launch).
@@ -136,6 +138,7 @@ def join_job(store: Any, rank: int, size: int, timeout_s: float, options: Option
             collective_timeout_s=timeout_s,
             switch=options.switch,
             check=check,
+            run=run,
         )
     except BaseException as error:
         with contextlib.suppress(Exception):  # the store may be what has failed
