@@ -12,6 +12,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -153,8 +154,9 @@ def test_an_error_of_one_rank_is_that_of_all(kind: type[Exception], monkeypatch:
 
     monkeypatch.setattr(launch, "_switch_at", fail)
     monkeypatch.setenv("P4REDUCE_HOSTS", "off")
-    one, other = started(2)
-    assert str(one).endswith("no switch here") and other == "rank 0: no switch here"
+    store = HashStore()
+    assert started(3, store=store) == ["rank 0: no switch here"] * 3
+    assert store.add("launch/error/heard", 0) == 3, "rank 0, with which a store may end, waits until all have heard"
 
 
 def test_a_rank_that_does_not_come_is_an_error_in_time() -> None:
@@ -179,6 +181,20 @@ def test_what_is_no_controller_at_the_default_address_is_not_used(
     with socket.create_server(("127.0.0.1", 0)) as silent:
         assert not launch.is_controller("{}:{}".format(*silent.getsockname()))
     assert "is not used: the controller at 127.0.0.1:" in caplog.text
+
+
+def test_a_controller_without_a_switch_at_the_default_address_is_not_used(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    problems: list[str | None] = ["connecting", "lost"]
+    listed = [SimpleNamespace(problem=problem) for problem in problems]
+    monkeypatch.setattr(launch, "_ASK_S", 0.05)
+    monkeypatch.setattr(launch, "answers", lambda address: True)
+    monkeypatch.setattr(JobClient, "list_switches", lambda self: listed)
+    assert not launch.is_controller("127.0.0.1:9")
+    assert "127.0.0.1:9 is not used: it has no switch: connecting; lost" in caplog.text
+    listed[1].problem = None
+    assert launch.is_controller("127.0.0.1:9")
 
 
 def test_on_one_host_everything_is_on_loopback_and_over_tls_where_credentials_are_set(
@@ -206,14 +222,64 @@ def test_hosts_without_a_known_address_and_too_many_ranks_are_errors(monkeypatch
 
 
 def test_a_host_whose_own_name_is_on_loopback_takes_its_route_to_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launch, "route_to", lambda host: f"as seen from {host}")
-    assert launch._reachable(["127.0.1.1", "10.0.0.2"], 0) == "as seen from 10.0.0.2"
-    assert launch._reachable(["127.0.1.1", "10.0.0.2"], 1) == "10.0.0.2"
+    monkeypatch.setattr(addresses, "route_to", lambda host, *_: f"as seen from {host}")
+    assert addresses.reachable("127.0.1.1", ["127.0.1.1", "10.0.0.2"]) == "as seen from 10.0.0.2"
+    assert addresses.reachable("10.0.0.2", ["127.0.1.1", "10.0.0.2"]) == "10.0.0.2"
+
+
+@pytest.mark.fault("a clone of a virtual machine has the other one's boot id: they are two hosts by their addresses")
+def test_hosts_of_one_key_differ_by_their_addresses() -> None:
+    def firsts(key: str, *rows: tuple[str, list[str]]) -> Any:
+        return launch._plan([{"key": key, "address": own, "local": local} for own, local in rows])["firsts"]
+
+    one, other = ["127.0.0.1", "172.17.0.1", "10.0.0.1"], ["127.0.0.1", "172.17.0.1", "10.0.0.2"]
+    assert firsts("boot", ("10.0.0.1", one), ("10.0.0.2", other), ("10.0.0.2", other)) == [0, 1]
+    assert firsts("boot", ("127.0.0.1", one), ("10.0.0.2", other)) == [0, 1]  # its own name is on loopback
+    assert firsts("boot", ("127.0.0.1", one), ("10.0.0.1", one), ("172.17.0.1", one), ("", [])) == [0]
+    assert firsts("id of P4REDUCE_HOSTID", ("10.0.0.1", []), ("10.0.0.2", [])) == [0]
+    assert "127.0.0.1" in addresses.local_addresses()
+
+
+class Addressed(HashStore):
+    """A store with a host, as TCPStore is."""
+
+    host = "::1"
+
+
+@pytest.mark.fault("hosts reach each other by IPv6 alone: all ranks say at once that IPv4 is needed")
+@pytest.mark.parametrize("interface", ["", "nowhere0"])
+def test_hosts_without_ipv4_are_an_error_of_all_ranks(monkeypatch: pytest.MonkeyPatch, interface: str) -> None:
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", interface)
+    monkeypatch.setattr(launch, "host_key", lambda environment: threading.current_thread().name)
+    (told,) = set(started(3, store=Addressed()))
+    assert str(told).startswith("p4reduce needs IPv4 between hosts; rank 0: ")
+
+
+def test_gloo_has_the_address_of_the_route_to_the_store_or_to_another_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    routes = {"localhost": "127.0.0.1", "node0": "10.0.0.2", "10.0.0.2": "10.0.0.1"}
+    monkeypatch.setattr(addresses, "route_to", lambda host, *_: routes.get(host, ""))
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "")
+
+    def addresses_of(*hosts: str) -> list[str]:
+        """Return those of ranks that name the store's host so."""
+        stores = [SimpleNamespace(set=shared.set, multi_get=shared.multi_get, host=host) for host in hosts]
+        with ThreadPoolExecutor() as pool:
+            return list(pool.map(addresses.gloo_address, stores, range(len(hosts)), [len(hosts)] * len(hosts)))
+
+    shared = HashStore()
+    assert addresses_of("localhost", "node0") == ["10.0.0.1", "10.0.0.2"]
+    shared = HashStore()
+    assert addresses_of("localhost", "localhost", "unknown") == ["127.0.0.1", "127.0.0.1", ""]
+    assert addresses_of("") == [""]
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "eth0")
+    assert addresses_of("node0", "node0") == ["", ""] and shared.get("address/1") == b"", "others may look for it"
 
 
 def test_the_address_is_that_of_the_interface_or_of_the_route_to_the_store() -> None:
     assert addresses.own_address({}, "") == ""
     assert addresses.own_address({}, "127.0.0.1") == "127.0.0.1"
+    with pytest.raises(JoinError, match=r"no route by IPv4 to ::1 \(MASTER_ADDR\)"):
+        addresses.own_address({}, "::1")
     assert addresses.own_address({"GLOO_SOCKET_IFNAME": "lo,eth7"}, "10.0.0.1") == "127.0.0.1"
     with pytest.raises(JoinError, match="names nowhere0, which has no IPv4 address"):
         addresses.own_address({"GLOO_SOCKET_IFNAME": "nowhere0"}, "")

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from typing import Final
@@ -48,13 +48,14 @@ class Child:
         with contextlib.suppress(OSError):  # it has ended: `wait_for` says why
             self._process.stdin.write(json.dumps(files).encode() + b"\n")
 
-    def wait_for(self, pattern: str, until: float) -> re.Match[str]:
+    def wait_for(self, pattern: str, until: float, check: Callable[[], None] = lambda: None) -> re.Match[str]:
         """Return where a line of its output matches, at the latest when the monotonic clock reaches `until`.
 
-        Raises JoinError with its last lines where it ends before, or takes longer.
+        Raises JoinError with its last lines where it ends before, or takes longer; and what `check` raises meanwhile.
         """
         ended = False
         for _ in tries(until - time.monotonic()):
+            check()
             if found := self._found(pattern):
                 self._logs = True
                 return found

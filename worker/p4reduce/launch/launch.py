@@ -8,7 +8,6 @@ the store: they are as secret as the store is.
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import json
 import logging
@@ -21,11 +20,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from p4reduce.errors import JoinError
-from p4reduce.launch.addresses import INTERFACE_VARIABLE, host_of, own_address, route_to
+from p4reduce.launch.addresses import INTERFACE_VARIABLE, host_of, local_addresses, own_address, reachable
 from p4reduce.launch.children import Child
 from p4reduce.membership import one_host
 from p4reduce.membership.join import load_all_kernels
-from p4reduce.paths.hosts.find import host_key
+from p4reduce.paths.hosts.find import HOST_ID_VARIABLE, host_key
 from p4reduce.timeouts import tries
 from p4reduce_contracts.jobs import DEFAULT_CONTROLLER
 from p4reduce_contracts.wire.numbers import MAX_CHILDREN
@@ -44,6 +43,14 @@ VARIABLE: Final = "P4REDUCE_LAUNCH"
 _DAYS: Final = 365
 _ASK_S: Final = 3.0
 """Seconds that a controller has to answer."""
+_HEAR_S: Final = 5.0
+"""Seconds that the others have to hear of an error."""
+_ERROR: Final = "launch/error"
+_ADDRESS_ADVICE: Final = f"Give MASTER_ADDR as IPv4, or name in {INTERFACE_VARIABLE} an interface that has IPv4"
+
+
+class LaunchError(JoinError):
+    """An error that is the same on all ranks, and names the one that has it."""
 
 
 @dataclass
@@ -79,22 +86,22 @@ def start(store: Any, rank: int, size: int, timeout_s: float) -> Launch:
     """
     launch, told = Launch(), Told(store, timeout_s)
     try:
-        _start(launch, told, rank, size, own_address(os.environ, host_of(store)))
+        _start(launch, told, rank, size, host_of(store))
     except Exception as error:
         launch.close()
-        with contextlib.suppress(Exception):  # the store may be what has failed
-            told.say("error", f"rank {rank}: {error}")
-        if isinstance(error, JoinError | RuntimeError):  # torch's stores raise the latter
-            raise
-        raise JoinError(f"rank {rank} cannot start what the launch needs: {error}") from error
+        try:
+            said = told.fail(error if isinstance(error, LaunchError) else f"rank {rank}: {error}", rank, size)
+        except Exception:  # the store may be what has failed
+            raise error from None
+        raise LaunchError(said) from error
     except BaseException:
         launch.close()
         raise
     return launch
 
 
-def _start(launch: Launch, told: Told, rank: int, size: int, address: str) -> None:
-    told.say(f"host/{rank}", {"key": host_key(os.environ), "address": address})
+def _start(launch: Launch, told: Told, rank: int, size: int, store_host: str) -> None:
+    told.say(f"host/{rank}", _this_host(store_host))
     if not rank:
         told.say("hosts", _plan([told.hear(f"host/{other}") for other in range(size)]))
     plan: dict[str, Any] = told.hear("hosts", times=size)
@@ -114,12 +121,12 @@ def _start(launch: Launch, told: Told, rank: int, size: int, address: str) -> No
         why = f" whose memory is not used ({found})"
     place = firsts.index(rank) if rank in firsts else None
     if place is not None:
-        launch.children.append(_switch_at(_reachable(plan["addresses"], place), files))
+        launch.children.append(_switch_at(reachable(plan["addresses"][place], plan["addresses"]), files))
     if not rank:
         launch.children.append(_controller())
     load_all_kernels()  # while the switches do
     if place is not None:
-        ready = launch.children[0].wait_for(r"ready: UDP (\S+:\d+); P4Runtime (\S+:\d+)", told.until)
+        ready = launch.children[0].wait_for(r"ready: UDP (\S+:\d+); P4Runtime (\S+:\d+)", told.until, told.check)
         told.say(f"switch/{place}", {"udp": ready[1], "p4runtime": ready[2]})
     if not rank:
         switches = [told.hear(f"switch/{place}") for place in range(len(firsts))]
@@ -144,19 +151,39 @@ def share_memory(told: Told, rank: int, size: int) -> Communicator | str:
     return one_host.share_memory(told.hear("name"), rank, size, gather, told.timeout_s)
 
 
-def _plan(said: Sequence[Mapping[str, str]]) -> dict[str, Any]:
+def _this_host(store_host: str) -> dict[str, Any]:
+    """Return a rank's host: its key, an address, or the problem why there is none, and all local ones if they count."""
+    local = [] if os.environ.get(HOST_ID_VARIABLE) else local_addresses()
+    row = {"key": host_key(os.environ), "address": "", "problem": "", "local": local}
+    try:
+        return row | {"address": own_address(os.environ, store_host)}
+    except JoinError as error:
+        return row | {"problem": str(error)}
+
+
+def _share_host(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Return whether two ranks are on one host. Clones of a virtual machine have one key, and other addresses."""
+    pairs = (one["address"], other.get("local")), (other["address"], one.get("local"))
+    return one["key"] == other["key"] and all(
+        not local or is_loopback(f"{address}:0") or address in ("", *local) for address, local in pairs
+    )
+
+
+def _plan(said: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the first rank of each host, their addresses, certificates, and a controller that runs already."""
-    keys = [one["key"] for one in said]
-    firsts = sorted({keys.index(key) for key in keys})
+    firsts = [rank for rank, one in enumerate(said) if not any(_share_host(one, other) for other in said[:rank])]
     several = len(firsts) > 1
     addresses = [said[first]["address"] for first in firsts] if several else ["127.0.0.1"]
     if several and "" in addresses:
-        raise JoinError(
+        rank = firsts[addresses.index("")]
+        if problem := said[rank].get("problem"):
+            raise LaunchError(f"p4reduce needs IPv4 between hosts; rank {rank}: {problem}. {_ADDRESS_ADVICE}")
+        raise LaunchError(
             f"the ranks are on {len(firsts)} hosts, and not of all an address is known: set {INTERFACE_VARIABLE}"
         )
     there = DEFAULT_CONTROLLER if not several and is_controller(DEFAULT_CONTROLLER) else ""
     if len(said) > MAX_CHILDREN and not there:
-        raise JoinError(
+        raise LaunchError(
             f"a launch that names no controller has at most {MAX_CHILDREN} ranks, and this one has {len(said)}: start "
             "a controller with a tree of switches (docs/racks.md) and name it (P4REDUCE_CONTROLLER)"
         )
@@ -165,7 +192,7 @@ def _plan(said: Sequence[Mapping[str, str]]) -> dict[str, Any]:
 
 
 def is_controller(address: str) -> bool:
-    """Return whether a controller answers there; log a warning where something else listens."""
+    """Return whether a controller with a switch answers there; log a warning where something else listens."""
     if not answers(address):
         return False
     from p4reduce_contracts.jobs.client import JobClient
@@ -175,22 +202,17 @@ def is_controller(address: str) -> bool:
     with JobClient(address, timeout_s=_ASK_S) as client:
         for _ in tries(_ASK_S):  # it may be about to start
             try:
-                client.list_switches()
+                switches = client.list_switches()
             except (ControllerFailedError, ControllerUnreachableError) as error:
                 problem = str(error)
                 continue
             except JobServiceError:
-                pass
-            return True
+                return True
+            if any(not each.problem for each in switches):
+                return True
+            problem = f"it has no switch: {'; '.join(str(each.problem) for each in switches)}"
     _log.warning("what listens at %s is not used: %s", address, problem)
     return False
-
-
-def _reachable(addresses: Sequence[str], place: int) -> str:
-    """Return an address of this host that the others reach: by the route to one of them, if only loopback is known."""
-    known = [address for address in addresses if not is_loopback(f"{address}:0")]
-    own = addresses[place]
-    return own if own in known or not known else route_to(known[0]) or own
 
 
 def _switch_at(address: str, files: Mapping[str, str]) -> Child:
@@ -259,6 +281,24 @@ class Told:
     def say(self, key: str, value: object) -> None:
         self._store.set(f"launch/{key}", json.dumps(value))
 
+    def check(self) -> None:
+        """Raise the error of a rank that has failed."""
+        if self._store.check([_ERROR]):
+            raise LaunchError(json.loads(self._store.get(_ERROR)))
+
+    def fail(self, error: object, rank: int, size: int) -> str:
+        """Tell all ranks of an error; return the first one that was told.
+
+        Rank 0, with which the store may end, returns when all have heard of it, or after `_HEAR_S`.
+        """
+        said = self._store.compare_set(_ERROR, "", json.dumps(str(error)))
+        heard = self._store.add(f"{_ERROR}/heard", 1)
+        for _ in tries(_HEAR_S if rank == 0 else 0):
+            if heard >= size:
+                break
+            heard = self._store.add(f"{_ERROR}/heard", 0)
+        return str(json.loads(said))
+
     def hear(self, key: str, times: int = 0) -> Any:
         """Return what was said. Raises JoinError at the deadline.
 
@@ -271,8 +311,7 @@ class Told:
                 if times and self._store.add(f"{key}/heard", 1) == times:
                     self._store.delete_key(key)
                 return said
-            if self._store.check(["launch/error"]):
-                raise JoinError(json.loads(self._store.get("launch/error")))
+            self.check()
         raise JoinError(
             f"the ranks have not started in time what the launch needs (missing: {key}); is P4REDUCE_CONTROLLER or "
             f"{VARIABLE} set on some of them only?"

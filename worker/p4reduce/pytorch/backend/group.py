@@ -42,6 +42,7 @@ from p4reduce.errors import (
     P4ReduceError,
     PeerRefusedError,
 )
+from p4reduce.launch.addresses import gloo_address
 from p4reduce.pytorch.backend import sums
 from p4reduce.pytorch.backend.calls import STORE_S, Calls, GlooWork, within
 from p4reduce.pytorch.backend.contiguous import check_written, contiguously
@@ -674,7 +675,11 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
 
         def make() -> None:
             kind = _c10d.ProcessGroupGloo
-            self._gloo = _Gloo(_c10d.PrefixStore("gloo/", self._store), self.rank(), self.size(), timeout)
+            ours: Any = timeout
+            if address := gloo_address(self._store, self.rank(), self.size()):
+                ours = kind._Options()
+                ours._devices, ours._timeout, ours._threads = [kind.create_device(hostname=address)], timeout, 2
+            self._gloo = _Gloo(_c10d.PrefixStore("gloo/", self._store), self.rank(), self.size(), ours)
             self._gloo.group = weakref.ref(self)
             options = kind._Options()  # the first group's device, and one thread: the queue makes one call at a time
             options._devices, options._timeout, options._threads = self._gloo.options._devices, timeout, 1
