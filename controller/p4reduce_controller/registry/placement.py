@@ -20,14 +20,9 @@ def choose(job: Job, tree: Tree, away: Container[str]) -> tuple[str, ...]:
     They are its share of those that are not `away`: jobs differ in the first, which has slot 0. All its slots together
     are at most `MAX_SLOTS`, for which a call's description has room. Raises PlacementError.
     """
-    named = [rank for rank, member in sorted(job.members.items()) if member.target]
-    if not tree.side_by_side or len(named) == len(job.members):
+    check_targets(job, tree)
+    if not tree.side_by_side or all(member.target for member in job.members.values()):
         return ()
-    if named:
-        raise PlacementError(
-            f"a switch was named (P4REDUCE_SWITCH, or join(switch=...)) for {name_ranks(named)} of job {job.name}, and "
-            "the other ranks use those side by side: name one for all ranks, or for none"
-        )
     fitting = [name for name in tree.side_by_side if tree.switches[name].max_children >= job.world_size]
     if not fitting:
         raise PlacementError(
@@ -38,6 +33,17 @@ def choose(job: Job, tree: Tree, away: Container[str]) -> tuple[str, ...]:
         raise PlacementError(f"none of the switches {', '.join(fitting)} can be used now")
     first = job.id % len(there)
     return (*there[first:], *there[:first])[: min(job.switches or len(there), MAX_SLOTS // job.slots.count)]
+
+
+def check_targets(job: Job, tree: Tree) -> None:
+    """Raise PlacementError where some of its connected ranks name a switch, and others use those side by side."""
+    connected = [member for _, member in sorted(job.members.items()) if member.disconnected_at is None]
+    named = [member.rank for member in connected if member.target]
+    if tree.side_by_side and 0 < len(named) < len(connected):
+        raise PlacementError(
+            f"a switch was named (P4REDUCE_SWITCH, or join(switch=...)) for {name_ranks(named)} of job {job.name}, and "
+            "the other ranks use those side by side: name one for all ranks, or for none"
+        )
 
 
 def place(job: Job, chosen: Collection[str], tree: Tree, links: Links) -> dict[str, Level]:

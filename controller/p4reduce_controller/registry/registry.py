@@ -51,7 +51,7 @@ from p4reduce_controller.config import QuotaConfig
 from p4reduce_controller.registry.hello import Hello
 from p4reduce_controller.registry.job import Grant, Job, Member, check_host, check_name, check_run_id
 from p4reduce_controller.registry.links import LINK_JOB, Links, random_nonce
-from p4reduce_controller.registry.placement import choose, make_grants, place, used_link
+from p4reduce_controller.registry.placement import check_targets, choose, make_grants, place, used_link
 from p4reduce_controller.registry.slots import DEFAULT_SLOTS, MOST_BY_DEFAULT, SlotAllocator, SlotRange
 from p4reduce_controller.registry.tokens import Tokens, lock
 from p4reduce_controller.registry.tree import PlacementError, Tree
@@ -78,6 +78,7 @@ class Cause(StrEnum):
     DISCONNECTED = "rank gone"
     SILENT = "rank silent"
     JOINED_AGAIN = "rank joined again"
+    DIFFERENT_SWITCHES = "switch named for some ranks only"
     SWITCH_LOST = "switch lost"
     SWITCH_REFUSED = "switch refused entries"
     LINK_CHANGED = "link changed"
@@ -307,7 +308,7 @@ class Registry:
         A member keeps its rank until it leaves or `sweep` drops it: only `former`, the nonce with which the same
         worker joined before, lets it join again earlier, and that resets an ACTIVE job.
         Raises PlaceTakenError while another worker has the rank or the job has members of another launch,
-        UnknownJobError or InvalidRequestError.
+        UnknownJobError or InvalidRequestError, which resets the job where ranks differ in naming a switch.
         """
         job = self.get(name)
         if world_size != job.world_size:
@@ -340,6 +341,11 @@ class Registry:
         self.joins += 1
         self._save(job)
         event(_log, logging.INFO, "rank joined", job=name, rank=rank, run_id=run_id, owner=owner)
+        try:
+            check_targets(job, self.tree)
+        except PlacementError as error:
+            self._reset(job, str(error), Cause.DIFFERENT_SWITCHES)
+            raise InvalidRequestError(str(error)) from None
         return member
 
     def hello(self, hello: Hello, now: float, switch: str = ONLY_SWITCH) -> bool:

@@ -9,7 +9,7 @@ from msgspec import structs
 
 from p4reduce_contracts.artifacts import SwitchGeometry
 from p4reduce_contracts.jobs.answers import Count, SwitchAddress
-from p4reduce_contracts.jobs.errors import InvalidRequestError
+from p4reduce_contracts.jobs.errors import InvalidRequestError, MemberResetError
 from p4reduce_contracts.jobs.lease import MOST_SWITCHES, Level
 from p4reduce_contracts.wire.hello import nonce_for
 from p4reduce_contracts.wire.numbers import MAX_SLOTS
@@ -167,16 +167,25 @@ def test_a_hello_at_another_switch_than_it_was_sent_to_is_told(registry: Registr
     assert registry.heartbeat(member.nonce, 0.0) is None
 
 
-def test_ranks_that_name_a_switch_and_others_are_told(registry: Registry) -> None:
+@pytest.mark.parametrize("targets", [("a", ""), ("", "a")])
+def test_ranks_that_name_a_switch_and_others_are_told_at_once(registry: Registry, targets: tuple[str, str]) -> None:
+    registry.create("train", 2)
+    first = registry.join("train", 0, 2, 0.0, target=targets[0])
+    told = rf"a switch was named \(P4REDUCE_SWITCH.* for rank {targets.index('a')} of job train, and .* for none"
+    with pytest.raises(InvalidRequestError, match=told):
+        registry.join("train", 1, 2, 0.0, target=targets[1])
+    with pytest.raises(MemberResetError, match=told):
+        registry.lease(first.nonce)
+
+
+def test_a_rank_that_has_gone_and_named_a_switch_does_not_count(registry: Registry) -> None:
     job = registry.create("train", 2)
-    named = registry.join("train", 0, 2, 0.0, target="a")
-    other = registry.join("train", 1, 2, 0.0)
-    hello(registry, job, named, "a")
-    hello(registry, job, other)
-    assert not job.grants
-    assert registry.missing(job).startswith(
-        "a switch was named (P4REDUCE_SWITCH, or join(switch=...)) for rank 0 of job train"
-    )
+    gone = registry.join("train", 0, 2, 0.0, target="a")
+    registry.wait_started(gone.nonce)
+    registry.wait_ended(gone.nonce, 1.0, caller_disconnected=True)
+    registry.join("train", 1, 2, 1.0)
+    registry.sweep(3.0)
+    assert [member.target for member in job.members.values()] == [""]
 
 
 def test_ranks_that_all_name_one_switch_have_that_alone(registry: Registry) -> None:

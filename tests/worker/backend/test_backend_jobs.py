@@ -11,6 +11,7 @@ import pytest
 import torch.distributed as dist
 
 from p4reduce.errors import JoinError
+from p4reduce.launch import launch
 from p4reduce.pytorch.backend import jobs
 from p4reduce.pytorch.backend.options import Options
 from p4reduce_contracts.jobs import client as client_module
@@ -42,17 +43,17 @@ def client(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def joined(
     timeout_s: float,
-    options: Options = AWAY,
+    options: Options | list[Options] = AWAY,
     *,
     subgroup: bool = False,
     errors: tuple[type[Exception], ...] = (JoinError,),
 ) -> list[Any]:
-    """Return what each of two ranks joined, or its error."""
-    store = dist.HashStore()
+    """Return what each of two ranks joined, or its error. `options`: of both, or of each."""
+    store, of_ranks = dist.HashStore(), options if isinstance(options, list) else [options, options]
 
     def rank_main(rank: int) -> Any:
         try:
-            return jobs.join_job(store, rank, 2, timeout_s, options, subgroup=subgroup).comm
+            return jobs.join_job(store, rank, 2, timeout_s, of_ranks[rank], subgroup=subgroup).comm
         except errors as error:
             return str(error)
 
@@ -96,3 +97,14 @@ def test_what_ends_the_joining_of_one_rank_ends_that_of_the_others(monkeypatch: 
     monkeypatch.setattr(jobs, "join", join)
     Client.errors = []
     assert joined(60, errors=(JoinError, RuntimeError)) == ["rank 1: RuntimeError('no memory')", "no memory"]
+
+
+@pytest.mark.fault("P4REDUCE_CONTROLLER is set on some ranks only: all have one error at once")
+@pytest.mark.parametrize("named", [0, 1])
+def test_ranks_that_differ_in_naming_a_controller_are_told_at_once(monkeypatch: pytest.MonkeyPatch, named: int) -> None:
+    monkeypatch.delenv("P4REDUCE_CONTROLLER", raising=False)
+    monkeypatch.setattr(launch, "_HEAR_S", 0.1)
+    monkeypatch.setattr(jobs, "join", lambda name, *, check, **settings: wait_until(check))
+    Client.errors = []
+    told = joined(60, [AWAY if rank == named else Options() for rank in range(2)])
+    assert len(set(told)) == 1 and "names a controller or a job" in told[0] and "alike on all ranks" in told[0]

@@ -30,6 +30,8 @@ _NOTHING_STARTED: Final = (
 )
 _KEY: Final = "job"
 """The key in the store of the job's name."""
+_WAY: Final = "way"
+"""The key in the store of how the first rank that came finds a controller."""
 _FAILED: Final = "failed"
 """The key in the store of what ended a rank's joining."""
 _GRACE_S: Final = 10.0
@@ -97,7 +99,9 @@ def join_job(
 
     named = options.controller or os.environ.get("P4REDUCE_CONTROLLER")
     launch = None
-    if not named and options.job is None and is_on(VARIABLE, os.environ):
+    launches = not named and options.job is None and is_on(VARIABLE, os.environ)
+    _agree(store, rank, size, launches=launches)
+    if launches:
         if not subgroup:
             launch = start(store, rank, size, timeout_s)
             _launches.append(launch)
@@ -147,6 +151,17 @@ def join_job(
         _end(own)
         raise
     return GroupJob(comm, controller, made, owner, security, own)
+
+
+def _agree(store: Any, rank: int, size: int, *, launches: bool) -> None:
+    """Raise JoinError, on all ranks, where some of them start what others do not wait for."""
+    way = "names no controller" if launches else "names a controller or a job"
+    first = store.compare_set(_WAY, "", f"rank {rank} {way}").decode()
+    if not first.endswith(f" {way}"):
+        text = f"{first}, and rank {rank} {way}: set P4REDUCE_CONTROLLER and {VARIABLE} alike on all ranks"
+        store.set(_FAILED, text)
+        store.set(_KEY, json.dumps({"error": text, "full": False}))
+        raise JoinError(Told(store, 0).fail(text, rank, size))
 
 
 def _end(launch: Launch | None) -> None:
