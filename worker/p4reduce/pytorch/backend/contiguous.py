@@ -1,29 +1,57 @@
-"""gloo with tensors that are not contiguous: it takes their memory as if they were."""
+"""gloo with tensors that are not contiguous: it takes their memory as if they were.
+
+A thread of gloo drops a collective's tensors, and runs callbacks of its future, after it has woken whoever waits. It
+takes the interpreter's lock for that, and where the interpreter has begun to end meanwhile, this aborts the process. So
+gloo gets tensors of its own, whose end shows that its thread has dropped them: `release` waits for it.
+"""
 
 from __future__ import annotations
 
+import os
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch.distributed import Work
 
+from p4reduce.timeouts import tries
+
+_given: Final[set[weakref.ref[torch.Tensor]]] = set()
+"""What gloo has of the tensors of collectives."""
+_works: Final[weakref.WeakSet[WrappedWork]] = weakref.WeakSet()
+"""The works that the program still has, which keep their tensors."""
+os.register_at_fork(after_in_child=_given.clear)  # a child has none of these threads
+
 
 def contiguously(
-    collective: Callable[..., Any], written: Any, *arguments: Any, writes: bool = True, **more: Any
+    call: Callable[..., Any], written: Any, *arguments: Any, writes: bool = True, on_thread: bool = True, **more: Any
 ) -> Any:
-    """Call gloo's collective, which writes to `written`, with contiguous copies of the tensors that are not.
+    """Make a call of gloo, which writes to `written`, with contiguous copies of the tensors that are not.
 
-    What is written is copied back once the work is done. Without `writes` it is only read. Raises ValueError for a
-    tensor that is written and has several elements in one place.
+    What is written is copied back once the work is done. Without `writes` it is only read. `on_thread`: whether a
+    thread of gloo makes it, as collectives. Raises ValueError for a tensor that is written and has several elements in
+    one place.
     """
     copies: list[tuple[torch.Tensor, torch.Tensor]] = []
-    written = _contiguous(written, copies if writes else [])
+    written = _contiguous(written, copies if writes else [], on_thread)
     check_written([tensor for tensor, _ in copies])
-    work = collective(written, *(_contiguous(argument, []) for argument in arguments), **more)
+    work = call(written, *(_contiguous(argument, [], on_thread) for argument in arguments), **more)
     return _CopiedBack(work, copies) if copies else work
+
+
+def release(timeout_s: float) -> None:
+    """Wait, before the interpreter ends, until gloo's threads have dropped what they were given, for so long at most.
+
+    The works that have ended are of no use after it.
+    """
+    for _ in tries(timeout_s):
+        for work in list(_works):
+            work.release()
+        if not _given:
+            break
 
 
 def check_written(tensors: Sequence[torch.Tensor]) -> None:
@@ -34,16 +62,17 @@ def check_written(tensors: Sequence[torch.Tensor]) -> None:
             raise ValueError("elements of a tensor share memory (it was expanded): call .contiguous()")
 
 
-def _contiguous(argument: Any, copies: list[tuple[torch.Tensor, torch.Tensor]]) -> Any:
+def _contiguous(argument: Any, copies: list[tuple[torch.Tensor, torch.Tensor]], on_thread: bool) -> Any:
     if isinstance(argument, list | tuple):
-        return [_contiguous(each, copies) for each in argument]
+        return [_contiguous(each, copies, on_thread) for each in argument]
     if not isinstance(argument, torch.Tensor) or argument.layout is not torch.strided:
         return argument
-    if argument.is_contiguous() and not argument.is_conj() and not argument.is_neg():
-        return argument
-    copy = argument.detach().resolve_conj().resolve_neg().contiguous()
-    copies.append((argument, copy))
-    return copy
+    given = argument.detach().resolve_conj().resolve_neg().contiguous()
+    if not argument.is_contiguous() or argument.is_conj() or argument.is_neg():
+        copies.append((argument, given))
+    if on_thread:
+        _given.add(weakref.ref(given, _given.discard))  # without code of Python, on gloo's thread
+    return given
 
 
 class WrappedWork(Work):
@@ -52,6 +81,12 @@ class WrappedWork(Work):
     def __init__(self, work: Any) -> None:
         super().__init__()
         self._work = work
+        _works.add(self)
+
+    def release(self) -> None:
+        """Drop gloo's work, if it has ended."""
+        if self._work is not None and self._work.is_completed():
+            self._work = None
 
     def get_future(self) -> Any:
         return self._work.get_future()

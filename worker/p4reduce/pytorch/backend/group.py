@@ -50,7 +50,7 @@ from p4reduce.pytorch.backend.jobs import GroupJob, NoRoomError, join_job
 from p4reduce.pytorch.backend.options import BACKEND, BROADCAST_BYTES, Options
 from p4reduce.pytorch.backend.rendezvous import leave, meet, part
 from p4reduce.pytorch.backend.routes import Routes
-from p4reduce.pytorch.backend.work import CollectiveWork
+from p4reduce.pytorch.backend.work import CollectiveWork, queues
 from p4reduce.pytorch.settle import settle
 from p4reduce.pytorch.staging import OnHost, is_staged, stage
 
@@ -104,7 +104,7 @@ def _by_gloo(name: str) -> Any:
             return getattr(other, name)(*arguments, **keywords)
         method = getattr(self._companion, name)
         if name in {"send", "recv", "recv_anysource"}:  # not of all ranks
-            return contiguously(method, *arguments, writes=name != "send", **keywords)
+            return contiguously(method, *arguments, writes=name != "send", on_thread=False, **keywords)
         return self._call_gloo(functools.partial(method, **keywords), *arguments, name=name)
 
     return _uncompiled(forward)
@@ -176,6 +176,7 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
         self._closing = threading.Lock()
         self._queue = CollectiveQueue(f"p4reduce-group-{group.group_id}")
         """The queue of collectives over the switch, and of those over gloo in their place; the communicator's too."""
+        queues.add(self._queue)
         self._gloo: Any = None
         self._second_gloo: Any = None
         """The gloo group for what the queue runs: other threads call the first one, in another order."""
@@ -351,7 +352,7 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
             words, comm, gloo = _bytes_of(tensor), self._communicator(), self._gloo_of_thread()
 
             def over_gloo(piece: torch.Tensor) -> torch.Tensor:
-                gloo.broadcast([piece], opts).wait()
+                contiguously(gloo.broadcast, [piece], opts).wait()
                 return piece
 
             for _, (piece,), _, left_s in sums.collectives([words], timeout_s):
@@ -624,7 +625,8 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
 
     def _sum_over_gloo(self, tensor: torch.Tensor, average: bool) -> torch.Tensor:
         total = tensor.detach().clone(memory_format=torch.contiguous_format)
-        self._gloo_of_thread().allreduce([torch.view_as_real(total) if total.is_complex() else total]).wait()
+        numbers = torch.view_as_real(total) if total.is_complex() else total
+        contiguously(self._gloo_of_thread().allreduce, [numbers]).wait()
         return _mean(total, self.size()) if average else total
 
     @property

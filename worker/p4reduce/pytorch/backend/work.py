@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import os
 import queue
 import threading
+import weakref
 from collections.abc import Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch.distributed import Work
 
-from p4reduce.collective_queue import CollectiveFuture
+from p4reduce.collective_queue import CollectiveFuture, CollectiveQueue
+from p4reduce.errors import ForkedProcessError
+from p4reduce.pytorch.backend.contiguous import release
 from p4reduce.pytorch.staging import OnHost
 from p4reduce_runtime.threads import DaemonThread
 
@@ -23,7 +27,7 @@ if TYPE_CHECKING:
 
 
 _END_S = 2.0
-"""Seconds that the end of the interpreter waits for callbacks."""
+"""Seconds that the end of the interpreter waits for callbacks, for what the queues run, and for gloo."""
 
 
 class _Callbacks:
@@ -67,15 +71,23 @@ def _callbacks(_process: int) -> _Callbacks:
     return _Callbacks()  # a forked process has none of its parent's threads
 
 
-def _wait_for_callbacks() -> None:
-    """Wait for the end of callbacks that the end of the communicators has interrupted.
+queues: Final[weakref.WeakSet[CollectiveQueue]] = weakref.WeakSet()
+"""The queues of process groups."""
 
-    The interpreter ends a daemon that wakes later in the middle of torch's C++ code, which aborts the process.
+
+def _wait_for_threads() -> None:
+    """Wait for what the end of the communicators has interrupted on other threads.
+
+    The interpreter ends a thread that wakes later in the middle of torch's C++ code, which aborts the process.
     """
+    for queue_of_group in list(queues):
+        with contextlib.suppress(ForkedProcessError):
+            queue_of_group.drain(_END_S)
     _callbacks(os.getpid()).wait(_END_S)
+    release(_END_S)
 
 
-atexit.register(_wait_for_callbacks)  # before any communicator is there, so that it runs after they are closed
+atexit.register(_wait_for_threads)  # before any communicator is there, so that it runs after they are closed
 
 
 class CollectiveWork(Work):

@@ -1,0 +1,52 @@
+"""The ends of scripts that do not call destroy_process_group."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rigs.limits import LIMIT_S
+
+BEGIN = """
+import sys, time, torch, torch.distributed as dist
+rank, size, store = int(sys.argv[1]), int(sys.argv[2]), dist.FileStore(sys.argv[3], int(sys.argv[2]))
+def init(): dist.init_process_group("p4reduce", store=store, rank=rank, world_size=size)
+"""
+CALLBACK = """
+init()
+if rank:
+    store.wait(["registered"])
+rows = [torch.zeros(3), torch.zeros(3)]
+work = dist.all_gather(rows, torch.ones(3), async_op=True)
+if rank:
+    work.wait()
+else:
+    done = work.get_future()
+    done.then(lambda _: time.sleep(1.0))  # on gloo's thread, when `done` has its value
+    store.set("registered", "")
+    done.wait()
+"""
+
+
+def ends(script: str, ranks: int, folder: Path) -> list[tuple[int, str]]:
+    """Return the status and the errors of each rank."""
+    command = sys.executable, "-c", BEGIN + script
+    running = [
+        subprocess.Popen([*command, str(rank), str(ranks), str(folder / "store")], stderr=subprocess.PIPE, text=True)
+        for rank in range(ranks)
+    ]
+    try:
+        errors = [rank.communicate(timeout=LIMIT_S)[1] for rank in running]
+        return [(rank.returncode, error) for rank, error in zip(running, errors, strict=True)]
+    finally:
+        for rank in running:
+            rank.kill()
+
+
+@pytest.mark.processes
+def test_a_script_may_end_while_gloo_runs_a_callback(tmp_path: Path) -> None:
+    for status, error in ends(CALLBACK, 2, tmp_path):
+        assert status == 0, error
