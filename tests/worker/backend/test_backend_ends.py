@@ -1,4 +1,4 @@
-"""The ends of scripts that do not call destroy_process_group."""
+"""The ends of scripts that do not call destroy_process_group, and of ranks of which one fails in init_process_group."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ import pytest
 from rigs.limits import LIMIT_S
 
 BEGIN = """
-import sys, time, torch, torch.distributed as dist
+import os, signal, sys, time, torch, torch.distributed as dist
+from p4reduce.launch import launch
+from p4reduce.pytorch.backend import group
 rank, size, store = int(sys.argv[1]), int(sys.argv[2]), dist.FileStore(sys.argv[3], int(sys.argv[2]))
+def die(*_): os.kill(os.getpid(), signal.SIGKILL)
 def init(): dist.init_process_group("p4reduce", store=store, rank=rank, world_size=size)
 """
 CALLBACK = """
@@ -50,3 +53,21 @@ def ends(script: str, ranks: int, folder: Path) -> list[tuple[int, str]]:
 def test_a_script_may_end_while_gloo_runs_a_callback(tmp_path: Path) -> None:
     for status, error in ends(CALLBACK, 2, tmp_path):
         assert status == 0, error
+
+
+@pytest.mark.processes
+@pytest.mark.fault("a rank fails in init_process_group, or is killed there: the others name it at once")
+@pytest.mark.parametrize(
+    ("fault", "cause"),
+    [
+        ("os.environ['GLOO_SOCKET_IFNAME'] = 'nonesuch0'", "rank 1: .*nonesuch0"),
+        ("os.environ['P4REDUCE_LAUNCH'] = 'maybe'", "rank 1: P4REDUCE_LAUNCH is 'maybe'"),
+        ("launch._start = die", "rank 1: its process has ended"),
+        ("group.ProcessGroupP4Reduce._connect = die", "rank 1: its process has ended"),
+    ],
+)
+def test_a_rank_that_fails_in_init_is_named(fault: str, cause: str, tmp_path: Path) -> None:
+    for rank, (status, error) in enumerate(ends(f"if rank == 1:\n    {fault}\ninit()", 3, tmp_path)):
+        if rank != 1:
+            assert status == 1, error
+            assert cause.partition(".*")[0] in error and cause.rpartition(".*")[2] in error

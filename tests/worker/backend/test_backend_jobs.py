@@ -12,6 +12,7 @@ import torch.distributed as dist
 
 from p4reduce.errors import JoinError
 from p4reduce.launch import launch
+from p4reduce.launch.launch import Told
 from p4reduce.pytorch.backend import jobs
 from p4reduce.pytorch.backend.options import Options
 from p4reduce_contracts.jobs import client as client_module
@@ -41,20 +42,15 @@ def client(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jobs, "join", lambda name, **settings: name)
 
 
-def joined(
-    timeout_s: float,
-    options: Options | list[Options] = AWAY,
-    *,
-    subgroup: bool = False,
-    errors: tuple[type[Exception], ...] = (JoinError,),
-) -> list[Any]:
+def joined(timeout_s: float, options: Options | list[Options] = AWAY, *, subgroup: bool = False) -> list[Any]:
     """Return what each of two ranks joined, or its error. `options`: of both, or of each."""
     store, of_ranks = dist.HashStore(), options if isinstance(options, list) else [options, options]
 
     def rank_main(rank: int) -> Any:
         try:
-            return jobs.join_job(store, rank, 2, timeout_s, of_ranks[rank], subgroup=subgroup).comm
-        except errors as error:
+            with Told(store, timeout_s).telling(rank, 2):
+                return jobs.join_job(store, rank, 2, timeout_s, of_ranks[rank], subgroup=subgroup).comm
+        except JoinError as error:
             return str(error)
 
     with ThreadPoolExecutor(2) as pool:
@@ -96,7 +92,7 @@ def test_what_ends_the_joining_of_one_rank_ends_that_of_the_others(monkeypatch: 
 
     monkeypatch.setattr(jobs, "join", join)
     Client.errors = []
-    assert joined(60, errors=(JoinError, RuntimeError)) == ["rank 1: RuntimeError('no memory')", "no memory"]
+    assert joined(60) == ["rank 1: no memory", "rank 1: no memory"]
 
 
 @pytest.mark.fault("P4REDUCE_CONTROLLER is set on some ranks only: all have one error at once")

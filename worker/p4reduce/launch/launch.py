@@ -8,13 +8,14 @@ the store: they are as secret as the store is.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import logging
 import os
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 from p4reduce.errors import JoinError
 from p4reduce.launch.addresses import INTERFACE_VARIABLE, host_of, local_addresses, own_address, reachable
 from p4reduce.launch.children import Child
+from p4reduce.launch.processes import has_ended
 from p4reduce.membership import one_host
 from p4reduce.membership.join import load_all_kernels
 from p4reduce.paths.hosts.find import HOST_ID_VARIABLE, host_key
@@ -51,6 +53,14 @@ _ADDRESS_ADVICE: Final = f"Give MASTER_ADDR as IPv4, or name in {INTERFACE_VARIA
 
 class LaunchError(JoinError):
     """An error that is the same on all ranks, and names the one that has it."""
+
+
+class NamingError(JoinError):
+    """An error whose text names the rank that has it."""
+
+
+class NoRoomError(JoinError):
+    """The switch has no slots or job ids left for the group's job."""
 
 
 @dataclass
@@ -86,14 +96,8 @@ def start(store: Any, rank: int, size: int, timeout_s: float) -> Launch:
     """
     launch, told = Launch(), Told(store, timeout_s)
     try:
-        _start(launch, told, rank, size, host_of(store))
-    except Exception as error:
-        launch.close()
-        try:
-            said = told.fail(error if isinstance(error, LaunchError) else f"rank {rank}: {error}", rank, size)
-        except Exception:  # the store may be what has failed
-            raise error from None
-        raise LaunchError(said) from error
+        with told.telling(rank, size):
+            _start(launch, told, rank, size, host_of(store))
     except BaseException:
         launch.close()
         raise
@@ -177,13 +181,13 @@ def _plan(said: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     if several and "" in addresses:
         rank = firsts[addresses.index("")]
         if problem := said[rank].get("problem"):
-            raise LaunchError(f"p4reduce needs IPv4 between hosts; rank {rank}: {problem}. {_ADDRESS_ADVICE}")
-        raise LaunchError(
+            raise NamingError(f"p4reduce needs IPv4 between hosts; rank {rank}: {problem}. {_ADDRESS_ADVICE}")
+        raise NamingError(
             f"the ranks are on {len(firsts)} hosts, and not of all an address is known: set {INTERFACE_VARIABLE}"
         )
     there = DEFAULT_CONTROLLER if not several and is_controller(DEFAULT_CONTROLLER) else ""
     if len(said) > MAX_CHILDREN and not there:
-        raise LaunchError(
+        raise NamingError(
             f"a launch that names no controller has at most {MAX_CHILDREN} ranks, and this one has {len(said)}: start "
             "a controller with a tree of switches (docs/racks.md) and name it (P4REDUCE_CONTROLLER)"
         )
@@ -277,27 +281,56 @@ class Told:
     def __init__(self, store: Any, timeout_s: float) -> None:
         self._store, self.timeout_s = store, timeout_s
         self.until = time.monotonic() + timeout_s
+        self._processes: list[str] | None = None
+        self._heard = 0
+        """How many ranks have heard of an error, once this one has."""
 
     def say(self, key: str, value: object) -> None:
         self._store.set(f"launch/{key}", json.dumps(value))
 
+    def look(self) -> None:
+        """Raise the error that a rank has told, or that its process has ended, while something of all is awaited."""
+        if self._processes is None:  # as `meet` has left them
+            self._processes = json.loads(self._store.get("all")) if self._store.check(["all"]) else []
+        self.check()
+        for rank, named in enumerate(self._processes):
+            if has_ended(named.partition(" ")[2]):
+                self._store.compare_set(_ERROR, "", json.dumps(f"rank {rank}: its process has ended"))
+                self.check()
+
     def check(self) -> None:
-        """Raise the error of a rank that has failed."""
+        """Raise the error that a rank has told."""
         if self._store.check([_ERROR]):
+            self._hear_error()
             raise LaunchError(json.loads(self._store.get(_ERROR)))
 
-    def fail(self, error: object, rank: int, size: int) -> str:
-        """Tell all ranks of an error; return the first one that was told.
+    @contextlib.contextmanager
+    def telling(self, rank: int, size: int) -> Iterator[None]:
+        """Tell all ranks what error ends the block, and raise that which was told first.
 
-        Rank 0, with which the store may end, returns when all have heard of it, or after `_HEAR_S`.
+        Rank 0, with which the store may end, waits until all have heard of it, for `_HEAR_S` at most.
         """
-        said = self._store.compare_set(_ERROR, "", json.dumps(str(error)))
-        heard = self._store.add(f"{_ERROR}/heard", 1)
-        for _ in tries(_HEAR_S if rank == 0 else 0):
-            if heard >= size:
-                break
-            heard = self._store.add(f"{_ERROR}/heard", 0)
-        return str(json.loads(said))
+        try:
+            yield
+        except (LaunchError, NoRoomError):
+            raise
+        except BaseException as error:
+            text = str(error) or repr(error)
+            names = isinstance(error, NamingError) or text.startswith("rank ")
+            text = text if names else f"rank {rank}: {text}"
+            with contextlib.suppress(RuntimeError):  # the store may be what has failed
+                said = json.loads(self._store.compare_set(_ERROR, "", json.dumps(text)))
+                for _ in tries(_HEAR_S if rank == 0 else 0):
+                    if self._hear_error() >= size:
+                        break
+                if isinstance(error, Exception):
+                    raise LaunchError(said) from error
+            raise
+
+    def _hear_error(self) -> int:
+        """Return how many ranks have heard of it, with this one."""
+        self._heard = self._store.add(f"{_ERROR}/heard", int(not self._heard))
+        return self._heard
 
     def hear(self, key: str, times: int = 0) -> Any:
         """Return what was said. Raises JoinError at the deadline.
@@ -311,7 +344,7 @@ class Told:
                 if times and self._store.add(f"{key}/heard", 1) == times:
                     self._store.delete_key(key)
                 return said
-            self.check()
+            self.look()
         raise JoinError(
             f"the ranks have not started in time what the launch needs (missing: {key}); is P4REDUCE_CONTROLLER or "
             f"{VARIABLE} set on some of them only?"

@@ -14,6 +14,7 @@ import logging
 import os
 import sys
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
@@ -43,22 +44,26 @@ from p4reduce.errors import (
     PeerRefusedError,
 )
 from p4reduce.launch.addresses import gloo_address
+from p4reduce.launch.launch import NoRoomError, Told
 from p4reduce.pytorch.backend import sums
 from p4reduce.pytorch.backend.calls import STORE_S, Calls, GlooWork, within
 from p4reduce.pytorch.backend.contiguous import check_written, contiguously
-from p4reduce.pytorch.backend.jobs import GroupJob, NoRoomError, join_job
+from p4reduce.pytorch.backend.jobs import GroupJob, join_job
 from p4reduce.pytorch.backend.options import BACKEND, BROADCAST_BYTES, Options
-from p4reduce.pytorch.backend.rendezvous import leave, meet, part
+from p4reduce.pytorch.backend.rendezvous import Watched, leave, meet, part
 from p4reduce.pytorch.backend.routes import Routes
 from p4reduce.pytorch.backend.work import CollectiveWork, queues
 from p4reduce.pytorch.settle import settle
 from p4reduce.pytorch.staging import OnHost, is_staged, stage
+from p4reduce_contracts.ranks import name_ranks
 
 if TYPE_CHECKING:
     from p4reduce.pytorch.backend.compressed import CompressedSums
 
 CLOSE_S = 5.0
 """Seconds that `shutdown` waits for a collective that is running."""
+_LOOK_S = 0.1
+"""Seconds between two looks at what the other ranks tell, while gloo connects."""
 
 _log = logging.getLogger(__name__)
 _c10d: Any = dist  # whose stubs know one signature of the several that torch calls
@@ -163,7 +168,7 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
         given_s = group.timeout.total_seconds()
         store = _c10d.PrefixStore("p4reduce/", group.store)
         self._name = meet(store, self.rank(), self.size(), given_s)
-        self._store = _c10d.PrefixStore(self._name, store)
+        self._store = _c10d.PrefixStore(self._name, store)  # with the key "all" of `meet`
         self._calls = Calls(self._store, self.rank(), self.size())
         self._is_world = not group.global_ranks_in_group
         self._over_switch = self._is_world and self.size() > 1
@@ -650,15 +655,9 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
             if self._closed:
                 raise CommunicatorClosedError("this process group was shut down")
             try:
-                self._job = join_job(
-                    self._store,
-                    self.rank(),
-                    self.size(),
-                    self._timeout.total_seconds(),
-                    self._options,
-                    subgroup=not self._is_world,
-                    run=self._name,
-                )
+                whose = self._store, self.rank(), self.size(), self._timeout.total_seconds()
+                with Told(self._store, 0.0).telling(self.rank(), self.size()):
+                    self._job = join_job(*whose, self._options, subgroup=not self._is_world, run=self._name)
             except NoRoomError as error:
                 if self._is_world:
                     raise
@@ -674,20 +673,34 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
 
     def _connect(self, timeout: timedelta) -> None:
         """Make both gloo groups in this time; gloo alone takes five times as long where a rank has ended."""
+        told = Told(self._store, timeout.total_seconds())
+        store = Watched(self._store, told.look)
+        store.set(f"connects/{self.rank()}", "")
 
         def make() -> None:
             kind = _c10d.ProcessGroupGloo
             ours: Any = timeout
-            if address := gloo_address(self._store, self.rank(), self.size()):
+            if address := gloo_address(store, self.rank(), self.size()):
                 ours = kind._Options()
                 ours._devices, ours._timeout, ours._threads = [kind.create_device(hostname=address)], timeout, 2
-            self._gloo = _Gloo(_c10d.PrefixStore("gloo/", self._store), self.rank(), self.size(), ours)
+            self._gloo = _Gloo(_c10d.PrefixStore("gloo/", store), self.rank(), self.size(), ours)
             self._gloo.group = weakref.ref(self)
             options = kind._Options()  # the first group's device, and one thread: the queue makes one call at a time
             options._devices, options._timeout, options._threads = self._gloo.options._devices, timeout, 1
-            self._second_gloo = kind(_c10d.PrefixStore("second/", self._store), self.rank(), self.size(), options)
+            self._second_gloo = kind(_c10d.PrefixStore("second/", store), self.rank(), self.size(), options)
 
-        CollectiveWork(f"{BACKEND}:connect", [], _NOTHING, self._queue.submit(make)).wait(timeout)
+        try:
+            with told.telling(self.rank(), self.size()):
+                made = self._queue.submit(make)
+                while not made.wait(min(_LOOK_S, max(0.0, told.until - time.monotonic()))):
+                    told.check()
+                    if time.monotonic() >= told.until:
+                        away = [rank for rank in range(self.size()) if not self._store.check([f"connects/{rank}"])]
+                        text = f"; {name_ranks(away)} did not begin" if away else ""
+                        raise _c10d.DistBackendError(f"{BACKEND}:connect timed out after {told.timeout_s:g} s{text}")
+                made.result()
+        finally:
+            self._queue.drain(CLOSE_S)  # which the error that was told has ended, but in the middle of a connection
 
     def _submit(
         self,

@@ -8,14 +8,14 @@ import os
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from p4reduce.communicator import Communicator
 from p4reduce.errors import JoinError, P4ReduceError
-from p4reduce.launch.launch import VARIABLE, Launch, Told, is_controller, share_memory, start
+from p4reduce.launch.launch import VARIABLE, Launch, NoRoomError, Told, is_controller, share_memory, start
 from p4reduce.membership.join import Patience, join, load_all_kernels
 from p4reduce.pytorch.backend.options import SUBGROUP_SLOTS, Options
+from p4reduce.timeouts import tries
 from p4reduce_runtime.settings import ConfigError, is_on
 
 if TYPE_CHECKING:
@@ -32,14 +32,8 @@ _KEY: Final = "job"
 """The key in the store of the job's name."""
 _WAY: Final = "way"
 """The key in the store of how the first rank that came finds a controller."""
-_FAILED: Final = "failed"
-"""The key in the store of what ended a rank's joining."""
 _GRACE_S: Final = 10.0
 """Seconds that the other ranks wait longer for rank 0 than it for the controller: it then says what was missing."""
-
-
-class NoRoomError(JoinError):
-    """The switch has no slots or job ids left for the group's job."""
 
 
 @dataclass
@@ -100,7 +94,7 @@ def join_job(
     named = options.controller or os.environ.get("P4REDUCE_CONTROLLER")
     launch = None
     launches = not named and options.job is None and is_on(VARIABLE, os.environ)
-    _agree(store, rank, size, launches=launches)
+    _agree(store, rank, launches=launches)
     if launches:
         if not subgroup:
             launch = start(store, rank, size, timeout_s)
@@ -116,12 +110,7 @@ def join_job(
             raise NoRoomError(found)
         return GroupJob(found, _launch=None if subgroup else launch)
     controller, security = (launch.controller, launch.security) if launch else (named or DEFAULT_CONTROLLER, None)
-    own = None if subgroup else launch
-
-    def check() -> None:
-        if store.check([_FAILED]):
-            raise JoinError(store.get(_FAILED).decode())
-
+    own, check = None if subgroup else launch, Told(store, timeout_s).check
     try:
         name, token, made, owner = options.job, options.token, None, ""
         if name is None:
@@ -130,7 +119,7 @@ def join_job(
                 name = made
             else:
                 load_all_kernels()  # while rank 0 does
-                name, token = _find(store, timeout_s)
+                name, token = _find(store, timeout_s, check)
         comm = join(
             name,
             rank=rank,
@@ -144,24 +133,19 @@ def join_job(
             check=check,
             run=run,
         )
-    except BaseException as error:
-        with contextlib.suppress(Exception):  # the store may be what has failed
-            if not store.check([_FAILED]):
-                store.set(_FAILED, str(error) if isinstance(error, JoinError) else f"rank {rank}: {error!r}")
+    except BaseException:
         _end(own)
         raise
     return GroupJob(comm, controller, made, owner, security, own)
 
 
-def _agree(store: Any, rank: int, size: int, *, launches: bool) -> None:
+def _agree(store: Any, rank: int, *, launches: bool) -> None:
     """Raise JoinError, on all ranks, where some of them start what others do not wait for."""
     way = "names no controller" if launches else "names a controller or a job"
     first = store.compare_set(_WAY, "", f"rank {rank} {way}").decode()
     if not first.endswith(f" {way}"):
         text = f"{first}, and rank {rank} {way}: set P4REDUCE_CONTROLLER and {VARIABLE} alike on all ranks"
-        store.set(_FAILED, text)
-        store.set(_KEY, json.dumps({"error": text, "full": False}))
-        raise JoinError(Told(store, 0).fail(text, rank, size))
+        raise JoinError(text)
 
 
 def _end(launch: Launch | None) -> None:
@@ -217,9 +201,14 @@ def _create(  # noqa: PLR0917
                 patience.pause(error)
 
 
-def _find(store: Any, timeout_s: float) -> tuple[str, str | None]:
+def _find(store: Any, timeout_s: float, check: Callable[[], None]) -> tuple[str, str | None]:
     """Return what `_make` told the others; rank 0 may take all of the time, and then says why."""
-    store.wait([_KEY], timedelta(seconds=timeout_s + _GRACE_S))
+    for _ in tries(timeout_s + _GRACE_S):
+        if store.check([_KEY]):
+            break
+        check()
+    else:
+        raise JoinError(f"rank 0 made no job in {timeout_s:g} s")
     said = json.loads(store.get(_KEY))
     if "error" in said:
         raise (NoRoomError if said["full"] else JoinError)(str(said["error"]))

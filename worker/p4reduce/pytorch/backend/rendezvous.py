@@ -2,7 +2,8 @@
 
 A store may have the keys of groups that were made before under the same prefix: by the same processes, or by others
 that have ended, of which one rank alone may have been started again. So rank 0 draws a name for each group, the others
-answer it with a number drawn for this call, and rank 0's list of these numbers tells them that it is theirs.
+answer it with a number drawn for this call, and rank 0's list of these numbers tells them that it is theirs. With each
+number is the process, for the others to see whether it has ended.
 """
 
 from __future__ import annotations
@@ -10,13 +11,15 @@ from __future__ import annotations
 import json
 import secrets
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from datetime import timedelta
 from typing import Any, Final
 
 import torch.distributed as dist
 
 from p4reduce.launch.addresses import underlying
+from p4reduce.launch.processes import this_process
 from p4reduce.timeouts import tries
 
 _c10d: Any = dist  # whose stubs do not have its stores
@@ -41,12 +44,12 @@ def meet(store: Any, rank: int, size: int, timeout_s: float) -> str:
         ranks = ", ".join(str(other) for other, key in enumerate(answers, 1) if not store.check([key]))
         text = f"timed out after {timeout_s:g} s: rank {ranks} did not make the process group that rank 0 makes"
         raise dist.DistBackendError(text)
-    store.set(f"{name}/all", json.dumps([store.get(key).decode() for key in answers]))
+    store.set(f"{name}/all", json.dumps([_drawn(), *(store.get(key).decode() for key in answers)]))
     return name
 
 
 def _answer(store: Any, rank: int, timeout_s: float) -> str:
-    mine, answered = secrets.token_hex(8), ""
+    mine, answered = _drawn(), ""
     for _ in tries(timeout_s):
         if not store.check([_NAME]):
             continue
@@ -60,6 +63,37 @@ def _answer(store: Any, rank: int, timeout_s: float) -> str:
             return str(name)
     text = f"timed out after {timeout_s:g} s: not all of the other ranks made the process group that rank {rank} makes"
     raise dist.DistBackendError(text)
+
+
+def _drawn() -> str:
+    """Return a number drawn for this call, and which process makes it."""
+    return f"{secrets.token_hex(8)} {this_process()}"
+
+
+class Watched(_c10d.Store):  # type: ignore[misc]
+    """A store for gloo's ranks to meet in, whose waits end with the error that `look` raises."""
+
+    def __init__(self, store: Any, look: Callable[[], None]) -> None:
+        super().__init__()
+        self._store, self._look = store, look
+
+    def set(self, key: str, value: str | bytes) -> None:
+        self._store.set(key, value)
+
+    def check(self, keys: list[str]) -> bool:
+        return bool(self._store.check(keys))
+
+    def get(self, key: str) -> bytes:
+        self.wait([key])
+        return bytes(self._store.get(key))
+
+    def wait(self, keys: list[str], timeout: timedelta | None = None) -> None:
+        limit_s = (timeout or self._store.timeout).total_seconds()
+        for _ in tries(limit_s):
+            if self._store.check(keys):
+                return
+            self._look()
+        raise dist.DistStoreError(f"timed out after {limit_s:g} s")
 
 
 def part(store: Any, rank: int, size: int, *, ends: bool = False) -> None:
