@@ -14,6 +14,7 @@ import argparse
 import random
 import sys
 import time
+from array import array
 from collections import Counter
 from pathlib import Path
 from typing import Final
@@ -28,6 +29,7 @@ from p4reduce.codecs import Int32
 from p4reduce.protocol.call import Call, CodecId, Kind
 from p4reduce.protocol.collective import Collective
 from p4reduce.protocol.datagram import Datagram, switch_of
+from p4reduce.protocol.initial_state import Records
 from p4reduce_contracts.jobs.lease import Lease, LeasedSwitch
 from p4reduce_runtime.underlay import ENCAP_BYTES
 from rigs import wire
@@ -61,7 +63,7 @@ class ForeignFrames:
             PipelineRig("small", RANKS, children=[rank_host(rank, secret(number, rank)) for rank in range(RANKS)])
             for number in range(SWITCHES)
         ]
-        self._rounds = [[0] * SWITCHES * SLOT_COUNT for _ in range(RANKS)]
+        self._rounds = [array("q", [0]) * SWITCHES * SLOT_COUNT for _ in range(RANKS)]
         self._operation = 0
         hello = udp_frame(0, wire.pack_hello(JOB, self._random.getrandbits(64)))
         self._up, self._down = [hello], [b""]
@@ -98,7 +100,8 @@ class ForeignFrames:
                 switches=tuple(LeasedSwitch(secret=secret(number, rank)) for number in range(SWITCHES)),
             )
             source = Int32(tensors[rank]).bind(RANKS, geometry.block_words, True)
-            engines.append(Collective(lease, self._rounds[rank], source, call, 100.0))
+            records = Records(lease, source.n_blocks, self._rounds[rank])
+            engines.append(Collective(records, source, call, 100.0))
         flying = [(rank, payload) for rank, engine in enumerate(engines) for payload in engine.start(0.0)]
         while flying:
             rank, payload = flying.pop(0)

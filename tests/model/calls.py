@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,13 +13,16 @@ from p4reduce.codecs import Int32
 from p4reduce.errors import Reason
 from p4reduce.protocol.blocks import Blocks
 from p4reduce.protocol.call import Call, CodecId, Kind
-from p4reduce.protocol.rtt import RoundTrip
+from p4reduce.protocol.initial_state import Records
 from p4reduce_contracts.jobs.lease import Lease, LeasedSwitch
 from p4reduce_contracts.wire.geometry import SMALL
 from rigs.tree import Shape, TreeRig
 
 TIMEOUT_S = 1e6
 """No deadline is met: a collective that cannot end is a state without a way out, which the search finds."""
+
+RecordsOf = Callable[[int, int], Records]
+"""A function that returns records for a number of blocks, and of slots that are opened at first."""
 
 
 @dataclass(frozen=True)
@@ -44,11 +47,11 @@ class Sum:
         total: NDArray[np.int32] = np.sum([self.tensor(rank) for rank in range(world_size)], axis=0, dtype=np.int32)
         return total
 
-    def begin(self, lease: Lease, rounds: list[int], number: int, round_trip: RoundTrip) -> RestorableCollective:
+    def begin(self, lease: Lease, number: int, records_of: RecordsOf) -> RestorableCollective:
         tensor = self.tensor(lease.rank)
         source = Int32(tensor).bind(lease.world_size, lease.block_words, False)
         call = Call(number, Kind.ALL_REDUCE, CodecId.INT32, 0, tensor.size)
-        return _begin(lease, rounds, source, call, round_trip, self.slots)
+        return RestorableCollective(records_of(source.n_blocks, self.slots), source, call, TIMEOUT_S)
 
 
 @dataclass(frozen=True)
@@ -57,17 +60,11 @@ class Refusal:
     asked: Sum
     """The call of the other ranks."""
 
-    def begin(self, lease: Lease, rounds: list[int], number: int, round_trip: RoundTrip) -> RestorableCollective:
+    def begin(self, lease: Lease, number: int, records_of: RecordsOf) -> RestorableCollective:
         if lease.rank != self.rank:
-            return self.asked.begin(lease, rounds, number, round_trip)
+            return self.asked.begin(lease, number, records_of)
         call = Call(number, Kind.REFUSED, detail=Reason.NOT_FINITE)
-        return _begin(lease, rounds, Blocks(), call, round_trip, self.asked.slots)
-
-
-def _begin(  # noqa: PLR0917
-    lease: Lease, rounds: list[int], source: Blocks, call: Call, round_trip: RoundTrip, slots: int
-) -> RestorableCollective:
-    return RestorableCollective(lease, rounds, source, call, TIMEOUT_S, round_trip=round_trip, slots=slots)
+        return RestorableCollective(records_of(0, self.asked.slots), Blocks(), call, TIMEOUT_S)
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,9 @@ from model.calls import Generation, Refusal
 from model.snapshots import RestorableCollective, Snapshot
 from p4reduce.errors import CorruptSumError, P4ReduceError
 from p4reduce.protocol.datagram import Datagram, switch_of
+from p4reduce.protocol.initial_state import Records
 from p4reduce.protocol.rtt import RoundTrip
-from p4reduce.protocol.state import Loss, Path, Slot, State
+from p4reduce.protocol.state import Engine, Loss, Path, Slot, State
 from p4reduce_contracts.wire.numbers import ROUND_MASK
 from p4reduce_runtime.records import Record, dtype_of
 
@@ -59,6 +60,7 @@ class Rank:
         self._generations = generations
         self._may_fail = may_fail
         self._collectives: dict[tuple[int, int], RestorableCollective] = {}
+        self._records: dict[tuple[int, int], Records] = {}
         self._equal: dict[int, RankState] = {}
         """Number -> another state that has it."""
 
@@ -134,7 +136,19 @@ class Rank:
         given = self._generations[generation]
         if index == len(given.calls):
             return self._number_of(RankState(generation, index, None, tuple(rounds))), frames
-        collective = given.calls[index].begin(given.leases[self.rank], rounds, index, round_trip)
+        lease = given.leases[self.rank]
+
+        def records_of(blocks: int, slots: int) -> Records:
+            """Return the records of an earlier way to this place, as they were left, where there is one."""
+            kept = self._records.get((generation, index))
+            if kept is None:
+                kept = Records(lease, blocks, slots=slots)
+                self._records[generation, index] = kept
+            arrays = dict(zip(Engine._fields, kept.arrays, strict=False))
+            arrays["rounds"][:], arrays["path"][:], arrays["frames"][:] = rounds, round_trip.table, 0
+            return kept
+
+        collective = given.calls[index].begin(lease, index, records_of)
         self._collectives[generation, index] = collective
         opening = self._sent(generation, collective.start(0.0))
         return self._number_of(_state_of(generation, index, collective)), frames + opening

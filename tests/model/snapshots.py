@@ -26,8 +26,6 @@ class Snapshot(NamedTuple):
     refusals: tuple[tuple[int, Reason], ...]
     early: tuple[tuple[int, bytes], ...]
     corrupt: tuple[tuple[int, bytes], ...]
-    counts: tuple[int, ...]
-    """All fields of `stats`."""
 
 
 class RestorableCollective(Collective):
@@ -38,18 +36,17 @@ class RestorableCollective(Collective):
 
         Not while a channel is used: what it has received is not in it.
         """
-        records = self._engine
+        records = self.engine
         sums = records.sums.copy()
         if not np.may_share_memory(records.sums, records.elements):  # else what has no sum is this rank's data
             _clear_untouched(self._layout, sums, records.agreed)
         return Snapshot(
             (*(np.asarray(getattr(records, name)).tobytes() for name in _COPIED), sums.tobytes()),
-            tuple(self._rounds),
-            self._deadline,
+            tuple(self._records.rounds.tolist()),
+            self.deadline,
             tuple(self.refusals.items()),
             tuple(self._early.items()),
             tuple(self._corrupt.items()),
-            tuple(vars(self.stats).values()),
         )
 
     def restore(self, snapshot: Snapshot) -> None:
@@ -57,7 +54,7 @@ class RestorableCollective(Collective):
         replaced: dict[str, Array] = {}
         *copied, sums = snapshot.arrays
         for name, content in zip(_COPIED, copied, strict=True):
-            array: Array = getattr(self._engine, name)
+            array: Array = getattr(self.engine, name)
             restored = np.frombuffer(content, array.dtype).reshape(-1, *array.shape[1:])
             if len(restored) == len(array):
                 array[...] = restored
@@ -67,14 +64,12 @@ class RestorableCollective(Collective):
         if sums:
             if not self._has_room:
                 self._make_room()
-            self._engine.sums[:] = np.frombuffer(sums, np.uint32)
-        self._rounds[:] = snapshot.slot_rounds
-        self._deadline = snapshot.deadline
+            self.engine.sums[:] = np.frombuffer(sums, np.uint32)
+        self._records.rounds[:] = snapshot.slot_rounds
+        self.deadline = snapshot.deadline
         self.refusals = dict(snapshot.refusals)
         self._early, self._corrupt, self._unsent = dict(snapshot.early), dict(snapshot.corrupt), []
-        for name, count in zip(vars(self.stats), snapshot.counts, strict=True):
-            setattr(self.stats, name, count)
-        self._counted = self._engine.stats[0].tolist()
+        self._done = False
 
 
 def _clear_untouched(layout: Layout, sums: NDArray[np.uint32], exponents: NDArray[np.uint8]) -> None:

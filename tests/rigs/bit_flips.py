@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import random
 import sys
+from array import array
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -30,6 +31,7 @@ from p4reduce.codecs import Floats, Gathered, Int32, Lanes, Segment
 from p4reduce.errors import CollectiveError, CollectiveTimeoutError, CorruptSumError
 from p4reduce.protocol.call import Call, Kind
 from p4reduce.protocol.collective import Collective
+from p4reduce.protocol.initial_state import Records
 from p4reduce_contracts.jobs.lease import Lease, LeasedSwitch
 from p4reduce_contracts.wire.numbers import BASE_BYTES, GUARD_BYTES
 from p4reduce_runtime.underlay import ENCAP_BYTES
@@ -111,7 +113,7 @@ class BitFlips:
     def _renew(self) -> None:
         self._epoch = self._epoch % 65535 + 1
         self._tree.renew(self._epoch)
-        self._rounds = [[0] * SLOT_COUNT for _ in self._ranks]
+        self._rounds = [array("q", [0]) * SLOT_COUNT for _ in self._ranks]
 
     def _collective(self) -> str:
         geometry, ranks = self._tree.geometry, self._tree.world_size
@@ -131,7 +133,8 @@ class BitFlips:
                 switches=(LeasedSwitch(secret=rank_secret(rank), levels=self._tree.levels(rank)),),
             )
             sources.append(segments[rank].bind(ranks, geometry.block_words, True))
-            engines.append(Collective(lease, self._rounds[rank], sources[rank], call, TIMEOUT_S))
+            records = Records(lease, sources[rank].n_blocks, self._rounds[rank])
+            engines.append(Collective(records, sources[rank], call, TIMEOUT_S))
         self._seen = 0
         try:
             self._to_the_end(engines)

@@ -2,23 +2,39 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, replace
 from typing import Any
+
+import numpy as np
 
 from p4reduce_contracts.jobs.answers import Usage
 from p4reduce_runtime import metrics
+from p4reduce_runtime.records import Record, zeros
 
 
-def _count(metric: metrics.Metric) -> Any:
-    """Declare a count, 0 at first, with the metric that shows it."""
-    return field(default=0, metadata={"metric": metric})
+class _Count:
+    """A count, and the metric that shows it: an attribute of CollectiveStats that is a field of its record."""
+
+    def __init__(self, metric: metrics.Metric) -> None:
+        self.metric = metric
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._place = list(owner.__annotations__).index(name)
+
+    def __get__(self, stats: CollectiveStats, _: type) -> int:
+        return int(stats.counts[self._place])
+
+    def __set__(self, stats: CollectiveStats, count: int) -> None:
+        stats.counts[self._place] = count
 
 
-@dataclass
-class CollectiveStats:
+_count: Any = _Count
+
+
+class CollectiveStats(Record):
     """Counts of one collective, or of all since the communicator was made.
 
-    Bytes are those on the wire: frame + 42 B of headers.
+    Kernels count in the record; other threads may read a communicator's counts at any time: they are added to all at
+    once. Bytes are those on the wire: frame + 42 B of headers.
     """
 
     collectives: int = _count(metrics.WORKER_COLLECTIVES)
@@ -49,18 +65,34 @@ class CollectiveStats:
     malformed: int = _count(metrics.WORKER_MALFORMED_FRAMES)
     """Datagrams that are not frames, or RESULTs that contradict what was agreed, ignored."""
 
+    def __init__(self, **counts: int) -> None:
+        self.table = zeros(CollectiveStats)
+        """The record, as a table of one, for kernels."""
+        self.counts = self.table.view(np.int64)
+        """All counts, in the order of their declarations."""
+        for name, count in counts.items():
+            setattr(self, name, count)
+
+    def named(self) -> dict[str, int]:
+        """Return the counts by name."""
+        return dict(zip(CollectiveStats.__annotations__, self.counts.tolist(), strict=True))
+
     def copy(self) -> CollectiveStats:
-        return replace(self)
+        copied = CollectiveStats()
+        copied.counts[:] = self.counts
+        return copied
 
     def add(self, other: CollectiveStats) -> None:
-        counts = vars(self)
-        for name, count in vars(other).items():
-            counts[name] += count
+        self.counts += other.counts
 
     def __sub__(self, earlier: CollectiveStats) -> CollectiveStats:
         """Return what happened since `earlier`, a copy taken before."""
-        before = vars(earlier)
-        return CollectiveStats(**{name: count - before[name] for name, count in vars(self).items()})
+        spent = self.copy()
+        spent.counts -= earlier.counts
+        return spent
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, CollectiveStats) and bool((self.counts == other.counts).all())
 
     def usage(self) -> Usage:
         """Return what the controller keeps of it."""
@@ -68,4 +100,4 @@ class CollectiveStats:
 
     def as_metrics(self) -> dict[str, float]:
         """Return the counts by the names in `p4reduce_runtime.metrics`."""
-        return {one.metadata["metric"].name: getattr(self, one.name) for one in fields(self)}
+        return {vars(CollectiveStats)[name].metric.name: count for name, count in self.named().items()}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable
-from functools import partial
 from operator import ne
 from typing import Any
 from unittest.mock import Mock
@@ -19,7 +18,6 @@ from p4reduce.communicator import Communicator
 from p4reduce.errors import CollectiveMismatchError, InvalidTensorError, PeerRefusedError
 from p4reduce.paths.window import Window
 from p4reduce.protocol.call import Call, CodecId, Kind
-from p4reduce.protocol.collective import Collective
 from p4reduce.protocol.rtt import RoundTrip
 from p4reduce.testing.local_group import LocalGroup
 from p4reduce.testing.reference_switch import ReferenceSwitch
@@ -79,7 +77,6 @@ def test_a_dense_call_after_a_sparse_one_soon_has_the_window(eager: bool) -> Non
     """The time is virtual, of round trips alone: at most 1.15 times as long as a call that opens the window."""
 
     def seconds(slots: int | None) -> float:
-        make = partial(Collective, eager=eager)
         switch = ReferenceSwitch(DEFAULT, 64)
         switch.add_job(1, 1, 2, 0, 64, [0, 1])
         members = []
@@ -89,7 +86,7 @@ def test_a_dense_call_after_a_sparse_one_soon_has_the_window(eager: bool) -> Non
             )
             blocks = Int32(np.ones(4 * ELEMENTS, np.int32)).bind(2, DEFAULT.block_words, False)
             call = Call(0, Kind.ALL_REDUCE, CodecId.INT32, 0, 4 * ELEMENTS)
-            members.append(Member(lease, [(blocks, call)], [0] * 64, slots=slots, make=make))
+            members.append(Member(lease, [(blocks, call)], [0] * 64, slots=slots, eager=eager))
         world = World(RootSwitches(switch), members, NetworkConditions(delay_s=0.001, jitter=0.0, start_s=0.0), 0)
         assert all((result[0] == 2).all() for result in (member[0] for member in world.run()))
         return world.first_end

@@ -14,6 +14,7 @@ from p4reduce.errors import Reason
 from p4reduce.protocol.blocks import Blocks
 from p4reduce.protocol.call import Call, CodecId, Kind
 from p4reduce.protocol.collective import Collective
+from p4reduce.protocol.initial_state import Records
 from p4reduce.protocol.recovery import (
     add_sample,
     begin,
@@ -42,7 +43,7 @@ class Slots:
         lease = Lease(1, "test", 7, 0, 1, count, DEFAULT.columns, DEFAULT.block_words)
         source = Int32(tensor).bind(1, DEFAULT.block_words, True)
         call = Call(0, Kind.ALL_REDUCE, CodecId.INT32, 0, len(tensor))
-        self.engine = Collective(lease, [0] * count, source, call, 40.0, round_trip=self.round_trip).engine
+        self.engine = Collective(Records(lease, source.n_blocks, round_trip=self.round_trip), source, call, 40.0).engine
         self.path: Any = self.engine.path[0]
         self.loss: Any = self.engine.loss[0]
         self.slots: Any = self.engine.slots
@@ -128,7 +129,7 @@ def test_a_loss_in_slot_0_of_a_refused_collective_is_repaired_by_one_probe(lost:
             tensor = np.ones(64 * DEFAULT.frame_words, np.int32)
             source = Int32(tensor).bind(3, DEFAULT.block_words, True)
             call = Call(0, Kind.ALL_REDUCE, CodecId.INT32, 0, len(tensor))
-        ranks.append(Collective(lease, [0] * 64, source, call, 60.0, window=64))
+        ranks.append(Collective(Records(lease, source.n_blocks, window=64), source, call, 60.0))
 
     def carry(sent: list[tuple[int, bytes]], drop: str = "") -> None:
         """To the switch and back, until no rank has an answer to give."""

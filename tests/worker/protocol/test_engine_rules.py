@@ -18,6 +18,7 @@ from p4reduce.paths.window import Window
 from p4reduce.protocol.blocks import Blocks
 from p4reduce.protocol.call import Call, CodecId, Kind
 from p4reduce.protocol.collective import Collective
+from p4reduce.protocol.initial_state import KeptRecords, Records, first_rounds
 from p4reduce.protocol.lookahead import look_ahead
 from p4reduce.protocol.recovery import add_sample
 from p4reduce.protocol.rtt import RoundTrip
@@ -44,7 +45,7 @@ def make(source: Blocks | None = None, call: Call | None = None, rank: int = 0, 
     tensor = np.ones(5 * SMALL.frame_words, np.int32)
     source = Int32(tensor).bind(world_size, SMALL.block_words, False) if source is None else source
     call = call or Call(0, Kind.ALL_REDUCE, CodecId.INT32, 0, tensor.size)
-    return Collective(lease(rank, world_size), [0] * 4, source, call, TIMEOUT_S)
+    return Collective(Records(lease(rank, world_size), source.n_blocks), source, call, TIMEOUT_S)
 
 
 def switch(world_size: int = 2) -> ReferenceSwitch:
@@ -311,7 +312,7 @@ def test_the_deadline_says_when_full_frames_alone_are_lost(blocks: int, passed: 
     source = Int32(np.ones(blocks * small.block_words, np.int32)).bind(1, small.block_words, False)
     granted = Lease(1, "test", 7, 0, 1, 4, small.columns, small.block_words)
     call = Call(0, Kind.ALL_REDUCE, CodecId.INT32, 0, blocks * small.block_words)
-    mine = Collective(granted, [0] * 4, source, call, TIMEOUT_S)
+    mine = Collective(Records(granted, source.n_blocks), source, call, TIMEOUT_S)
     reference = ReferenceSwitch(small, 4)
     reference.add_job(1, 7, 1, 0, 4)
     sent, full = mine.start(0.0), small.max_frame_bytes
@@ -447,3 +448,27 @@ def test_the_window_of_a_short_collective_stays() -> None:
     assert short.proposal == 64
     short.finished(64, CollectiveStats(rounds=400, losses=150), limited=True)
     assert short.proposal == 32
+
+
+def test_a_sum_is_there_while_its_records_serve_the_next_collective() -> None:
+    mine, reference = make(world_size=1), switch(1)
+    sent = {0: mine.start(0.0)}
+    while not mine.done:
+        sent = {0: mine.receive_burst(exchange(reference, sent)[0], 0.1)}
+    source = Int32(np.full(5 * SMALL.frame_words, 2, np.int32)).bind(1, SMALL.block_words, False)
+    later = Collective(mine._records, source, mine.call, TIMEOUT_S, number=1)
+    assert later.start(0.2) and not later.done and not later.stats.rounds
+    assert (mine.result()[0] == 1).all()
+
+
+def test_records_are_kept_for_some_collectives_and_little_memory() -> None:
+    kept = KeptRecords(lease(), first_rounds(lease()), RoundTrip())
+
+    def find(alike: int, blocks: int = 5) -> Records:
+        return kept.find(alike, blocks, window=4, slots=4, eager=True)
+
+    first, second = find(0), find(1)
+    for alike in range(2, KeptRecords.MOST + 1):
+        assert find(0) is first and find(alike) is not first
+    assert find(1) is not second
+    assert find(0, KeptRecords.MOST_BYTES // 4) is not find(0, KeptRecords.MOST_BYTES // 4)

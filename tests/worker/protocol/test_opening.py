@@ -17,6 +17,7 @@ from p4reduce.errors import CollectiveMismatchError, CollectiveTimeoutError, Rea
 from p4reduce.protocol.blocks import Blocks
 from p4reduce.protocol.call import Call, CodecId, Kind, describe
 from p4reduce.protocol.collective import Collective
+from p4reduce.protocol.initial_state import Records
 from p4reduce.protocol.opening import read_calls
 from p4reduce.protocol.refusal import code_of
 from p4reduce_contracts.jobs.lease import Lease, LeasedSwitch, Level
@@ -118,7 +119,7 @@ def with_some(ranks: int, some: Mapping[int, Said]) -> list[Said]:
 def engine(rank: int, mine: Said, ranks: int) -> Collective:
     held = Int32(np.full(100, rank, np.int32)).bind(ranks, DEFAULT.block_words, False)
     source = Blocks() if mine.refuses else held
-    return Collective(lease(rank, ranks), [0] * 4, source, mine.call, 5.0, proposal=mine.window)
+    return Collective(Records(lease(rank, ranks), source.n_blocks), source, mine.call, 5.0, proposal=mine.window)
 
 
 def result(mine: Collective, said: Sequence[Said]) -> Frame:

@@ -15,6 +15,7 @@ from p4reduce.codecs import Int32
 from p4reduce.protocol.call import Call, CodecId, Kind
 from p4reduce.protocol.channel import load_pump, make_channel
 from p4reduce.protocol.collective import Collective
+from p4reduce.protocol.initial_state import Records
 from p4reduce.protocol.rtt import RoundTrip
 from p4reduce.testing.reference_switch import ReferenceSwitch
 from p4reduce_contracts.jobs.lease import Lease
@@ -53,7 +54,8 @@ def engine_of(slots: int) -> Any:
     tensor = np.ones(slots * COLUMNS * BLOCK_WORDS, np.int32)
     lease = Lease(1, "test", 7, 0, 1, slots, COLUMNS, BLOCK_WORDS)
     call = Call(0, Kind.ALL_REDUCE, CodecId.INT32, 0, len(tensor))
-    return Collective(lease, [0] * slots, Int32(tensor).bind(1, BLOCK_WORDS, False), call, 10.0).engine
+    source = Int32(tensor).bind(1, BLOCK_WORDS, False)
+    return Collective(Records(lease, source.n_blocks), source, call, 10.0).engine
 
 
 @pytest.mark.parametrize(
@@ -98,7 +100,7 @@ def test_a_burst_keeps_its_order_at_first_and_where_rounds_take_long(path: tuple
     round_trip.table[0] = 100.0, 0.0, 100.0, 1.0, 0.0
     call = Call(0, Kind.ALL_REDUCE, CodecId.INT32, 0, len(tensor))
     source = Int32(tensor).bind(1, BLOCK_WORDS, False)
-    collective: Any = Collective(lease, [0] * SLOTS, source, call, 10.0, round_trip=round_trip)
+    collective = Collective(Records(lease, source.n_blocks, round_trip=round_trip), source, call, 10.0)
     collective.begin(time.monotonic())
     collective.run(channel, time.monotonic())
     sent = _frames(there, SLOTS)

@@ -10,8 +10,6 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-import numpy as np
-
 from p4reduce.collectives import Contribution
 from p4reduce.epoch import of_rank
 from p4reduce.errors import CollectiveTimeoutError
@@ -23,8 +21,8 @@ from p4reduce.protocol.channel import make_channel
 from p4reduce.protocol.collective import Collective
 from p4reduce.protocol.datagram import Datagram
 from p4reduce.protocol.deadline import Deadline
+from p4reduce.protocol.initial_state import KeptRecords, first_rounds
 from p4reduce.protocol.rtt import RoundTrip
-from p4reduce.protocol.state import UNTOUCHED
 from p4reduce.stats import CollectiveStats
 from p4reduce.trace import opened
 from p4reduce.transport import Transport, sockets_of
@@ -63,7 +61,7 @@ class SwitchPath:
         """
         self.lease = lease
         self.transport = transport
-        self.slot_rounds = [lease.first_round] * lease.slot_count
+        self.slot_rounds = first_rounds(lease)
         self.round_trip = RoundTrip(len(lease.switches))
         self.window = Window(lease.slot_count, len(lease.switches) * lease.slots_together, shards)
         self._enough = Window.ENOUGH * len(lease.switches) // shards
@@ -80,6 +78,7 @@ class SwitchPath:
         """The collective that runs now."""
         self._answered: Collective | None = None
         """The last collective in which the switch answered frames."""
+        self._kept = KeptRecords(lease, self.slot_rounds, self.round_trip)
         self._trace = opened()
         descriptors = [udp.descriptor for udp in sockets_of(transport)] if self.clock is time.monotonic else []
         self.channel = make_channel(descriptors, plain=not self._gso[0].allowed) if descriptors else None
@@ -113,61 +112,71 @@ class SwitchPath:
         Raises CollectiveError, and what `lost` returns once it returns an error, after the frames that have arrived
         were read.
         """
-        blocks, window, self._answered = contribution.blocks, self.window, None
-        slots = window.slots_of(contribution.alike, self.lease.columns, few=contribution.few)
-        call = contribution.call(slots, deadline.limit_s, window=window.slots)
-        stats = CollectiveStats(collectives=1)
+        blocks, window, alike, now = contribution.blocks, self.window, contribution.alike, self.clock()
+        slots, eager = window.slots_of(alike, self.lease.columns, few=contribution.few), not contribution.few
+        records = self._kept.find(alike, blocks.n_blocks, window=window.slots, slots=slots, eager=eager)
+        if (call := records.call) is None or records.agreement != contribution.agreement:
+            call = contribution.call(slots, window=window.slots)
+            records.describe(call, contribution.agreement)
         collective = Collective(
-            self.lease,
-            self.slot_rounds,
+            records,
             blocks,
             call,
-            deadline.left_s(self.clock()),
-            round_trip=self.round_trip,
-            window=window.slots,
-            slots=slots,
+            deadline.left_s(now),
+            number=contribution.number,
+            limit_s=deadline.limit_s,
             proposal=window.proposal,
-            stats=stats,
             keep_words=self.keep_words,
-            eager=not contribution.few,
         )
-        now = self.clock()
-        waits = Waits(self.lease, self.transport, collective, now, self._trace, self.at_wait)
-        self.running = collective
+        self._answered, self.running, stats = None, collective, collective.stats
         try:
-            if self.channel is not None:
-                collective.begin(now)
-                while not collective.done and lost() is None:
-                    wait_s = min(_LONGEST_WAIT_S, collective.copy())
-                    self._send(collective.run(self.channel, self.clock() + wait_s), stats)
-                    waits.look(self.clock())
-            else:
+            if self.channel is None:
                 self._send(collective.start(now), stats)
-            self._exchange_frames(collective, now, lost, waits)
-        except CollectiveTimeoutError as error:
-            raise waits.too_late(error, self.clock()) from None
+            else:
+                collective.begin(now)
+                if lost() is None:
+                    until = now + min(_LONGEST_WAIT_S, collective.copy())
+                    self._send(collective.run(self.channel, until), stats)
+            if not collective.done:
+                self._wait(collective, now, lost)
         finally:
             self.running = None
             self.total.add(stats)
             if stats.corrupt or stats.malformed:
                 self._saw_damage()
             if self._trace is not None:
-                cost = {name: count for name, count in vars(stats).items() if count}
-                waits.end(ended := self.clock())
-                self._trace.span(str(call), now, ended, self.lease, {"slots": collective.slots, **cost})
+                cost = {name: count for name, count in stats.named().items() if count}
+                arguments = {"slots": collective.slots, **cost}
+                self._trace.span(str(collective.call), now, self.clock(), self.lease, arguments)
         limited = slots < window.slots or bool(collective.refusals)
-        most = self._enough if self.round_trip.queued else self.lease.slot_count
+        grows = not limited and stats.rounds >= 4 * window.slots
+        most = self._enough if grows and self.round_trip.queued else self.lease.slot_count
         window.finished(collective.next_window, stats, limited=limited, most=most)
         if not collective.refusals:
             if blocks.n_blocks:
-                held = int(np.count_nonzero(collective.agreed_exponents != UNTOUCHED))
-                window.saw(contribution.alike, held, blocks.n_blocks)
+                window.saw(alike, stats.blocks_down, blocks.n_blocks)
             self._answered = collective
         return collective
 
-    def _exchange_frames(self, collective: Collective, now: float, lost: Lost, waits: Waits) -> None:
+    def _wait(self, collective: Collective, now: float, lost: Lost) -> None:
+        """Take part in a collective that began at `now`, until it is done."""
+        waits = Waits(self.lease, self.transport, collective, now, self._trace, self.at_wait)
+        try:
+            while self.channel is not None and not collective.done and lost() is None:
+                if (now := self.clock()) >= collective.deadline:
+                    break
+                waits.look(now)
+                until = now + min(_LONGEST_WAIT_S, collective.copy())
+                self._send(collective.run(self.channel, until), collective.stats)
+            self._exchange_frames(collective, lost, waits)
+        except CollectiveTimeoutError as error:
+            raise waits.too_late(error, self.clock()) from None
+        finally:
+            waits.end(self.clock())
+
+    def _exchange_frames(self, collective: Collective, lost: Lost, waits: Waits) -> None:
         """Take part by datagrams, where there is no channel, and read what has arrived once `lost` is an error."""
-        clock, receive = self.clock, self.transport.receive
+        clock, receive, now = self.clock, self.transport.receive, self.clock()
         while (timer := collective.next_timer) is not None:
             failure = lost()
             wait_s = 0.0 if failure is not None else min(max(0.0, timer - now), _LONGEST_WAIT_S, collective.copy())

@@ -35,12 +35,11 @@ class Waits:
         trace: TraceFile | None = None,
         at_wait: Callable[[], None] | None = None,
     ) -> None:
-        """`at_wait`: called with each line."""
+        """`now`: when it began. `at_wait`: called with each line."""
         self._trace = None if trace is None else TracedWaits(trace, lease)
         self._at_wait = at_wait
         self._lease, self._transport, self._collective = lease, transport, collective
-        self._rounds = collective.stats.rounds
-        self._answers = self._count_answers()
+        self._rounds = self._answers = 0
         self._went_on_at = self._answered_at = now
         self._log_after_s = LOG_AFTER_S
 

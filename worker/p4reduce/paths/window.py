@@ -70,13 +70,13 @@ class Window:
         `limited`: it used fewer slots than the window, so it is no evidence for a wider one. `most`: slots up to which
         the window grows.
         """
-        used, slots = self._agreed, self.slots
+        used, slots, losses, rounds = self._agreed, self.slots, stats.losses, stats.rounds
         self._agreed, self.slots = agreed, self._even(agreed)
         tolerated = self.OVERRUN_LOSS if self._lossless else self.TOLERATED_LOSS
-        self._lossless = self._lossless and not stats.losses
-        if stats.losses > tolerated * stats.rounds:
+        self._lossless = self._lossless and not losses
+        if losses > tolerated * rounds:
             new = used // 2
-        elif not limited and not stats.losses and stats.rounds >= 4 * slots:
+        elif not limited and not losses and rounds >= 4 * slots:
             new = min(2 * used if self._lossless else used + max(self._turn, used // 8), max(used, most))
         else:
             new = agreed

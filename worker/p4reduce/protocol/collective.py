@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Sequence
-from types import ModuleType
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -23,65 +23,52 @@ from p4reduce.protocol.blocks import Array, Blocks
 from p4reduce.protocol.call import Call
 from p4reduce.protocol.channel import Channel
 from p4reduce.protocol.datagram import Datagram, switch_of
-from p4reduce.protocol.deadline import Obstacle, OpenSlot, obstacle, refused_frames, too_late
-from p4reduce.protocol.initial_state import FEW_SUMS, joined, new_engine, new_slots
+from p4reduce.protocol.deadline import Obstacle, OpenSlot, obstacle, too_late
+from p4reduce.protocol.initial_state import Records, joined, new_slots
 from p4reduce.protocol.opening import read_calls
-from p4reduce.protocol.rtt import RoundTrip
-from p4reduce.protocol.state import COMPARE_CALLS, END, HOLD_BACK, Engine, NextFrame, Received, Slot, Stats
+from p4reduce.protocol.state import COMPARE_CALLS, END, HOLD_BACK, Engine, NextFrame, Received, Slot
 from p4reduce.protocol.timing import MAX_PTO_S
-from p4reduce.stats import CollectiveStats
 from p4reduce_contracts.jobs.answers import WaitingSlot
-from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.wire.numbers import KEY_NONE, PRESENT_BYTE, SLOT_BYTES
 from p4reduce_contracts.wire.side_by_side import slot_of
 from p4reduce_runtime import kernels
-from p4reduce_runtime.records import dtype_of, zeros
+from p4reduce_runtime.records import zeros
 
 SAME_CORRUPT_ANSWERS: Final = 3
 """Number of equal wrong sums, in answers to as many sends, after which the switch is at fault and not the path."""
-_COUNTS: Final = dtype_of(Stats).names or ()
+FEW_SUMS: Final = 1 << 16
+"""Words for sums whose memory is made before the opening frames leave: they wait for more."""
+_NO_WORDS: Final = np.zeros(0, np.uint32)
+_NO_FRAMES: Final = zeros(Received, 0)
 
 
 class Collective:
     """One rank's side of one collective.
 
-    `slot_rounds` (one 32-bit round number per slot of the lease) is kept for the epoch; the collective advances it
-    when it is done. `window` is how many slots may be used, equal on all ranks whatever they call: all are opened
-    when a rank refuses. `slots` of them are opened at first, all by default. `proposal` is the window that this rank
-    asks for in the next collective. `eager`, equal on all ranks: a slot splits at once if its first keys are of
-    adjacent blocks. Only with `keep_words` it has `sums`; else they are decoded on arrival.
+    `records` are in use until it is done. `proposal` is the window that this rank asks for in the next collective. Only
+    with `keep_words` it has `sums`; else they are decoded on arrival.
     """
 
     def __init__(
         self,
-        lease: Lease,
-        slot_rounds: list[int],
+        records: Records,
         blocks: Blocks,
         call: Call,
         timeout_s: float,
         *,
-        keep_words: bool = False,
-        round_trip: RoundTrip | None = None,
-        window: int | None = None,
-        slots: int | None = None,
+        number: int | None = None,
+        limit_s: float | None = None,
         proposal: int | None = None,
-        stats: CollectiveStats | None = None,
-        eager: bool = False,
+        keep_words: bool = False,
     ) -> None:
-        import p4reduce.protocol.kernels as compiled
-
-        self.call = call
-        self.stats = CollectiveStats() if stats is None else stats
-        self._kernels: ModuleType = compiled
-        self._lease, self._geometry = lease, lease.geometry
+        """`number`, `limit_s`: those of this call, where `call` is of an earlier one alike."""
+        self._kernels, self._records, self._lease = records.kernels, records, records.lease
         self._blocks, self._keeps_words = blocks, keep_words
         self._layout = layout = blocks.layout(keep_words=keep_words)
-        self._rounds = slot_rounds
+        self._call, self._number, self._limit_s = call, call.number if number is None else number, limit_s
         self._timeout_s = timeout_s
-        self._deadline = 0.0
-        self._refused_before = refused_frames(self.stats)
-        self._window = min(window or lease.slot_count, lease.slot_count)
-        most = max(1, min(self._window, -(-blocks.n_blocks // lease.columns)))
+        self.deadline = 0.0
+        """The time at which `on_timer` raises CollectiveTimeoutError."""
         self.refusals: dict[int, Reason] = {}
         """The ranks that cannot take part, known after slot 0's opening round. If there are any, no block is sent."""
         self._early: dict[int, Datagram] = {}
@@ -89,31 +76,43 @@ class Collective:
         self._corrupt: dict[int, bytes] = {}
         """Slot -> its last RESULT that cannot be right."""
         self._unsent: list[bytes] = []
-        proposed = self._window if proposal is None else min(proposal, lease.slot_count)
-        self._call_words = call.words(proposed)
-        self._engine: Any = new_engine(
-            lease,
-            blocks,
-            layout,
-            slot_rounds,
-            self._call_words,
-            min(slots or most, most),
-            most,
-            (RoundTrip(len(lease.switches)) if round_trip is None else round_trip).table,
-            self._kernels.look_ahead,
-        )
+        self._received, self._done = _NO_FRAMES, False
+        self._proposal = records.window if proposal is None else min(proposal, self._lease.slot_count)
+        if records.call is not call:
+            records.describe(call)
+        records.begin(self._number, self._proposal, min(MAX_PTO_S, timeout_s / 4))
         self._has_room = layout.sums_words <= FEW_SUMS
         """Whether `sums` is as long as it must be; that may take milliseconds, in which the opening frames travel."""
-        self._replace()
-        self._state["next_window"], self._state["eager"] = self._window, eager
-        self._loss["max_pto"][:] = min(MAX_PTO_S, timeout_s / 4)
-        self._received = zeros(Received, 0)
-        self._counted = [0] * len(_COUNTS)
+        self._slots: Array = records.slots
+        self._state, self._loss = records.state, records.loss
+        self.stats = records.stats
+        own: tuple[Any, ...] = (
+            kernels.argument(layout.table),
+            layout.scales,
+            layout.units,
+            blocks.nonzero,
+            blocks.exponents,
+            layout.elements,
+            blocks.holders,
+            blocks.published,
+            blocks.begins,
+            layout.make_room(dense=False) if self._has_room else _NO_WORDS,
+            np.empty(blocks.n_blocks, np.uint8),
+        )
+        self.engine = Engine(*records.arrays, *own)
+        """The state as the kernels work on it."""
+
+    @property
+    def call(self) -> Call:
+        """The call, as errors describe it."""
+        limit_s = self._call.limit_s if self._limit_s is None else self._limit_s
+        return replace(self._call, number=self._number, limit_s=limit_s)
 
     @property
     def done(self) -> bool:
-        """Whether every slot has its last RESULT."""
-        return not self._state["open_slots"]
+        """Whether every slot has its last RESULT. Once it is, the records may serve another collective."""
+        self._done = self._done or not self._state["open_slots"]
+        return self._done
 
     @property
     def next_window(self) -> int:
@@ -124,12 +123,6 @@ class Collective:
     def slots(self) -> int:
         """Number of slots of the lease that this collective has opened."""
         return int(self._state["slots"])
-
-    @property
-    def engine(self) -> Engine:
-        """The state as the kernels work on it."""
-        engine: Engine = self._arguments
-        return engine
 
     def waiting(self, now: float) -> WaitingSlot | None:
         """Return the slot that waits longest; None if none does. May be called from another thread."""
@@ -151,14 +144,14 @@ class Collective:
         fields = zip(*(slots[name].tolist() for name in ("switch", "seen", "seen_level", "expected")), strict=True)
         open_slots = [OpenSlot(switch, None if seen < 0 else seen, *rest) for switch, seen, *rest in fields]
         names = ("foreign_at_progress", "malformed_at_progress", "stale_at_progress")
-        heard = [before + int(state[name]) for before, name in zip(self._refused_before, names, strict=True)]
+        heard = [int(state[name]) for name in names]
         longest = int(state["longest_result"])
         return obstacle(self._lease, open_slots, longest, self.stats, (heard[0], heard[1], heard[2]))
 
     @property
     def next_timer(self) -> float | None:
         """When `on_timer` has to be called next; None once the collective is done."""
-        return None if self.done else min(float(self._loss["timer_at"].min()), self._deadline)
+        return None if self.done else min(float(self._loss["timer_at"].min()), self.deadline)
 
     def copy(self) -> float:
         """Copy what can be copied now; return for how many seconds not to call this again."""
@@ -180,13 +173,13 @@ class Collective:
     @property
     def agreed_exponents(self) -> NDArray[np.uint8]:
         """[blocks]: the exponent agreed for each block, UNTOUCHED where no rank held it."""
-        agreed: NDArray[np.uint8] = self._engine.agreed
+        agreed: NDArray[np.uint8] = self.engine.agreed
         return agreed
 
     @property
     def sums(self) -> NDArray[np.int32]:
         """[blocks, block_words]: the words as summed so far, where the collective keeps words."""
-        sums: NDArray[np.int32] = self._engine.sums.view(np.int32).reshape(-1, self._lease.block_words)
+        sums: NDArray[np.int32] = self.engine.sums.view(np.int32).reshape(-1, self._lease.block_words)
         return sums
 
     def result(self) -> list[Any]:
@@ -194,61 +187,54 @@ class Collective:
         if not self.done or self.refusals:
             raise RuntimeError(f"{self.call} {'was refused' if self.refusals else 'is not done'}")
         if self._keeps_words:
-            return self._blocks.decode(self.sums, self._engine.agreed)
-        return self._layout.finish(self._engine.sums, self._engine.agreed)
+            return self._blocks.decode(self.sums, self.engine.agreed)
+        return self._layout.finish(self.engine.sums, self.engine.agreed)
 
     def start(self, now: float) -> list[bytes]:
         """Return the opening frame of every slot."""
         self.begin(now)
+        self._kernels.begin(self.engine, now)
         if not self._has_room:
             self._make_room()
-        return self._contribute(self._arguments, now)
+        return self._contribute(self.engine, now)
 
     def answered_frame(self, switch: int) -> bytes:
         """Return the last frame of a slot of the switch; once the collective is done it was answered. b"": none was."""
         if not self._loss["largest_sent"][switch]:
             return b""
         opened = np.flatnonzero(self._slots["packet_number"] * (self._slots["switch"] == switch))
-        frame: bytes = self._engine.frames[opened[0]].tobytes()
-        return frame[: self._geometry.lengths[frame[PRESENT_BYTE]]]
+        frame: bytes = self.engine.frames[opened[0]].tobytes()
+        return frame[: self._lease.geometry.lengths[frame[PRESENT_BYTE]]]
 
     def begin(self, now: float) -> None:
         """Do as `start`, but leave the opening frames to the first `run`."""
-        self._deadline = now + self._timeout_s
-        self._kernels.begin(self._arguments, now)
+        self.deadline = now + self._timeout_s
 
     def run(self, channel: Channel, until: float) -> list[bytes]:
-        """Take part over a socket, until the collective is done or the monotonic clock reaches `until`.
+        """Take part over a socket, until it is done or the monotonic clock reaches `until`, or the deadline.
 
         Return what the caller has to send. Raises CollectiveError.
         """
-        pump, state = channel.pump, self._state
-        unsent: list[bytes] = []
-        until = min(until, self._deadline)
-        event = None
-        try:
-            if not self._has_room:
-                channel.make_room(len(self._slots))
-                pump.run(channel.sockets, self._arguments, 0.0)  # which sends the opening frames
-                self._make_room()
-            while event != pump.PAUSE and not unsent:
-                channel.make_room(len(self._slots))
-                event = pump.run(channel.sockets, self._arguments, until)
-                if event == pump.RELEASE:
-                    self._release(time.monotonic())
-                elif event != pump.PAUSE:
-                    place = int(state["next_received"]) - (event != COMPARE_CALLS)
-                    payload = _payload(channel.sockets.ring, channel.sockets.received[place])
-                    self._handle(event, payload, time.monotonic())
-                unsent, self._unsent = self._unsent, []
-        finally:
-            self._take_over_counts()
-        now = time.monotonic()
-        return unsent + self.on_timer(now) if now >= self._deadline else unsent
+        pump, event, until = channel.pump, None, min(until, self.deadline)
+        if not self._has_room:
+            channel.make_room(len(self._slots))
+            pump.run(channel.sockets, self.engine, 0.0)  # which sends the opening frames
+            self._make_room()
+        while event != pump.PAUSE and not self._unsent:
+            channel.make_room(len(self._slots))
+            event = pump.run(channel.sockets, self.engine, until)
+            if event == pump.RELEASE:
+                self._release(time.monotonic())
+            elif event != pump.PAUSE:
+                place = int(self._state["next_received"]) - (event != COMPARE_CALLS)
+                payload = _payload(channel.sockets.ring, channel.sockets.received[place])
+                self._handle(event, payload, time.monotonic())
+        unsent, self._unsent = self._unsent, []
+        return unsent
 
     def _make_room(self) -> None:
         self._has_room = True
-        self._replace(sums=self._layout.make_room(dense=not self._engine.config["sparse"][0]))
+        self._replace(sums=self._layout.make_room(dense=not self._records.config["sparse"][0]))
 
     def receive(self, frame: bytes, now: float) -> list[bytes]:
         """Take in one datagram; return what to send."""
@@ -256,14 +242,11 @@ class Collective:
 
     def receive_burst(self, frames: Iterable[bytes], now: float) -> list[bytes]:
         """Take in several datagrams; return what to send."""
-        try:
-            self._receive(list(frames), now)
-            if self._early and not self._slots[0]["opening"]:
-                self._release(now)
-            unsent, self._unsent = self._unsent, []
-            return unsent + self._contribute(self._arguments, now)
-        finally:
-            self._take_over_counts()
+        self._receive(list(frames), now)
+        if self._early and not self._slots[0]["opening"]:
+            self._release(now)
+        unsent, self._unsent = self._unsent, []
+        return unsent + self._contribute(self.engine, now)
 
     def on_timer(self, now: float) -> list[bytes]:
         """Return the frames that were not answered in time, to be sent again.
@@ -272,27 +255,22 @@ class Collective:
         """
         if self.done:
             return []
-        if now >= self._deadline:
+        if now >= self.deadline:
             raise too_late(self.call, self._timeout_s, self.obstacle())
         if self.waits_for_blocks:
             return []
-        count = self._kernels.on_loss_detection_timeout(self._arguments, now)
-        self._take_over_counts()
-        return self._frames_of(self._arguments, count)
+        return self._frames_of(self.engine, self._kernels.on_loss_detection_timeout(self.engine, now))
 
     def _replace(self, **arrays: Array) -> None:
         """Work on other arrays in the place of these."""
-        self._engine = engine = self._engine._replace(**arrays)
-        self._arguments = kernels.arguments(engine)
-        self._slots: Array = engine.slots
-        self._state: np.void = engine.state[0]
-        self._loss: Array = engine.loss
+        self.engine = self.engine._replace(**{name: kernels.argument(array) for name, array in arrays.items()})
+        self._slots = arrays.get("slots", self._slots)
 
     def _receive(self, payloads: Sequence[bytes], now: float) -> None:
         state = self._state
         data = self._load(payloads)
         received = kernels.argument(self._received)
-        while (event := self._kernels.receive(self._arguments, data, received, now)) != END:
+        while (event := self._kernels.receive(self.engine, data, received, now)) != END:
             place = int(state["next_received"]) - (event != COMPARE_CALLS)
             self._handle(event, _payload(data, self._received[place]), now)
         state["received"] = state["next_received"] = 0
@@ -332,9 +310,9 @@ class Collective:
         return np.frombuffer(b"".join(payloads) or bytes(4), np.uint32)
 
     def _compare_calls(self, payload: bytes, now: float) -> None:
-        blocks = payload[self._geometry.frame_header_bytes :]
+        blocks, words = payload[self._lease.geometry.frame_header_bytes :], self.call.words(self._proposal)
         try:
-            self.refusals, self._state["next_window"] = read_calls(self._lease, blocks, self._call_words)
+            self.refusals, self._state["next_window"] = read_calls(self._lease, blocks, words)
         except CollectiveMismatchError as error:
             raise CollectiveMismatchError(error.calls, self.call.layout) from None
         self._state["calls_compared"] = True
@@ -348,21 +326,21 @@ class Collective:
         Other ranks may have opened any of them, and a slot's rounds go in lock step: the opening round has to end.
         """
         self.stats.refused += 1
-        before, state = self.slots, self._state
-        stride = self._engine.config["stride"][0]
-        slots, frames = new_slots(self._lease, self._rounds[before : self._window], stride, before)
-        slots["keys"] = KEY_NONE
+        before, state, records = self.slots, self._state, self._records
+        slots, frames = new_slots(self._lease, records.window - before, records.stride, before)
+        slots["round_number"], slots["keys"] = records.rounds[before : records.window], KEY_NONE
         opened, pending = zeros(NextFrame, len(slots)), state["contributions"]
+        contributions: Any = self.engine.contributions
         opened["slot"] = range(before, before + len(slots))
         self._replace(
             slots=joined(Slot, self._slots[:before], slots),
-            frames=np.concatenate([self._engine.frames[:before], frames]),
-            contributions=joined(NextFrame, self._engine.contributions[:before], opened),
+            frames=np.concatenate([self.engine.frames[:before], frames]),
+            contributions=joined(NextFrame, contributions[:before], opened),
         )
         state["slots"] += len(slots)
         state["open_slots"] += len(slots)
         state["contributions"] = len(slots)
-        self._unsent += self._contribute(self._arguments._replace(contributions=kernels.argument(opened)), now)
+        self._unsent += self._contribute(self.engine._replace(contributions=kernels.argument(opened)), now)
         state["contributions"] = pending
 
     def _contribute(self, engine: Engine, now: float) -> list[bytes]:
@@ -398,17 +376,6 @@ class Collective:
         slot["corrupt_retransmits"] = slot["retransmits"]
         if slot["corrupt_results"] >= SAME_CORRUPT_ANSWERS:
             raise CorruptSumError(self._lease.name, index, int(slot["round_number"]), int(slot["corrupt_results"]))
-
-    def _take_over_counts(self) -> None:
-        """Let others see what the kernels counted."""
-        stats = self.stats
-        counted = self._engine.stats[0].tolist()
-        for name, count, before in zip(_COUNTS, counted, self._counted, strict=True):
-            if count != before:
-                setattr(stats, name, getattr(stats, name) + count - before)
-        self._counted = counted
-        if self.done:
-            self._rounds[: len(self._slots)] = self._slots["round_number"].tolist()
 
 
 def _payload(data: NDArray[np.uint32], received: Any) -> Datagram:

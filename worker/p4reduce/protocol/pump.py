@@ -12,6 +12,7 @@ import numpy as np
 from p4reduce.protocol.channel import Sockets
 from p4reduce.protocol.contribute import contribute
 from p4reduce.protocol.receive import receive
+from p4reduce.protocol.recovery import begin as begin_collective
 from p4reduce.protocol.recovery import next_timer, on_loss_detection_timeout, set_loss_detection_timers
 from p4reduce.protocol.state import END, Engine
 from p4reduce.protocol.timing import GRANULARITY_S
@@ -125,11 +126,13 @@ def send_frames(sockets: Sockets, engine: Engine, count: int) -> None:
 
 @kernel()
 def _run(sockets: Sockets, engine: Engine, until: float) -> int:
-    """Go on with the collective; return PAUSE when it is done, or `until` is over.
+    """Begin the collective, or go on with it; return PAUSE when it is done, or `until` is over.
 
     Else an event of `receive`, or RELEASE: the frames that waited for slot 0's opening may be taken in now.
     """
     state, path, slots = engine.state[0], engine.path[0], engine.slots
+    if state.begins:
+        begin_collective(engine, microseconds() * 1e-6)
     while True:
         now = microseconds() * 1e-6
         if state.next_received < state.received:

@@ -28,10 +28,10 @@ from p4reduce.protocol.state import (
     Received,
     Slot,
     State,
-    Stats,
     Words,
 )
 from p4reduce.protocol.words import part_of, swap
+from p4reduce.stats import CollectiveStats
 from p4reduce_contracts.wire.numbers import (
     CHECK_WORD,
     CHECKSUM_SHIFT,
@@ -70,7 +70,7 @@ job_slot = kernel()(slot_of)
 def classify(  # noqa: PLR0917
     config: Config,
     state: State,
-    stats: Stats,
+    stats: CollectiveStats,
     secrets: Matrix[np.uint32],
     data: ReadOnly[np.uint32],
     received: Table[Received],
@@ -159,7 +159,7 @@ def common_window(config: Config, calls: ReadOnly[np.uint32]) -> int:
 
 
 @kernel()
-def note_progress(state: State, stats: Stats) -> None:
+def note_progress(state: State, stats: CollectiveStats) -> None:
     """Store how many frames were refused when an answer of use came."""
     state.foreign_at_progress = stats.foreign
     state.malformed_at_progress = stats.malformed
@@ -309,7 +309,7 @@ def receive(engine: Engine, data: ReadOnly[np.uint32], received: Table[Received]
             stats.losses += 1
         start = header
         expected, own, missing = 0, 0, 0
-        adjacent = opening and state.eager
+        adjacent = opening and config.eager
         for column in range(columns):
             bit = 1 << column
             if not opening and present & bit:
@@ -368,4 +368,7 @@ def receive(engine: Engine, data: ReadOnly[np.uint32], received: Table[Received]
         state.contributions += 1
         if slot.agreed > columns * SPLIT_ROUNDS and 2 * slot.stride <= len(slots) * columns:
             split(columns, state, slots, engine.contributions, mine, index, len(engine.agreed))
+    if state.open_slots == 0:
+        for index in range(len(slots)):
+            engine.rounds[index] = slots[index].round_number
     return END

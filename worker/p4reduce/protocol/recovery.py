@@ -34,7 +34,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from p4reduce.protocol.state import Engine, Loss, NextFrame, Path, Slot
+from p4reduce.protocol.lookahead import look_ahead
+from p4reduce.protocol.state import UNTOUCHED, Engine, Loss, NextFrame, Path, Slot
 from p4reduce.protocol.timing import (
     FAST_RETRANSMITS,
     GRANULARITY_S,
@@ -70,17 +71,20 @@ def restart_ptos(engine: Engine, now: float) -> None:
         restart_pto(engine.loss[number], engine.path[number], now)
 
 
-@kernel()
+@kernel(separate=True)
 def begin(engine: Engine, now: float) -> None:
-    """Make the opening frame of every slot due, and begin to wait for the first RESULT."""
-    contributions = engine.contributions
-    for index in range(engine.state[0].slots):
-        contributions[index].slot = index
-        contributions[index].own = 0
-        contributions[index].zeros = 0
-    contributions[0].own = engine.config[0].opening_own
-    contributions[0].zeros = engine.config[0].opening_zeros
-    engine.state[0].contributions = engine.state[0].slots
+    """Give the slots their keys and rounds, and begin to wait for the first RESULT."""
+    config, state, slots, blocks = engine.config[0], engine.state[0], engine.slots, len(engine.agreed)
+    state.begins = False
+    config.sparse = look_ahead(engine.nonzero, engine.exponents, config.stride, engine.keys) != blocks
+    state.published = 0 if len(engine.published) else blocks
+    for block in range(blocks):
+        engine.agreed[block] = UNTOUCHED
+    for index in range(len(slots)):
+        slots[index].round_number = engine.rounds[index]
+    for index in range(state.slots):
+        for column in range(config.columns):
+            slots[index].keys[column] = engine.keys[index * config.columns + column]
     for number in range(len(engine.loss)):
         engine.loss[number].last_result_at = now
     restart_ptos(engine, now)

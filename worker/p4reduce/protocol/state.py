@@ -10,6 +10,7 @@ from typing import Annotated, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from p4reduce.stats import CollectiveStats
 from p4reduce_contracts.wire.numbers import MAX_BLOCKS
 from p4reduce_runtime.records import Matrix, ReadOnly, Record, Table, Vector
 
@@ -50,7 +51,7 @@ Words = Vector[np.uint32]
 
 
 class Config(Record):
-    """The constants of a collective."""
+    """What a collective does not change. `sparse` and the opening words are of one, the rest of all alike."""
 
     columns: int
     block_words: int
@@ -70,6 +71,8 @@ class Config(Record):
     """The children of the root, as a bitmap."""
     stride: int
     """Columns times the slots opened at first: the stride of `keys`, and at first of each slot."""
+    eager: bool
+    """Whether a slot splits at once whose first keys are of adjacent blocks."""
     sparse: bool
     """Whether blocks are missing between those held, so that the processor does not fetch the next by itself."""
     shared: bool
@@ -86,12 +89,12 @@ class Config(Record):
 class State(Record):
     """The progress of a collective."""
 
+    begins: bool
+    """Whether `begin` (recovery.py) is still to be called."""
     slots: int
     """Slots that were opened."""
     open_slots: int
     """Number of these slots that do not have their last RESULT."""
-    eager: bool
-    """Whether a slot splits at once whose first keys are of adjacent blocks."""
     refused: bool
     """Whether a rank refused: opening rounds end, and no block is sent."""
     calls_compared: bool
@@ -118,25 +121,6 @@ class State(Record):
     malformed_at_progress: int
     stale_at_progress: int
     """The counts of refused frames at the last RESULT or PENDING that was of use."""
-
-
-class Stats(Record):
-    """The counts of the kernels, named as in `stats.CollectiveStats`."""
-
-    rounds: int
-    blocks_up: int
-    blocks_down: int
-    retransmissions: int
-    losses: int
-    pendings: int
-    foreign: int
-    malformed: int
-    stale: int
-    corrupt: int
-    frames_up: int
-    bytes_up: int
-    frames_down: int
-    bytes_down: int
 
 
 class Path(Record):
@@ -280,30 +264,43 @@ class Received(Record):
 
 
 class Engine(NamedTuple):
-    """The state of one collective. The first three are tables of one record."""
+    """The state of one collective. The first three are tables of one record.
+
+    Those up to `spare` serve all collectives alike, one after the other (initial_state.py). The others are of one.
+    """
 
     config: Table[Config]
     state: Table[State]
-    stats: Table[Stats]
+    stats: Table[CollectiveStats]
     loss: Table[Loss]
     path: Table[Path]
     """[switches], as `loss`."""
     secrets: Matrix[np.uint32]
     """[switches, 2]: the high and the low half of this rank's secret at each."""
+    rounds: Vector[np.int64]
+    """[slots of the lease]: the first round of each slot in the next collective."""
     slots: Table[Slot]
     """All that may be opened."""
-    parts: Table[PartLayout]
     contributions: Table[NextFrame]
     """[slots]: the slots in `state.contributions`; also the slots whose frames are to be sent again."""
-    scales: Matrix[np.float64]
-    units: Matrix[np.float64]
-    """[parts, 256], by exponent: the factors that make a word of a number, and back."""
     weights: Words
     """The check word's weights of a block's words, and then its columns'."""
     frame_weights: ReadOnly[np.uint32]
     """The weights of the words of a frame that has all columns: products of the two."""
     keys: Words
     """[blocks + stride at least]: the key of the first held block at or after each, a multiple of `stride` from it."""
+    frames: Matrix[np.uint32]
+    """[slots, words]: each slot's last frame, as it is on the wire."""
+    spare: Vector[np.float32]
+    """Memory for the numbers of a block, and for its words; nothing in it is kept from block to block."""
+    parts: Table[PartLayout]
+    scales: Matrix[np.float64]
+    units: Matrix[np.float64]
+    """[parts, 256], by exponent: the factors that make a word of a number, and back."""
+    nonzero: Vector[np.bool_]
+    """[blocks]: those that this rank holds."""
+    exponents: Vector[np.uint8]
+    """[blocks]: the exponent that each of these needs."""
     elements: ReadOnly[np.uint32]
     holders: Vector[np.uint64]
     """[blocks]: a bitmap of the ranks of this host that hold the block, where the data is that of several."""
@@ -314,10 +311,6 @@ class Engine(NamedTuple):
     sums: Words
     agreed: Vector[np.uint8]
     """[blocks]: the exponent agreed for each, UNTOUCHED where no rank held it."""
-    frames: Matrix[np.uint32]
-    """[slots, words]: each slot's last frame, as it is on the wire."""
-    spare: Vector[np.float32]
-    """Memory for the numbers of a block, and for its words; nothing in it is kept from block to block."""
 
 
 REFUSED: Final = 6

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import random
+from array import array
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from p4reduce.protocol.blocks import Blocks
 from p4reduce.protocol.call import Call
 from p4reduce.protocol.collective import Collective
 from p4reduce.protocol.datagram import switch_of
+from p4reduce.protocol.initial_state import Records
 from p4reduce.protocol.rtt import RoundTrip
 from p4reduce.stats import CollectiveStats
 from p4reduce.testing.reference_switch import SideBySide, SwitchSide
@@ -82,19 +84,39 @@ class Member:
 
     lease: Lease
     calls: Sequence[tuple[Blocks, Call]]
-    rounds: list[int]
+    rounds: Sequence[int]
+    """The first round of each slot."""
     timeout_s: float = 300.0
     slots: int | None = None
     """Number of slots that it opens at first; None: all of the lease."""
     round_trip: RoundTrip = field(init=False)
-    stats: CollectiveStats = field(default_factory=CollectiveStats)
-    make: Callable[..., Collective] = Collective
+    eager: bool = False
     running: Collective | None = None
     results: list[Any] = field(default_factory=list)
     timer_at: float = math.inf
 
     def __post_init__(self) -> None:
         self.round_trip = RoundTrip(len(self.lease.switches))
+        self.rounds = self._rounds = array("q", self.rounds)
+        self.kept: dict[int, Records] = {}
+        """The records of collectives, by their number of blocks."""
+        self.counted = CollectiveStats()
+        """Counts of the collectives that are done."""
+
+    @property
+    def stats(self) -> CollectiveStats:
+        """Counts of all collectives."""
+        counted = self.counted.copy()
+        if self.running is not None:
+            counted.add(self.running.stats)
+        return counted
+
+    def begin(self, source: Blocks, call: Call) -> Collective:
+        """Return the next collective of this rank."""
+        if (blocks := source.n_blocks) not in self.kept:
+            place = self.lease, blocks, self._rounds, self.round_trip
+            self.kept[blocks] = Records(*place, slots=self.slots, eager=self.eager)
+        return Collective(self.kept[blocks], source, call, self.timeout_s)
 
 
 class World:
@@ -132,17 +154,7 @@ class World:
     def _begin(self, member: Member) -> None:
         member.running = None
         if len(member.results) < len(member.calls):
-            source, call = member.calls[len(member.results)]
-            member.running = member.make(
-                member.lease,
-                member.rounds,
-                source,
-                call,
-                member.timeout_s,
-                round_trip=member.round_trip,
-                slots=member.slots,
-                stats=member.stats,
-            )
+            member.running = member.begin(*member.calls[len(member.results)])
             self._up(member, member.running.start(self.now))
 
     def _up(self, member: Member, payloads: list[bytes]) -> None:
@@ -152,6 +164,7 @@ class World:
             place, frame = self.switches.framed(rank, payload)
             self._put((-1, rank), place, frame, payload, self._work((-1, rank), self.conditions.frame_s))
         if member.running is not None and member.running.done:
+            member.counted.add(member.running.stats)
             member.results.append(member.running.refusals or member.running.result())
             if len(member.results) == 1:
                 self.first_end = self.now
