@@ -38,6 +38,7 @@ def receive_burst(sockets: Sockets, engine: Engine) -> int:
     count, at, room = 0, 0, len(received)
     switch, switches = state.first_switch, len(sockets.io)
     for _ in range(switches):
+        before = count
         while at + RECEIVE_BYTES <= len(data) and count < room:
             got = receive_datagrams(sockets.io[switch : switch + 1], data, at)
             if got < 0:
@@ -52,6 +53,8 @@ def receive_burst(sockets: Sockets, engine: Engine) -> int:
                 count += 1
             stats.bytes_down += got
             at += (got + 7) & ~7
+            if count - before >= engine.loss[switch].in_flight:  # what else may be there is not waited for
+                break
         switch = (switch + 1) % switches
     state.first_switch = (switch + 1) % switches  # another one first, if there was no room for all
     state.received = count
@@ -142,20 +145,22 @@ def _run(sockets: Sockets, engine: Engine, until: float) -> int:
         if state.early_results and not slots[0].opening:
             return RELEASE
         count = state.contributions
+        too_early = False
         if count:
             contribute(engine, now)
             if state.contributions:  # they wait for data of other ranks of this host
                 return PAUSE
             send_frames(sockets, engine, count)
+            too_early = count == state.open_slots  # nothing else is under way that may have been answered
         else:  # what was received may have ended slots, and shown that others are lost
             set_loss_detection_timers(engine)
         timer_at = next_timer(engine)
         if state.open_slots == 0 or now >= until:
             return PAUSE
         late = now - timer_at  # what has arrived comes first: it may be the answer that the timer misses
-        if receive_burst(sockets, engine) and late < LONGEST_LATENESS:
+        if not too_early and receive_burst(sockets, engine) and late < LONGEST_LATENESS:
             continue
-        if late >= 0:
+        if late >= 0 and not too_early:
             count = on_loss_detection_timeout(engine, now)
             send_frames(sockets, engine, count)
             continue
