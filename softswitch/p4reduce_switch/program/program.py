@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -137,7 +138,8 @@ class Program:
             raise ValueError(f"port {port} is outside 0..{MAX_PORT}")
         if on_trace is None or not self.traces:
             return self._runner.process(port, frame)
-        log = Log(self.compiled.program, self.tables, on_trace, PacketTrace(self._traced, port, []), frame)
+        trace = PacketTrace(self._traced, port, [], at_s=time.time())
+        log = Log(self.compiled.program, self.tables, on_trace, trace, frame)
         self._traced += 1
         with log.handed_over():
             return self._runner.process(port, frame, log)

@@ -47,6 +47,8 @@ class PacketTrace(msgspec.Struct, omit_defaults=True):
     events: list[Event]
     waiting: int = 0
     """Number of its copies in egress queues, which later traces are about."""
+    at_s: float = 0.0
+    """When the program began with it: seconds since 1970, by the clock of the switch's host."""
 
 
 TraceHandler = Callable[[PacketTrace], None]
@@ -87,7 +89,7 @@ class Log:
             raise
         finally:
             self._on_trace(self.trace)
-            self.trace = PacketTrace(self.trace.number, self.trace.port, [], self.trace.waiting - 1)
+            self.trace = PacketTrace(self.trace.number, self.trace.port, [], self.trace.waiting - 1, self.trace.at_s)
 
     def add(self, copy: int, step: Step, subject: Any, values: tuple[int, ...], frame: bytes = b"") -> None:
         """Take a step, with its subject and values as `Step` says."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from pathlib import Path
 
 import pytest
@@ -56,7 +57,9 @@ def test_a_trace_tells_why_a_packet_was_dropped() -> None:
     checksum = program.process(1, IPV4)
     assert checksum == []
     assert str(dropped(traced(program, 1, IPV4))).startswith("mark_to_drop in l3_switch")
+    began_s = time.time()
     missed = traced(program, 1, RIGHT)
+    assert began_s <= missed.at_s <= time.time()
     assert steps(missed, Step.TABLE)[0][1] == {"key": {"hdr.ipv4.dst": "0a000207"}, "hit": False}
     assert dropped(missed) == "mark_to_drop in MainIngress.drop"
 
