@@ -9,6 +9,7 @@ import socket
 import threading
 import time
 from collections import Counter, deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
 from types import TracebackType
@@ -35,6 +36,8 @@ class PathConditions:
     """The chance that one bit changes. UDP's checksum does not show it, as if a host or the switch had done it."""
     ways: tuple[str, ...] = ("up", "down")
     """The directions of the frames concerned: "up" to the switch, "down" from it. Other frames pass."""
+    chosen: Callable[[str, bytes], bool] | None = None
+    """Returns whether a frame in a direction is to be lost, whatever the chances."""
 
 
 class UdpRelay:
@@ -95,7 +98,7 @@ class UdpRelay:
         copies = 1 if drawn.random() >= conditions.duplicate else 2
         if copies == 2:
             fates.append("duplicated")
-        if drawn.random() < conditions.drop:
+        if drawn.random() < conditions.drop or (conditions.chosen is not None and conditions.chosen(way, frame)):
             copies -= 1
             fates.append("dropped")
         late = [drawn.random() < conditions.late for _ in range(copies)]
@@ -123,8 +126,9 @@ class UdpRelay:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._ended = True
         self._thread.join()
-        for each in (self._front, *self._backs.values(), self._selector):
+        for each in (self._front, *self._backs.values()):
             each.close()
+        self._selector.close()
 
 
 def _socket() -> socket.socket:
