@@ -125,11 +125,19 @@ def run(**options: Any) -> None:
 @click.option("--slot", type=click.IntRange(0, 65535), help="With --job: frames of this slot of the job only.")
 @click.option("--count", type=click.IntRange(1), help="End after so many frames.")
 @click.option("--format", "shown", type=click.Choice(FORMATS), default="text", show_default=True, help="How to print.")
+@click.option(
+    "--html",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="With --job: write a page that shows the job's next whole collective in slow motion, at all its switches.",
+)
 @click.option("--tls-ca", metavar="FILE", help="The switch serves TLS: the authority of its certificate.")
 @click.option("--tls-certificate", metavar="FILE", help="A certificate for the switch to check.")
 @click.option("--tls-key", metavar="FILE", help="The private key of that.")
 def trace(**options: Any) -> None:
-    """Print what frames do on a running switch, from when it says so until Ctrl-C."""
+    """Print what frames do on a running switch, from when it says so until Ctrl-C.
+
+    With --html the switches are those of the job, where the controller reaches them.
+    """
     from p4reduce_switch.trace.client import run_trace
 
     run_trace(**options)
