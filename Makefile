@@ -27,8 +27,10 @@ CPU_TORCH = $(BIN)/python -m pip index versions torch --disable-pip-version-chec
 .PHONY: demo test test-switch check frameworks newest-torch bench fuzz chaos launches soak model same-bits lint format docs reports study testbed conformance fidelity p4 p4-tofino \
 	proto clean
 
+DEMO = --racks $(RACKS) --out out/demo$(patsubst %,-%-racks,$(filter-out 1,$(RACKS)))
 demo: $(VENV)/demo.stamp  # RACKS=2: two racks of workers, each with a switch, below another one
-	$(BIN)/p4reduce demo --seeds $(SEEDS) --racks $(RACKS) --out out/demo$(patsubst %,-%-racks,$(filter-out 1,$(RACKS)))
+	$(BIN)/p4reduce demo --seeds $(SEEDS) $(DEMO)
+	$(BIN)/p4reduce demo --watch $(DEMO)
 
 test: $(VENV)/dev.stamp $(VENV)/interop.stamp
 	$(PYTEST) -n $(TEST_PROCESSES)

@@ -25,11 +25,26 @@ import click
     show_default=True,
     help="Racks of workers, each with a switch, below another switch.",
 )
-def demo(out: Path, seeds: int, epochs: int | None, pipeline: str, racks: int) -> None:
+@click.option("--watch", is_flag=True, help="Instead, record one small sum: a page that shows it in slow motion.")
+@click.option(
+    "--switches",
+    type=click.IntRange(min=1, max=4),
+    default=1,
+    show_default=True,
+    help="With --watch: switches side by side.",
+)
+def demo(out: Path, seeds: int, epochs: int | None, pipeline: str, racks: int, watch: bool, switches: int) -> None:
     """Train a small model on this machine, and compare.
 
     A switch, a controller and four workers are started; they train with gloo, over the switch, and compressed.
     """
+    if switches > 1 and (racks > 1 or not watch):
+        raise click.UsageError("--switches is for --watch, without --racks")
+    if watch:
+        from p4reduce_lab.watch import run_watch
+
+        run_watch(out, racks=racks, switches=switches)
+        return
     from p4reduce_lab.demo import run_demo
 
     run_demo(out=out, seeds=seeds, epochs=epochs, pipeline=pipeline, racks=racks)

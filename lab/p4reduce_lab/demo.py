@@ -38,11 +38,7 @@ def run_demo(
     logs = out / "logs"
     logs.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
-    try:
-        for package, seconds in kernels.warm():  # now, so that it is in no training's time
-            console.print(f"compiled {package} in {seconds:.0f} s, once on this machine")
-    except kernels.NotCachedError as error:
-        console.print(f"kernels are compiled in each training, since they cannot be kept: {error}")
+    compile_ahead(console)
     plan = [Training(variant, seed, epochs, logs) for seed in range(seeds) for variant in VARIANTS]
     with terminable(), Children(logs) as children:
         console.print(f"starting {f'{racks + 1} switches' if racks > 1 else 'a switch'} and a controller")
@@ -59,6 +55,15 @@ def run_demo(
             f"{down:,} B down ({down / ranks_down:.3f} of what the ranks received, {ranks_down:,.0f} B).",
             soft_wrap=True,
         )
+
+
+def compile_ahead(console: Console) -> None:
+    """Compile kernels now, so that it is in no training's time."""
+    try:
+        for package, seconds in kernels.warm():
+            console.print(f"compiled {package} in {seconds:.0f} s, once on this machine")
+    except kernels.NotCachedError as error:
+        console.print(f"kernels are compiled in each process, since they cannot be kept: {error}")
 
 
 def trunk_bytes(system: System, job: str, results: list[Result]) -> dict[str, float]:

@@ -62,9 +62,9 @@ class System:
         return up, down
 
     @contextmanager
-    def job(self, name: str, world_size: int) -> Iterator[str]:
+    def job(self, name: str, world_size: int, slots: int | None = None) -> Iterator[str]:
         """Make a job for the block and yield its name. After an error it stays, for diagnosis."""
-        self.client.create_job(name, world_size)
+        self.client.create_job(name, world_size, slots)
         yield name
         self.client.remove_job(name)
 
