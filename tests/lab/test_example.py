@@ -47,6 +47,15 @@ def fsdp(system: System, server: ForkServer, folder: Path, compressor: str) -> t
     return float(found[1]), int(found[2])
 
 
+def test_tensor_parallel_inference_has_the_same_tokens_as_over_gloo(torch_server: ForkServer, tmp_path: Path) -> None:
+    hashes = []
+    for backend in ("gloo", "p4reduce"):
+        command = str(find_script().with_name("tensor_parallel.py")), "--tokens", "8", "--backend", backend
+        output, _ = torch_server.launch(tmp_path, 2, *command, environment=environment(None), timeout_s=LIMIT_S)
+        hashes += re.findall(r"^\S+ tokens/s, tokens (\w{16})$", output, re.MULTILINE)
+    assert len(hashes) == 2 and len(set(hashes)) == 1, hashes
+
+
 def test_unknown_compressors_are_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     for reason, options in {
         "--compressor needs --aggregation p4reduce": ["--compressor", "adacomp"],
