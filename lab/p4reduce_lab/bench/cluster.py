@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ from p4reduce_lab.addresses import reserved_port
 from p4reduce_lab.bench import links
 from p4reduce_lab.bench.case import Run
 from p4reduce_lab.bench.links import Host, Link, Network
+from p4reduce_lab.bench.tensors import ALL_OVERLAP
 from p4reduce_lab.network import NetworkBuilder
 from p4reduce_lab.processes import Child, ProcessError
 from p4reduce_lab.system import ANY_PORT, EmbeddedSwitch, System, new_state_dir, started_embedded_system
@@ -28,10 +30,13 @@ from p4reduce_runtime.settings import toml_table
 from p4reduce_runtime.underlay import AGGREGATION_PORT
 
 Reply = dict[str, Any]
+CPU, SWITCH_CPU = "CPU us a worker", "CPU us of switches"
+"""Names of what is counted: processor time."""
 _ANSWER_S = 150.0
 _START_S = 90.0
 _JOB = "bench"
-_MODULE = "p4reduce_lab.bench.worker"
+_PYTHON = (sys.executable, "-P", "-m")
+_SPARSE = re.compile(r"(.+) (\d+)% (\S+)")
 _CONTROLLER_PORT, _MASTER_PORT, _P4RUNTIME_PORT = 9600, 29500, 9559
 
 
@@ -43,6 +48,8 @@ class Placement:
     servers: int = 0
     """Switches on a server of their own each, whose link is like the hosts'."""
     on_each_host: bool = False
+    of_launch: bool = False
+    """The launch starts them, one on each host, and a controller; without hosts it needs none."""
 
     def switches(self, network: Network) -> list[EmbeddedSwitch]:
         """Return the switches, as they are started; one in the bridge, or on loopback, where there is no other."""
@@ -61,13 +68,14 @@ class Placement:
 
 
 IN_BRIDGE = Placement("switch in the bridge")
+OF_LAUNCH = Placement("the launch's switches", of_launch=True)
 
 
 class Workers:
     """The ranks, each at the other end of a Unix socket."""
 
     def __init__(self, listener: socket.socket, children: list[Child]) -> None:
-        """Wait until all of them have sent their rank. Raises ProcessError."""
+        """Wait until all of them have sent their rank. `children`: the process of each rank. Raises ProcessError."""
         self._children = children
         by_rank: dict[int, Any] = {}
         deadline = time.monotonic() + _START_S
@@ -111,7 +119,7 @@ class Cluster:
 
     run: Run
     link: Link
-    system: System
+    system: System | None
     workers: Workers
     network: Network
     world_size: int
@@ -123,7 +131,11 @@ class Cluster:
         self.link = link
 
     def timed(self, do: str, counts: dict[str, list[float]] | None = None, **arguments: object) -> float:
-        """Send a request to all ranks; return the seconds of the slowest.
+        """Send a request to all ranks; return the seconds of the slowest."""
+        return max(float(reply["seconds"]) for reply in self.ask(do, counts, **arguments))
+
+    def ask(self, do: str, counts: dict[str, list[float]] | None = None, **arguments: object) -> list[Reply]:
+        """Send a request to all ranks of a peer; return their replies, by rank.
 
         Appends what was counted to the lists of `counts`, by name with unit.
         """
@@ -133,10 +145,10 @@ class Cluster:
         if counts is not None:
             for name, value in _counted(replies, switch_s, on_loopback=not self.network.hosts).items():
                 counts.setdefault(name, []).append(value)
-        return max(float(reply["seconds"]) for reply in replies)
+        return replies
 
     def _switch_seconds(self) -> float:
-        return sum(cpu_seconds(switch.pid) for switch in self.system.switches)
+        return sum(cpu_seconds(switch.pid) for switch in (self.system.switches if self.system else ()))
 
     def all_reduce(
         self,
@@ -144,13 +156,17 @@ class Cluster:
         elements: int,
         counts: dict[str, list[float]] | None = None,
         *,
-        density: float = 1.0,
-        pattern: str = "all-overlap",
+        calls: int = 1,
         check: bool = False,
     ) -> float:
-        """Sum float32 tensors by gloo or p4reduce; return seconds."""
+        """Sum float32 tensors by a peer, so many times in a row; return the seconds of a call.
+
+        Of "p4reduce 10% all-overlap" a share of the blocks, in a pattern, is not zero; of others all.
+        """
+        sparse = _SPARSE.fullmatch(peer)
+        name, density, pattern = (sparse[1], int(sparse[2]) / 100, sparse[3]) if sparse else (peer, 1.0, ALL_OVERLAP)
         kind = {"elements": elements, "density": density, "pattern": pattern}
-        return self.timed("all_reduce", counts, peer=peer, **kind, dense=density >= 1, check=check)
+        return self.timed("all_reduce", counts, peer=name, **kind, calls=calls, check=check)
 
 
 @contextmanager
@@ -177,15 +193,21 @@ def running_cluster(
         if not link.on_loopback:
             network = links.build(builder, world_size // ranks_per_host, placement.servers)
             network.shape(link)
-        jobs = ANY_PORT if link.on_loopback else f"{links.SWITCH_ADDRESS}:{_CONTROLLER_PORT}"
-        config = toml_table("[controller]", listen=jobs, state_dir=new_state_dir(run.children.logs))
-        config += toml_table("[security]", insecure=not link.on_loopback)  # only the hosts are on this network
-        system = stack.enter_context(
-            started_embedded_system(run.children, placement.switches(network), config, insecure=not link.on_loopback)
-        )
-        stack.enter_context(system.job(_JOB, world_size))
-        share = share and ranks_per_host > 1
-        workers = _start_workers(run, stack, network.hosts, system, world_size, ranks_per_host, share)
+        variables = {HOSTS_VARIABLE: "on" if share and ranks_per_host > 1 or placement.of_launch else "off"}
+        system = None
+        if not placement.of_launch:
+            jobs = ANY_PORT if link.on_loopback else f"{links.SWITCH_ADDRESS}:{_CONTROLLER_PORT}"
+            config = toml_table("[controller]", listen=jobs, state_dir=new_state_dir(run.children.logs))
+            insecure = not link.on_loopback  # only the hosts are on this network
+            config += toml_table("[security]", insecure=insecure)
+            switches = placement.switches(network)
+            system = stack.enter_context(started_embedded_system(run.children, switches, config, insecure=insecure))
+            stack.enter_context(system.job(_JOB, world_size))
+            variables |= {"P4REDUCE_JOB": _JOB, "P4REDUCE_CONTROLLER": system.controller}
+            variables |= {INSECURE_VARIABLE: str(int(insecure))}
+        hosts = network.hosts
+        each = ranks_per_host if hosts else world_size
+        workers = Workers(*_start_workers(run, stack, hosts, world_size, each, variables))
         workers.ask("join")
         run.say(f"{world_size} workers have joined, {link}, {placement.name}")
         yield Cluster(run, link, system, workers, network, world_size, placement)
@@ -212,42 +234,51 @@ def _counted(replies: list[Reply], switch_s: float, on_loopback: bool) -> dict[s
             "B up a worker": sum(reply["bytes_up"] for reply in replies) / len(replies),
             "B down a worker": sum(reply["bytes_down"] for reply in replies) / len(replies),
         }
+    cpu_s = sum(reply["cpu_s"] for reply in replies)
+    counted[CPU] = 1e6 * cpu_s / len(replies)
     if frames := sum(reply.get("frames", 0) for reply in replies):
         counted |= {
             "frames a worker": frames / len(replies),
             "repeated": float(sum(reply["repeated"] for reply in replies)),
-            "switch CPU ns a frame": 1e9 * switch_s / frames,
-            "worker CPU ns a frame": 1e9 * sum(reply["cpu_s"] for reply in replies) / frames,
+            "worker CPU ns a frame": 1e9 * cpu_s / frames,
         }
+        if switch_s:
+            counted |= {"switch CPU ns a frame": 1e9 * switch_s / frames, SWITCH_CPU: 1e6 * switch_s}
     return counted
 
 
+_Started = tuple[socket.socket, list[Child]]
+"""A socket to which the ranks connect, and their processes."""
+
+
 def _start_workers(
-    run: Run, stack: ExitStack, hosts: Sequence[Host], system: System, world_size: int, ranks_per_host: int, share: bool
-) -> Workers:
-    folder = stack.enter_context(tempfile.TemporaryDirectory())
-    path = str(Path(folder) / "socket")
-    listener = stack.enter_context(socket.socket(socket.AF_UNIX))
-    listener.bind(path)
-    listener.listen(world_size)
-    listener.settimeout(1.0)
-    interface = links.DATA if hosts else "lo"
-    master_port = _MASTER_PORT if hosts else stack.enter_context(reserved_port())
+    run: Run, stack: ExitStack, hosts: Sequence[Host], world_size: int, each: int, variables: Mapping[str, str]
+) -> _Started:
+    """Start the ranks of gloo and p4reduce, so many on each host, with the variables of torchrun and these."""
+    listener, arguments = _listen(stack, hosts, world_size)
+    launch = {
+        "WORLD_SIZE": str(world_size),
+        "LOCAL_WORLD_SIZE": str(each),
+        "MASTER_ADDR": hosts[0].address if hosts else LOOPBACK_ADDRESS,
+        "MASTER_PORT": str(_MASTER_PORT if hosts else stack.enter_context(reserved_port())),
+        "GLOO_SOCKET_IFNAME": arguments[-1],
+        "OMP_NUM_THREADS": "1",
+        **variables,
+    }
     children = []
     for rank in range(world_size):
-        environment = {
-            "RANK": str(rank),
-            "WORLD_SIZE": str(world_size),
-            "MASTER_ADDR": hosts[0].address if hosts else LOOPBACK_ADDRESS,
-            "MASTER_PORT": str(master_port),
-            "GLOO_SOCKET_IFNAME": interface,
-            "OMP_NUM_THREADS": "1",
-            "P4REDUCE_JOB": _JOB,
-            "P4REDUCE_CONTROLLER": system.controller,
-            INSECURE_VARIABLE: "1" if hosts else "0",
-            HOSTS_VARIABLE: "on" if share else "off",
-        }
-        within = hosts[rank // ranks_per_host].namespace.within if hosts else []
-        command = [*within, sys.executable, "-P", "-m", _MODULE, path, interface]
-        children.append(run.children.start(f"worker {rank}", command, environment))
-    return Workers(listener, children)
+        within = hosts[rank // each].namespace.within if hosts else []
+        own = {"RANK": str(rank), "LOCAL_RANK": str(rank % each)}
+        command = [*within, *_PYTHON, "p4reduce_lab.bench.worker", *arguments]
+        children.append(run.children.start(f"worker {rank}", command, launch | own))
+    return listener, children
+
+
+def _listen(stack: ExitStack, hosts: Sequence[Host], world_size: int) -> tuple[socket.socket, list[str]]:
+    """Return a socket for the ranks, and a rank's arguments: the socket's path, the data interface."""
+    folder = stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True))
+    listener = stack.enter_context(socket.socket(socket.AF_UNIX))
+    listener.bind(path := str(Path(folder) / "socket"))
+    listener.listen(world_size)
+    listener.settimeout(1.0)
+    return listener, [path, links.DATA if hosts else "lo"]

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from statistics import median
 from typing import Any
 
 from p4reduce_lab.bench.case import Series
-from p4reduce_lab.bench.cluster import IN_BRIDGE, Cluster
+from p4reduce_lab.bench.cluster import Cluster
 
 MEGABYTE = 1 << 20
 FLOAT_BYTES = 4
 STEPS = 4
 """Steps in one turn of a peer."""
 _WARM_UP_STEPS = 4
-_CHECKED_ELEMENTS = MEGABYTE
 _LIMIT_S = 60.0
 BACKENDS = ("gloo", "p4reduce")
 """Backends of torch.distributed."""
@@ -42,7 +41,6 @@ def measure_in_turn(
     summed. `turns`: 0 for the run's repetitions. `times`: what is counted is of so many.
     """
     run = cluster.run
-    what += "" if cluster.placement is IN_BRIDGE else f", {cluster.placement.name}"
     counts: dict[str, Counts] = {peer: {} for peer in peers}
     calls = {peer: partial(call, counts[peer]) for peer, call in peers.items()}
     found = run.in_turn(calls, turns=turns, limit_s=limit_s, at_least=at_least)
@@ -58,34 +56,6 @@ def measure_in_turn(
     return found
 
 
-def measure_dense(cluster: Cluster, megabytes: float, peers: Sequence[str]) -> dict[str, list[float]]:
-    """Measure each peer's sum of a float32 tensor, after a checked sum of 4 MB at most, which also warms up."""
-    elements = int(megabytes * MEGABYTE) // FLOAT_BYTES
-    for peer in peers:
-        cluster.all_reduce(peer, min(elements, _CHECKED_ELEMENTS), check=True)
-    sums = {peer: partial(cluster.all_reduce, peer, elements) for peer in peers}
-    what = f"dense float32, {megabytes:g} MB, {cluster.world_size} workers"
-    return measure_in_turn(cluster, what, sums, size=FLOAT_BYTES * elements)
-
-
-def measure_sparse(
-    cluster: Cluster, megabytes: int, points: Iterable[tuple[float, str]], *, limit_s: float = _LIMIT_S
-) -> dict[str, list[float]]:
-    """Measure sums of tensors of which a share of the blocks, in a pattern, is not zero, beside gloo's dense one.
-
-    Returns seconds by peer: "gloo", and "p4reduce 10% all-overlap".
-    """
-    elements = megabytes * MEGABYTE // FLOAT_BYTES
-    sums = {"gloo": partial(cluster.all_reduce, "gloo", elements)}
-    for density, pattern in points:
-        summed = partial(cluster.all_reduce, "p4reduce", elements, density=density, pattern=pattern)
-        sums[f"p4reduce {density:.0%} {pattern}"] = summed
-    for work in sums.values():
-        work(check=True)
-    what = f"float32, {megabytes} MB, a share of the blocks not zero, {cluster.world_size} workers"
-    return measure_in_turn(cluster, what, sums, limit_s=limit_s, at_least=3)
-
-
 def measure_collective(
     cluster: Cluster, what: str, name: str, size: int, *, calls: int, turns: int, limit_s: float = _LIMIT_S
 ) -> dict[str, list[float]]:
@@ -94,7 +64,7 @@ def measure_collective(
     once = {peer: partial(cluster.timed, "collective", peer=peer, **arguments) for peer in BACKENDS}
     for work in once.values():
         work()
-    return measure_in_turn(cluster, what, once, turns=turns, limit_s=limit_s, at_least=5)
+    return measure_in_turn(cluster, what, once, turns=turns, limit_s=limit_s, at_least=5, times=calls)
 
 
 def measure_steps(cluster: Cluster, peers: Sequence[str], steps: int = STEPS) -> dict[str, list[float]]:
@@ -105,5 +75,5 @@ def measure_steps(cluster: Cluster, peers: Sequence[str], steps: int = STEPS) ->
     def step(peer: str, counts: Counts) -> float:
         return cluster.timed("train", counts, peer=peer, steps=steps) / steps
 
-    what = f"a step of {parameters:,} parameters, {cluster.world_size} workers"
+    what = f"a step of {parameters:,} parameters, {cluster.world_size} workers, {cluster.placement.name}"
     return measure_in_turn(cluster, what, {peer: partial(step, peer) for peer in peers}, at_least=3, times=steps)

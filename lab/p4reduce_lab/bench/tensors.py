@@ -34,6 +34,14 @@ def tensor(kind: Kind, rank: int, world_size: int) -> NDArray[np.float32]:
     return filled.reshape(-1)[: kind.elements]
 
 
+def total(kind: Kind, world_size: int) -> NDArray[np.float32]:
+    """Return the sum of all ranks' tensors [elements]."""
+    added = tensor(kind, 0, world_size)
+    for rank in range(1, world_size):
+        added += tensor(kind, rank, world_size)
+    return added
+
+
 def choose(kind: Kind, rank: int, world_size: int) -> NDArray[np.intp]:
     """Return the numbers of this rank's blocks that are not zero. Raises ValueError like `tensor`."""
     blocks = -(-kind.elements // BLOCK_ELEMENTS)

@@ -1,20 +1,15 @@
-"""One rank of a cluster: executes requests from a Unix socket and replies how long each took.
+"""One rank of gloo and p4reduce, in one process, so that both are measured alike.
 
 Started with the socket's path and the data interface's name as arguments; the rest is in the environment, as torchrun
-and p4reduce take it. Requests and replies are lines of JSON. The gloo process group and the p4reduce job are in
-the same process, so that both are measured alike.
+and p4reduce take it.
 """
 
 from __future__ import annotations
 
-import json
 import os
-import socket
 import sys
-import time
-import traceback
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,84 +19,70 @@ from numpy.typing import NDArray
 import p4reduce
 from p4reduce.codecs import Floats
 from p4reduce.pytorch.backend.options import Options
-from p4reduce_lab.bench.tensors import Kind, tensor
-from p4reduce_lab.network import interface_bytes
+from p4reduce_lab.bench.case import COMMUNICATOR
+from p4reduce_lab.bench.rank import Rank, Reply, Sum, later
+from p4reduce_lab.bench.tensors import Kind
 
-Reply = dict[str, Any]
 _JOIN_S = 60.0
 _COLLECTIVE_S = 120.0
-_READY_S = 0.05
-"""Seconds from the end of the barrier to the start: each rank must have received the start time before it comes."""
-_KEPT_BYTES = 256 << 20
-"""Bytes of the tensors that are used in turn, so that each keeps its place in memory, as gradients do."""
 
 
-_LOST_BITS: Final = {"fp16": 10, "16": 11, "8": 3}
-"""Format -> bits n: a sum of up to 8 ranks is off by at most ranks times a rank's largest number times 2^-n."""
+class Worker(Rank):
+    """A rank of both."""
 
-
-class Worker:
-    """The requests of one rank, a public method each."""
+    requests = (
+        *Rank.requests,
+        *("join", "collective", "train", "begin_training", "continue_training", "test", "close"),
+    )
 
     def __init__(self, interface: str) -> None:
-        self._interface = interface
-        self._rank, self._world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+        super().__init__(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), interface)
         self._comm: Any = None
-        self._sources: dict[Kind, Any] = {}
         self._trainers: dict[str, Any] = {}
         self._training: Any = None
         self._groups: dict[str, Any] = {}
+        self._barriers: Any = None
 
     def join(self) -> Reply:
-        """Join the process group and the job."""
+        """Join the process group and the job, or the launch where no job is named."""
         torch.set_num_threads(1)
-        dist.init_process_group("gloo")
-        self._comm = p4reduce.join(timeout_s=_JOIN_S, collective_timeout_s=_COLLECTIVE_S)
+        if "P4REDUCE_JOB" in os.environ:
+            dist.init_process_group("gloo")
+            self._barriers = dist.group.WORLD
+            self._comm = p4reduce.join(timeout_s=_JOIN_S, collective_timeout_s=_COLLECTIVE_S)
+        else:
+            dist.init_process_group("p4reduce")
+            self._barriers = dist.new_group(backend="gloo")
+            self._groups["p4reduce"] = dist.group.WORLD
+            self._comm = self._groups["p4reduce"].join()
         return {}
 
-    def all_reduce(self, peer: str, elements: int, density: float, pattern: str, dense: bool, check: bool) -> Reply:
-        """Sum a float32 tensor over all ranks, and measure that; with `check`, see that the sum is right.
+    def _sum_of(self, peer: str, kind: Kind, data: NDArray[np.float32]) -> Sum:
+        """Return what sums by "gloo"; "gloo fp16", which sends float16; "backend p4reduce"; COMMUNICATOR.
 
-        `peer`: "gloo"; "gloo fp16", which sends float16; "p4reduce", "p4reduce 16" or "p4reduce 8": the wire format.
+        Or by "p4reduce", "p4reduce 16" or "p4reduce 8", the wire format, in a collective of segments.
         """
-        kind = Kind(elements, density, pattern)
-        if kind not in self._sources:
-            source = tensor(kind, self._rank, self._world_size)
-            if sum(2 * held.nbytes for held, _ in self._sources.values()) + 2 * source.nbytes > _KEPT_BYTES:
-                self._sources.clear()
-            self._sources[kind] = source, np.empty_like(source)
-        source, copied = self._sources[kind]
-        np.copyto(copied, source)  # gloo sums in place, and so do we
-        wire = peer.partition(" ")[2] or None
-        name = f"{density:.0%} of blocks, {pattern}"  # else calls of other densities, in turn, would count as alike
-        if peer == "gloo":
+        backend = {"gloo": "gloo", "gloo fp16": "gloo", "backend p4reduce": "p4reduce"}.get(peer)
+        group = self._group(backend) if backend else None
+        tensor = torch.from_numpy(data)
+        bits = int(peer.removeprefix("p4reduce") or 32) if group is None and peer != COMMUNICATOR else None
+        name = f"{kind.density:.0%} of blocks, {kind.pattern}"  # else calls of other densities would count as alike
 
-            def work() -> Any:
-                dist.all_reduce(torch.from_numpy(copied))
-                return copied
+        def work() -> NDArray[np.float32]:
+            if peer == "gloo fp16":
+                half = tensor.half()
+                dist.all_reduce(half, group=group)
+                tensor.copy_(half)
+            elif group is not None:
+                dist.all_reduce(tensor, group=group)
+            elif bits is None:
+                self._comm.all_reduce(data, out=data)
+            else:
+                part = Floats(data, bits, out=data)
+                self._comm.all_reduce_segments([part], dense=kind.density >= 1, name=name)
+            return data
 
-        elif peer == "gloo fp16":
-
-            def work() -> Any:
-                half = torch.from_numpy(copied).half()
-                dist.all_reduce(half)
-                torch.from_numpy(copied).copy_(half)
-                return copied
-
-        else:
-
-            def work() -> Any:
-                part = Floats(copied, int(wire) if wire else None, out=copied)
-                return self._comm.all_reduce_segments([part], dense=dense, name=name)[0]
-
-        found, measured = self._measure(work)
-        if check:
-            expected = torch_sum(source)
-            lost = 2.0 ** -_LOST_BITS[wire] if wire in _LOST_BITS else 0.0
-            off = max(1e-3, self._world_size * np.abs(expected).max() * lost)
-            if not np.allclose(found, expected, rtol=1e-3, atol=off):
-                raise AssertionError(f"the sum by {peer} is wrong by up to {np.abs(found - expected).max()}")
-        return measured
+        return work
 
     def collective(self, peer: str, name: str, elements: int, dtype: str, calls: int = 1) -> Reply:
         """Run a collective of torch.distributed `calls` times in a row and measure one call.
@@ -121,7 +102,7 @@ class Worker:
             for _ in range(calls):
                 work()
 
-        _, measured = self._measure(in_a_row)
+        measured = self._measure(in_a_row)[1]
         mine.fill_(1)  # the sums of sums have grown
         gathered.fill_(0)
         work()
@@ -133,7 +114,7 @@ class Worker:
     def _group(self, peer: str) -> Any:
         """Return the process group of a backend; all ranks call it at once.
 
-        gloo has one of its own too: that of the world has just been used for the barriers, and is quicker for that.
+        gloo has one of its own too: that of the barriers has just been used, and is quicker for that.
         """
         if peer not in self._groups:
             options = Options(slots=128) if peer == "p4reduce" else None
@@ -178,58 +159,17 @@ class Worker:
         dist.destroy_process_group()
         return {}
 
-    def _measure(self, work: Callable[[], Any]) -> tuple[Any, Reply]:
-        """Run `work` on all ranks at once; return its result, and what it took from the moment that all share."""
-        begin = self._same_moment()
+    def _counters(self) -> dict[str, int]:
         stats = self._comm.stats.copy()
-        up, down = interface_bytes(self._interface)
-        time.sleep(max(0.0, begin - time.monotonic()))
-        cpu = time.process_time()
-        result = work()
-        seconds, cpu = time.monotonic() - begin, time.process_time() - cpu
-        up_now, down_now = interface_bytes(self._interface)
-        measured: Reply = {"seconds": seconds, "cpu_s": cpu, "bytes_up": up_now - up, "bytes_down": down_now - down}
-        spent = self._comm.stats - stats
-        measured |= {"frames": spent.frames_up, "repeated": spent.retransmissions}
-        return result, measured
+        ours = {"frames": stats.frames_up, "repeated": stats.retransmissions, "frame_bytes": stats.bytes_up}
+        return {**super()._counters(), **ours}
 
     def _same_moment(self) -> float:
-        """Return a moment of the machine's monotonic clock, soon and the same for all ranks, once all are ready.
-
-        A barrier alone would not do: on two cores the ranks leave it one after the other, seen up to 8 ms apart.
-        """
-        dist.barrier()
-        moment = torch.tensor([time.monotonic() + _READY_S], dtype=torch.float64)
-        dist.broadcast(moment, 0)
+        dist.barrier(self._barriers)
+        moment = torch.tensor([later()], dtype=torch.float64)
+        dist.broadcast(moment, 0, self._barriers)
         return float(moment[0])
 
 
-def torch_sum(source: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return gloo's sum of a numpy array over all ranks."""
-    copied = torch.from_numpy(source.copy())
-    dist.all_reduce(copied)
-    summed: NDArray[np.float32] = copied.numpy()
-    return summed
-
-
-def main() -> None:
-    """Execute requests until the cluster closes the socket."""
-    path, interface = sys.argv[1:]
-    worker = Worker(interface)
-    names = ("join", "all_reduce", "collective", "train", "begin_training", "continue_training", "test", "close")
-    requests: dict[str, Callable[..., Reply]] = {name: getattr(worker, name) for name in names}
-    with socket.socket(socket.AF_UNIX) as connection:
-        connection.connect(path)
-        with connection.makefile("rw", encoding="utf-8") as lines:
-            print(json.dumps({"rank": int(os.environ["RANK"])}), file=lines, flush=True)
-            for line in lines:
-                request = json.loads(line)
-                try:
-                    reply = requests[request.pop("do")](**request)
-                except Exception:
-                    reply = {"error": traceback.format_exc()}
-                print(json.dumps(reply), file=lines, flush=True)
-
-
 if __name__ == "__main__":
-    main()
+    Worker(sys.argv[2]).serve(sys.argv[1])

@@ -8,33 +8,34 @@ from __future__ import annotations
 from p4reduce_lab.bench.case import TRAINING_PACKAGES, Case, Run, Series, Threshold
 from p4reduce_lab.bench.cluster import Cluster, running_cluster
 from p4reduce_lab.bench.links import GBIT_1, LOOPBACK, MBIT_100, Link
-from p4reduce_lab.bench.measuring import STEPS, measure_dense
+from p4reduce_lab.bench.measuring import MEGABYTE, STEPS
+from p4reduce_lab.bench.rows import Row, measure_rows, thresholds
 
-FLOAT32, SIXTEEN = "p4reduce", "p4reduce 16"
-LINKS = {
-    (2, MBIT_100, 2): (1.25, 2.5),
-    (4, MBIT_100, 2): (1.4, 2.5),
-    (2, GBIT_1, 26): (2.2, 4),
-    (4, GBIT_1, 8): (2.2, 3.5),
-}
-"""(ranks a host, link, megabytes) -> the least ratio of gloo's time to that of two hosts, in 32 and in 16 bits."""
-RANKS_A_HOST = (1, 2, 4, 8)
+RATIOS = "gloo / p4reduce", "gloo / p4reduce 16"
+
+
+def _row(ranks: int, link: Link, megabytes: int, *least: float) -> Row:
+    at_least = dict(zip(RATIOS, least, strict=False))
+    return Row(megabytes * MEGABYTE, link, 2 * ranks, at_least, ("p4reduce", "p4reduce 16"), ranks_per_host=ranks)
+
+
+ROWS = (
+    Row(4 * MEGABYTE, LOOPBACK, 4, {RATIOS[0]: 3.0}, ranks_per_host=4),
+    Row(26 * MEGABYTE, LOOPBACK, 4, {RATIOS[0]: 3.0}, ranks_per_host=4),
+    _row(1, MBIT_100, 2),
+    _row(2, MBIT_100, 2, 1.25, 2.5),
+    _row(2, GBIT_1, 26, 2.2, 4),
+    _row(4, MBIT_100, 2, 1.4, 2.5),
+    _row(4, GBIT_1, 8, 2.2, 3.5),
+    _row(8, MBIT_100, 2),
+)
 LEAST_SHARE = 1 / 1.12
 """The least share that the tensor's bytes may have in those that a host's link carries each way."""
-MEMORY = {4: 3.0, 26: 3.0}
-"""Megabytes -> the least ratio of gloo's time to that of one host of 4 ranks, in 32 bits."""
-
 ADACOMP = "p4reduce AdaComp"
 BYTES = Threshold(
     "DDP step with AdaComp, 2 hosts of 2 ranks, 100 Mbit/s: bytes on a host's link, each rank for itself / over hosts",
     1 / 0.6,
 )
-
-
-def threshold(ranks: int, link: Link, megabytes: int, peer: str, least: float) -> Threshold:
-    """Return the threshold of a row."""
-    hosts = "1 host" if link.on_loopback else f"2 hosts, {link.name}"
-    return Threshold(f"{hosts} of {ranks} ranks, {megabytes} MB: gloo / {peer}", least)
 
 
 def bytes_on_link(ranks: int, way: str) -> Threshold:
@@ -43,33 +44,26 @@ def bytes_on_link(ranks: int, way: str) -> Threshold:
 
 
 def measure(run: Run) -> None:
-    """Measure one host of 4 ranks, then two hosts of 1, 2, 4 and 8."""
-    with running_cluster(run, LOOPBACK, 4, ranks_per_host=4) as cluster:
-        for megabytes, least in MEMORY.items():
-            found = measure_dense(cluster, megabytes, ("gloo", FLOAT32))
-            run.ratio(threshold(4, LOOPBACK, megabytes, FLOAT32, least).name, found["gloo"], found[FLOAT32])
-    if not run.networks:
-        run.skip("hosts on shaped links", "that takes root")
+    """Measure all rows, then the bytes of AdaComp's steps with the ranks for themselves and over hosts."""
+    measure_rows(run, ROWS, count)
+    if not run.networks or not TRAINING_PACKAGES.there():
+        run.skip(BYTES.name, f"that takes root, and {TRAINING_PACKAGES.what}")
         return
-    alone: list[float] = []
-    if TRAINING_PACKAGES.there():
-        with running_cluster(run, MBIT_100, 4, ranks_per_host=2, share=False) as cluster:
-            alone = step_bytes(cluster, "each rank for itself")
-    else:
-        run.skip(BYTES.name, f"that takes {TRAINING_PACKAGES.what}")
-    for ranks in RANKS_A_HOST:
-        with running_cluster(run, MBIT_100, 2 * ranks, ranks_per_host=ranks) as cluster:
-            if alone and ranks == 2:
-                run.ratio(BYTES.name, alone, step_bytes(cluster, "over hosts"))
-            for link, megabytes in sorted({(MBIT_100, 2), *(row[1:] for row in LINKS if row[0] == ranks)}, key=str):
-                cluster.shape(link)
-                found = measure_dense(cluster, megabytes, ("gloo", FLOAT32, SIXTEEN))
-                for peer, least in zip((FLOAT32, SIXTEEN), LINKS.get((ranks, link, megabytes), ()), strict=False):
-                    run.ratio(threshold(ranks, link, megabytes, peer, least).name, found["gloo"], found[peer])
-                if ranks > 1 and link == MBIT_100:
-                    (summed,) = (one for one in run.findings.series[-3:] if one.peer == FLOAT32)
-                    for way in ("up", "down"):
-                        run.ratio(bytes_on_link(ranks, way).name, [summed.size], [summed.counted[f"B {way} a worker"]])
+    steps = {}
+    for how, share in (("each rank for itself", False), ("over hosts", True)):
+        with running_cluster(run, MBIT_100, 4, ranks_per_host=2, share=share) as cluster:
+            steps[how] = step_bytes(cluster, how)
+    run.ratio(BYTES.name, *steps.values())
+
+
+def count(cluster: Cluster, row: Row) -> None:
+    """Compare the bytes of the tensor with those that a host's link carried in a sum by p4reduce."""
+    run = cluster.run
+    if row.link != MBIT_100 or row.ranks_per_host == 1:
+        return
+    summed = next(one for one in reversed(run.findings.series) if one.peer == "p4reduce")
+    for way in ("up", "down"):
+        run.ratio(bytes_on_link(row.ranks_per_host, way).name, [summed.size], [summed.counted[f"B {way} a worker"]])
 
 
 def step_bytes(cluster: Cluster, how: str) -> list[float]:
@@ -86,17 +80,12 @@ def step_bytes(cluster: Cluster, how: str) -> list[float]:
 
 CASE = Case(
     "hosts",
-    "several ranks behind one link: dense float32 all-reduces, gloo and p4reduce in turn; bytes of AdaComp",
+    "several ranks behind one link: dense float32 all-reduces by gloo and p4reduce in turn; bytes of AdaComp",
     measure,
     thresholds=(
         BYTES,
-        *(threshold(4, LOOPBACK, megabytes, FLOAT32, least) for megabytes, least in MEMORY.items()),
-        *(
-            threshold(*row, peer, least)
-            for row, leasts in LINKS.items()
-            for peer, least in zip((FLOAT32, SIXTEEN), leasts, strict=True)
-        ),
-        *(bytes_on_link(ranks, way) for ranks in RANKS_A_HOST[1:] for way in ("up", "down")),
+        *thresholds(ROWS),
+        *(bytes_on_link(ranks, way) for ranks in (2, 4, 8) for way in ("up", "down")),
     ),
     limit_s=600.0,
 )

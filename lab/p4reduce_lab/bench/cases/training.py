@@ -6,21 +6,20 @@ import time
 
 from p4reduce.communicator import Communicator
 from p4reduce_lab.bench.case import TRAINING_PACKAGES, Case, Run, Threshold
-from p4reduce_lab.bench.cluster import Cluster, running_cluster
 from p4reduce_lab.bench.links import GBIT_1, LOOPBACK, MBIT_100
-from p4reduce_lab.bench.measuring import FLOAT_BYTES, STEPS, measure_steps
+from p4reduce_lab.bench.measuring import FLOAT_BYTES, STEPS
+from p4reduce_lab.bench.rows import STEP, Row, measure_rows, thresholds
 
-PEERS = ("gloo dense", "gloo fp16", "gloo PowerSGD", "p4reduce dense", "p4reduce AdaComp")
 WORKERS = 4
-QUICK_STEPS = 2
 _COUNTED_STEPS, _BATCH = 30, 16
 
-THRESHOLDS = {
-    (MBIT_100, "gloo dense"): Threshold("DDP step, 100 Mbit/s: gloo dense / p4reduce AdaComp", 6),
-    (MBIT_100, "gloo fp16"): Threshold("DDP step, 100 Mbit/s: gloo fp16 hook / p4reduce AdaComp", 3),
-    (GBIT_1, "gloo dense"): Threshold("DDP step, 1 Gbit/s: gloo dense / p4reduce AdaComp", 2.5),
-    (GBIT_1, "gloo fp16"): Threshold("DDP step, 1 Gbit/s: gloo fp16 hook / p4reduce AdaComp", 1.1),
-}
+ADACOMP = "gloo dense / p4reduce AdaComp", "gloo fp16 / p4reduce AdaComp"
+ALSO = ("gloo PowerSGD", "p4reduce dense")
+ROWS = (
+    Row(STEP, LOOPBACK, WORKERS, also=("gloo dense", "gloo fp16", *ALSO, "p4reduce AdaComp"), calls=STEPS),
+    Row(STEP, MBIT_100, WORKERS, dict(zip(ADACOMP, (6, 3), strict=True)), ALSO, calls=STEPS),
+    Row(STEP, GBIT_1, WORKERS, dict(zip(ADACOMP, (2.5, 1.1), strict=True)), ALSO, calls=STEPS),
+)
 
 SMALL_STEP = (
     Threshold("step of the demo's model with AdaComp, 4 workers: bytes of a dense ring / bytes down", 22),
@@ -31,15 +30,7 @@ SMALL_STEP = (
 def measure(run: Run) -> None:
     """Measure the time of a step on every link."""
     count_small_step(run)
-    with running_cluster(run, LOOPBACK, WORKERS) as cluster:
-        steps(cluster)
-    if not run.networks:
-        run.skip("training on shaped links", "that takes root")
-        return
-    with running_cluster(run, MBIT_100, WORKERS) as cluster:
-        steps(cluster)
-        cluster.shape(GBIT_1)
-        steps(cluster)
+    measure_rows(run, ROWS)
 
 
 def count_small_step(run: Run) -> None:
@@ -79,19 +70,11 @@ def count_small_step(run: Run) -> None:
     run.ratio(SMALL_STEP[1].name, [spent.blocks_down], [spent.rounds])
 
 
-def steps(cluster: Cluster) -> None:
-    """Measure a step of each variant in turn, on the cluster's link."""
-    found = measure_steps(cluster, PEERS, QUICK_STEPS if cluster.run.quick else STEPS)
-    for (of_link, peer), threshold in THRESHOLDS.items():
-        if of_link == cluster.link:
-            cluster.run.ratio(threshold.name, found[peer], found["p4reduce AdaComp"])
-
-
 CASE = Case(
     "training",
     "a DDP step: gloo dense, with fp16 and PowerSGD, p4reduce dense and AdaComp",
     measure,
     needs=(TRAINING_PACKAGES,),
-    thresholds=(*THRESHOLDS.values(), *SMALL_STEP),
+    thresholds=(*thresholds(ROWS), *SMALL_STEP),
     limit_s=600.0,
 )

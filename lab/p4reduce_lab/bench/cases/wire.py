@@ -15,27 +15,26 @@ from p4reduce_contracts.wire.geometry import DEFAULT
 from p4reduce_contracts.wire.lanes import lanes_per_word
 from p4reduce_lab.bench.case import NETWORKS, TRAINING_PACKAGES, Case, Run, Series, Threshold
 from p4reduce_lab.bench.cluster import Cluster, running_cluster
-from p4reduce_lab.bench.links import GBIT_1, LOOPBACK, MBIT_100, Link
-from p4reduce_lab.bench.measuring import FLOAT_BYTES, MEGABYTE, measure_dense, measure_in_turn, measure_steps
+from p4reduce_lab.bench.links import GBIT_1, LOOPBACK, MBIT_100
+from p4reduce_lab.bench.measuring import FLOAT_BYTES, MEGABYTE, STEPS, measure_in_turn
+from p4reduce_lab.bench.rows import STEP, Row, measure_rows, thresholds
 from p4reduce_lab.bench.tensors import Kind, tensor
 
 WORKERS = 4
-PEERS = ("gloo", "gloo fp16", "p4reduce", "p4reduce 16", "p4reduce 8")
-STEP_PEERS = ("gloo", "gloo fp16", "p4reduce 8")
+GLOO, FP16 = "gloo / p4reduce 16", "gloo fp16 / p4reduce 16"
+ALSO = ("p4reduce", "p4reduce 8", "gloo fp16")
+ROWS = (
+    Row(25 * MEGABYTE, LOOPBACK, WORKERS, also=("p4reduce 16", *ALSO)),
+    Row(25 * MEGABYTE, GBIT_1, WORKERS, {GLOO: 5.5, FP16: 2.5}, ALSO),
+    Row(4 * MEGABYTE, MBIT_100, WORKERS, {GLOO: 2.7, FP16: 1.35}, ALSO),
+    Row(STEP, MBIT_100, WORKERS, {"gloo / p4reduce 8": 4.0}, ("gloo fp16",), calls=STEPS),
+)
 _QUICK_MB = 4
 _TURNS = 5
-
-SIXTEEN = {
-    (MBIT_100, "gloo"): Threshold("float32 in 16 bits, 100 Mbit/s, 4 MB, 4 workers: gloo / p4reduce", 2.7),
-    (MBIT_100, "gloo fp16"): Threshold("float32 in 16 bits, 100 Mbit/s, 4 MB, 4 workers: gloo fp16 / p4reduce", 1.35),
-    (GBIT_1, "gloo"): Threshold("float32 in 16 bits, 1 Gbit/s, 25 MB, 4 workers: gloo / p4reduce", 5.5),
-    (GBIT_1, "gloo fp16"): Threshold("float32 in 16 bits, 1 Gbit/s, 25 MB, 4 workers: gloo fp16 / p4reduce", 2.5),
-}
 BFLOAT16 = {
     GBIT_1: Threshold("bfloat16, 1 Gbit/s, 25 MB, 4 workers: gloo / backend p4reduce", 2.5),
     LOOPBACK: Threshold("bfloat16, loopback, 25 MB, 4 workers: gloo / backend p4reduce", 0.9),
 }
-STEP = Threshold("DDP step, 100 Mbit/s: gloo dense / p4reduce 8 bits with feedback", 4.0)
 MOMENTUM = Threshold("CPU of a step of AdaComp, 8 M parameters: without momentum / with", 1 / 1.3)
 KERNELS = Threshold("encode and decode in 16 bits on one core: copy / both", 1 / 3)
 
@@ -44,15 +43,11 @@ def measure(run: Run) -> None:
     """Measure the kernels in this process, then sums and a training step on each link."""
     kernels(run)
     momentum(run)
+    measure_rows(run, ROWS)
     with running_cluster(run, LOOPBACK, WORKERS) as cluster:
-        sums(cluster, LOOPBACK, 25)
         bfloat16(cluster, BFLOAT16[LOOPBACK])
     with running_cluster(run, GBIT_1, WORKERS) as cluster:
-        sums(cluster, GBIT_1, 25)
         bfloat16(cluster, BFLOAT16[GBIT_1])
-        cluster.shape(MBIT_100)
-        sums(cluster, MBIT_100, 4)
-        steps(cluster)
 
 
 def kernels(run: Run) -> None:
@@ -112,14 +107,6 @@ def _milliseconds(work: Callable[[], object]) -> float:
     return 1e3 * min(times)
 
 
-def sums(cluster: Cluster, link: Link, megabytes: int) -> None:
-    """Measure sums of a float32 tensor by all peers in turn."""
-    found = measure_dense(cluster, min(megabytes, _QUICK_MB) if cluster.run.quick else megabytes, PEERS)
-    for (of_link, peer), threshold in SIXTEEN.items():
-        if of_link == link:
-            cluster.run.ratio(threshold.name, found[peer], found["p4reduce 16"])
-
-
 def bfloat16(cluster: Cluster, threshold: Threshold) -> None:
     """Measure the backend's all_reduce of 25 MB of bfloat16 beside gloo's."""
     run = cluster.run
@@ -133,17 +120,11 @@ def bfloat16(cluster: Cluster, threshold: Threshold) -> None:
     run.ratio(threshold.name, found["gloo"], found["p4reduce"])
 
 
-def steps(cluster: Cluster) -> None:
-    """Measure a DDP step in 8 bits with error feedback beside gloo's."""
-    found = measure_steps(cluster, STEP_PEERS)
-    cluster.run.ratio(STEP.name, found["gloo"], found["p4reduce 8"])
-
-
 CASE = Case(
     "wire",
     "sums in 16 and 8 bits a number: float32 and bfloat16 tensors, a DDP step, the kernels",
     measure,
     needs=(NETWORKS, TRAINING_PACKAGES),
-    thresholds=(*SIXTEEN.values(), *BFLOAT16.values(), STEP, KERNELS, MOMENTUM),
+    thresholds=(*thresholds(ROWS), *BFLOAT16.values(), KERNELS, MOMENTUM),
     limit_s=600.0,
 )

@@ -1,0 +1,132 @@
+"""Rows: a sum of a float32 tensor or a training step, with link, ranks, place of the switches, and peers in turn."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import groupby
+from typing import Final
+
+from p4reduce_lab.bench.case import Run, Threshold, on_two_cores
+from p4reduce_lab.bench.cluster import CPU, IN_BRIDGE, Cluster, Placement, running_cluster
+from p4reduce_lab.bench.links import Link
+from p4reduce_lab.bench.measuring import FLOAT_BYTES, MEGABYTE, measure_in_turn, measure_steps
+
+BACKEND = "backend p4reduce"
+_QUICK_BYTES = 8 * MEGABYTE
+_CPU_OF = "CPU of "
+STEP: Final = 0
+"""What a row of training steps has in place of a size."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """What is measured by several peers in turn."""
+
+    size: int
+    """Bytes of a tensor on each rank; STEP: training steps."""
+    link: Link
+    ranks: int
+    at_least: Mapping[str, float] = field(default_factory=dict)
+    """Ratio -> what it should be at least: "gloo / p4reduce", of two peers; "30 us / p4reduce"; "60 us / CPU of x"."""
+    also: tuple[str, ...] = ()
+    """Peers without a threshold."""
+    ranks_per_host: int = 1
+    placement: Placement = IN_BRIDGE
+    calls: int = 1
+    """Calls in a row in one turn of a peer; of sums the median is taken."""
+    limit_s: float = 60.0
+    """Seconds after which no further turn is begun."""
+
+    def what(self, size: int) -> str:
+        """Return the conditions, but for the link, of a tensor of so many bytes."""
+        unit, divisor = ("MB", MEGABYTE) if size >= MEGABYTE else ("KB", 1 << 10) if size % 1024 == 0 else ("B", 1)
+        text = f"{size // divisor:,} {unit}" if size else "a training step"
+        if not self.link.on_loopback:
+            hosts = f"{self.ranks // self.ranks_per_host} hosts of {self.ranks_per_host}"
+            return f"{text}, {hosts}, {self.placement.name}"
+        place = "a switch on loopback" if self.ranks_per_host == 1 else "the host's memory"
+        return f"{text}, 1 host of {self.ranks}, {'no switch' if self.placement.of_launch else place}"
+
+    @property
+    def thresholds(self) -> list[Threshold]:
+        """A threshold for each ratio."""
+        link = "" if self.link.on_loopback else f", {self.link.name}"
+        return [Threshold(f"{self.what(self.size)}{link}: {ratio}", least) for ratio, least in self.at_least.items()]
+
+    @property
+    def peers(self) -> list[str]:
+        """The peers that are measured, in a sum gloo first."""
+        named = [name.removeprefix(_CPU_OF) for ratio in self.at_least for name in ratio.split(" / ")]
+        those = [name for name in named if not name.endswith(" us")]
+        return list(dict.fromkeys([*(["gloo"] if self.size else []), *those, *self.also]))
+
+    def measure(self, cluster: Cluster) -> None:
+        """Measure all peers in turn on the cluster's link, and add series and ratios."""
+        found = self._sums(cluster) if self.size else measure_steps(cluster, self.peers, self.calls)
+        for threshold, ratio in zip(self.thresholds, self.at_least, strict=True):
+            above, below = (self._values(cluster.run, name, found) for name in ratio.split(" / "))
+            cluster.run.ratio(threshold.name, above, below)
+
+    def _sums(self, cluster: Cluster) -> Mapping[str, list[float]]:
+        """Measure the sums of all peers, each after a checked one; return the seconds of each."""
+        run, calls = cluster.run, self.calls
+        size = min(self.size, _QUICK_BYTES) if run.quick else self.size
+        elements, peers = size // FLOAT_BYTES, self.peers
+        for peer in peers:
+            cluster.all_reduce(peer, elements, check=True)
+        check = size <= MEGABYTE
+        return measure_in_turn(
+            cluster,
+            f"all_reduce of {self.what(size)}, {len(os.sched_getaffinity(0))} cores",
+            {peer: partial(cluster.all_reduce, peer, elements, calls=calls, check=check) for peer in peers},
+            size=size,
+            turns=2 * run.repetitions if calls > 1 else 0,
+            limit_s=self.limit_s,
+            at_least=3,
+            times=calls,
+        )
+
+    def _values(self, run: Run, name: str, found: Mapping[str, list[float]]) -> list[float]:
+        if name.endswith(" us"):
+            return [float(name.removesuffix(" us")) / 1e6]
+        if not name.startswith(_CPU_OF):
+            return found[name]
+        peer = name.removeprefix(_CPU_OF)
+        return [next(each.counted[CPU] for each in reversed(run.findings.series) if each.peer == peer) / 1e6]
+
+
+def measure_rows(
+    run: Run,
+    rows: Iterable[Row],
+    then: Callable[[Cluster, Row], None] = lambda cluster, row: None,
+    two_cores: bool = False,
+) -> None:
+    """Measure rows, those that follow each other with the same ranks and switches on one cluster; call `then` for each.
+
+    A rank finds out once how long its runs of frames may be, so another burst takes another cluster.
+    """
+    with on_two_cores() if two_cores else nullcontext():
+        for _, (row, *others) in ((key, list(group)) for key, group in groupby(rows, _cluster_of)):
+            place = row.link, row.ranks, row.ranks_per_host
+            if not row.link.on_loopback and not run.networks:
+                run.skip(row.what(row.size), "that takes root")
+                continue
+            with running_cluster(run, *place, placement=row.placement) as cluster:
+                for one in (row, *others):
+                    if one.link != cluster.link:
+                        cluster.shape(one.link)
+                    one.measure(cluster)
+                    then(cluster, one)
+
+
+def _cluster_of(row: Row) -> tuple[bool, int, int, int, Placement]:
+    return row.link.on_loopback, row.link.burst_bytes, row.ranks, row.ranks_per_host, row.placement
+
+
+def thresholds(rows: Iterable[Row]) -> tuple[Threshold, ...]:
+    """Return those of all rows."""
+    return tuple(threshold for row in rows for threshold in row.thresholds)
