@@ -79,7 +79,7 @@ format: $(VENV)/dev.stamp
 docs: $(VENV)/docs.stamp  # the documentation site, in out/site; a warning is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-bench: $(VENV)/demo.stamp  # as root, for shaped links; BENCH="--quick" or "--only CASE" for less than all of it
+bench: $(VENV)/demo.stamp $(VENV)/peers.stamp  # as root, for shaped links; BENCH="--quick" or "--only CASE" for less than all of it
 	$(BIN)/p4reduce bench --out out/bench $(BENCH)
 
 study: $(VENV)/study.stamp  # hours on two cores; starts again where it was interrupted

@@ -16,8 +16,9 @@ from statistics import median
 from p4reduce_lab.processes import Children
 from p4reduce_lab.training import INSTALL, NEEDED, missing_packages
 
+OPEN_MPI = "Open MPI"
 COMMUNICATOR = "Communicator.all_reduce"
-"""A peer's name, in requests and results."""
+"""Peers' names, in requests and results."""
 REPETITIONS = 5
 """The fewest measurements for a median of a threshold."""
 QUICK_REPETITIONS = 3

@@ -18,8 +18,8 @@ from p4reduce.paths.hosts.find import VARIABLE as HOSTS_VARIABLE
 from p4reduce_contracts.jobs.lease import ONLY_SWITCH
 from p4reduce_lab.addresses import LOOPBACK as LOOPBACK_ADDRESS
 from p4reduce_lab.addresses import reserved_port
-from p4reduce_lab.bench import links
-from p4reduce_lab.bench.case import Run
+from p4reduce_lab.bench import links, open_mpi
+from p4reduce_lab.bench.case import OPEN_MPI, Run
 from p4reduce_lab.bench.links import Host, Link, Network
 from p4reduce_lab.bench.tensors import ALL_OVERLAP
 from p4reduce_lab.network import NetworkBuilder
@@ -121,6 +121,8 @@ class Cluster:
     link: Link
     system: System | None
     workers: Workers
+    mpi: Workers | None
+    """The ranks of Open MPI, where it is measured."""
     network: Network
     world_size: int
     placement: Placement
@@ -140,7 +142,7 @@ class Cluster:
         Appends what was counted to the lists of `counts`, by name with unit.
         """
         before = self._switch_seconds()
-        replies = self.workers.ask(do, **arguments)
+        replies = self._workers_of(arguments.get("peer")).ask(do, **arguments)
         switch_s = self._switch_seconds() - before
         if counts is not None:
             for name, value in _counted(replies, switch_s, on_loopback=not self.network.hosts).items():
@@ -149,6 +151,9 @@ class Cluster:
 
     def _switch_seconds(self) -> float:
         return sum(cpu_seconds(switch.pid) for switch in (self.system.switches if self.system else ()))
+
+    def _workers_of(self, peer: object) -> Workers:
+        return self.mpi if peer == OPEN_MPI and self.mpi is not None else self.workers
 
     def all_reduce(
         self,
@@ -178,10 +183,12 @@ def running_cluster(
     *,
     share: bool = True,
     placement: Placement = IN_BRIDGE,
+    mpi: bool = False,
 ) -> Iterator[Cluster]:
     """Start everything on hosts of a network, or on the loopback interface; take it down at the end.
 
-    With one rank a host, or without `share`, each rank sends for itself, on the loopback interface too.
+    With one rank a host, or without `share`, each rank sends for itself, on the loopback interface too. `mpi`: with
+    the ranks of Open MPI as well, in processes of their own, where it is installed.
 
     Raises ProcessError, and SetupError where the network cannot be built.
     """
@@ -209,8 +216,13 @@ def running_cluster(
         each = ranks_per_host if hosts else world_size
         workers = Workers(*_start_workers(run, stack, hosts, world_size, each, variables))
         workers.ask("join")
+        of_mpi = None
+        if mpi and open_mpi.NEED.there():
+            of_mpi = Workers(*_start_mpi(run, stack, hosts, world_size))
+        elif mpi:
+            run.skip(OPEN_MPI, f"that takes {open_mpi.NEED.what}")
         run.say(f"{world_size} workers have joined, {link}, {placement.name}")
-        yield Cluster(run, link, system, workers, network, world_size, placement)
+        yield Cluster(run, link, system, workers, of_mpi, network, world_size, placement)
         workers.ask("close")
 
 
@@ -272,6 +284,15 @@ def _start_workers(
         command = [*within, *_PYTHON, "p4reduce_lab.bench.worker", *arguments]
         children.append(run.children.start(f"worker {rank}", command, launch | own))
     return listener, children
+
+
+def _start_mpi(run: Run, stack: ExitStack, hosts: Sequence[Host], world_size: int) -> _Started:
+    """Start the ranks of Open MPI, below one mpirun."""
+    listener, arguments = _listen(stack, hosts, world_size)
+    folder = Path(arguments[0]).parent
+    command = [*open_mpi.launch(folder, hosts, world_size), *_PYTHON, "p4reduce_lab.bench.open_mpi", *arguments]
+    child = run.children.start("mpirun", command, open_mpi.ENVIRONMENT | {"TMPDIR": str(folder)})
+    return listener, [child] * world_size
 
 
 def _listen(stack: ExitStack, hosts: Sequence[Host], world_size: int) -> tuple[socket.socket, list[str]]:

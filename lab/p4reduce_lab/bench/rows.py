@@ -10,7 +10,7 @@ from functools import partial
 from itertools import groupby
 from typing import Final
 
-from p4reduce_lab.bench.case import Run, Threshold, on_two_cores
+from p4reduce_lab.bench.case import OPEN_MPI, Run, Threshold, on_two_cores
 from p4reduce_lab.bench.cluster import CPU, IN_BRIDGE, Cluster, Placement, running_cluster
 from p4reduce_lab.bench.links import Link
 from p4reduce_lab.bench.measuring import FLOAT_BYTES, MEGABYTE, measure_in_turn, measure_steps
@@ -62,7 +62,7 @@ class Row:
         """The peers that are measured, in a sum gloo first."""
         named = [name.removeprefix(_CPU_OF) for ratio in self.at_least for name in ratio.split(" / ")]
         those = [name for name in named if not name.endswith(" us")]
-        return list(dict.fromkeys([*(["gloo"] if self.size else []), *those, *self.also]))
+        return list(dict.fromkeys([*(["gloo", OPEN_MPI] if self.size else []), *those, *self.also]))
 
     def measure(self, cluster: Cluster) -> None:
         """Measure all peers in turn on the cluster's link, and add series and ratios."""
@@ -75,7 +75,7 @@ class Row:
         """Measure the sums of all peers, each after a checked one; return the seconds of each."""
         run, calls = cluster.run, self.calls
         size = min(self.size, _QUICK_BYTES) if run.quick else self.size
-        elements, peers = size // FLOAT_BYTES, self.peers
+        elements, peers = size // FLOAT_BYTES, [one for one in self.peers if one != OPEN_MPI or cluster.mpi is not None]
         for peer in peers:
             cluster.all_reduce(peer, elements, check=True)
         check = size <= MEGABYTE
@@ -115,7 +115,7 @@ def measure_rows(
             if not row.link.on_loopback and not run.networks:
                 run.skip(row.what(row.size), "that takes root")
                 continue
-            with running_cluster(run, *place, placement=row.placement) as cluster:
+            with running_cluster(run, *place, placement=row.placement, mpi=row.size != STEP) as cluster:
                 for one in (row, *others):
                     if one.link != cluster.link:
                         cluster.shape(one.link)

@@ -80,7 +80,7 @@ def step_bytes(cluster: Cluster, how: str) -> list[float]:
 
 CASE = Case(
     "hosts",
-    "several ranks behind one link: dense float32 all-reduces by gloo and p4reduce in turn; bytes of AdaComp",
+    "several ranks behind one link: dense float32 all-reduces, gloo, Open MPI and p4reduce in turn; bytes of AdaComp",
     measure,
     thresholds=(
         BYTES,

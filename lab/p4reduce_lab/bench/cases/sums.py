@@ -49,7 +49,7 @@ def measure_density(run: Run) -> None:
 CASES = (
     Case(
         "dense",
-        "dense float32 all-reduces: gloo and p4reduce in turn",
+        "dense float32 all-reduces: gloo, Open MPI and p4reduce in turn",
         partial(measure_rows, rows=DENSE),
         thresholds=thresholds(DENSE),
     ),
