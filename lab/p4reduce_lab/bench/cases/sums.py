@@ -1,13 +1,14 @@
-"""Cases that are sums of float32 tensors alone: dense, one-host, density."""
+"""Cases that are sums of float32 tensors alone: dense, one-host, density, small."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
-from p4reduce_lab.bench.case import NETWORKS, TRAINING_PACKAGES, Case, Run
-from p4reduce_lab.bench.cluster import OF_LAUNCH
-from p4reduce_lab.bench.links import GBIT_1, GBIT_1_LARGE_BURST, GBIT_1_SMALL_BURST, LOOPBACK, MBIT_100
+from p4reduce_lab.bench.case import COMMUNICATOR, NETWORKS, TRAINING_PACKAGES, Case, Run
+from p4reduce_lab.bench.cluster import IN_BRIDGE, OF_LAUNCH, Placement
+from p4reduce_lab.bench.links import GBIT_1, GBIT_1_LARGE_BURST, GBIT_1_SMALL_BURST, LOOPBACK, MBIT_100, VETH, Link
 from p4reduce_lab.bench.measuring import MEGABYTE
 from p4reduce_lab.bench.rows import BACKEND, Row, measure_rows, thresholds
 from p4reduce_lab.bench.tensors import ALL_OVERLAP, NONE_OVERLAP, PATTERNS
@@ -40,6 +41,32 @@ DENSITY = (
     Row(25 * MEGABYTE, GBIT_1, 4, {TEN: 15, ONE: 60}, POINTS, limit_s=75.0),
 )
 
+KB = 1 << 10
+CALLS = {256: 64, 4 * KB: 64, 64 * KB: 64, 256 * KB: 32, MEGABYTE: 16}
+"""Bytes of a small sum -> calls in a turn."""
+
+
+def _small(
+    peer: str, link: Link, ranks: int, ratios: Mapping[int, Mapping[str, float]], placement: Placement = OF_LAUNCH
+) -> list[Row]:
+    """Return a row for each size; `ratios` has those of a size."""
+    return [
+        Row(size, link, ranks, ratios.get(size, {}), (peer,), placement=placement, calls=calls, limit_s=8.0)
+        for size, calls in CALLS.items()
+    ]
+
+
+AT_MOST_30, AT_MOST_150 = (f"{us} us / {BACKEND}" for us in (30, 150))
+CORE_EACH = {size: {AT_MOST_30: 1.0, GLOO: 7.0} for size in (256, 4 * KB)}
+OVER_SWITCH = {f"110 us / {COMMUNICATOR}": 1.0, f"60 us / CPU of {COMMUNICATOR}": 1.0}
+SMALL = (
+    *_small(BACKEND, LOOPBACK, 2, {**CORE_EACH, 64 * KB: {GLOO: 4}, MEGABYTE: {GLOO: 2}}),
+    *_small(BACKEND, LOOPBACK, 4, {4 * KB: {AT_MOST_150: 1}}),
+    *_small(BACKEND, VETH, 2, {4 * KB: {GLOO: 2}, 64 * KB: {GLOO: 1.1}, MEGABYTE: {GLOO: 0.8}}),
+    *_small(BACKEND, GBIT_1, 4, {4 * KB: {GLOO: 8}, 64 * KB: {GLOO: 5}}),
+    *_small(COMMUNICATOR, LOOPBACK, 2, {4 * KB: OVER_SWITCH}, IN_BRIDGE),
+)
+
 
 def measure_density(run: Run) -> None:
     """Measure every density and pattern in turn with dense sums of gloo, in a quick run two of them."""
@@ -66,5 +93,12 @@ CASES = (
         measure_density,
         needs=(NETWORKS,),
         thresholds=thresholds(DENSITY),
+    ),
+    Case(
+        "small",
+        "sums of 256 B to 1 MB on two cores: the backend in a launch, a communicator over a switch; gloo, Open MPI",
+        partial(measure_rows, rows=SMALL, two_cores=True),
+        needs=(TRAINING_PACKAGES,),
+        thresholds=thresholds(SMALL),
     ),
 )
