@@ -7,14 +7,17 @@ and p4reduce take it.
 from __future__ import annotations
 
 import os
+import runpy
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
+from torch.distributed.device_mesh import DeviceMesh
 
 import p4reduce
 from p4reduce.codecs import Floats
@@ -22,6 +25,7 @@ from p4reduce.pytorch.backend.options import Options
 from p4reduce_lab.bench.case import COMMUNICATOR
 from p4reduce_lab.bench.rank import Rank, Reply, Sum, later
 from p4reduce_lab.bench.tensors import Kind
+from p4reduce_lab.training import find_script
 
 _JOIN_S = 60.0
 _COLLECTIVE_S = 120.0
@@ -32,7 +36,7 @@ class Worker(Rank):
 
     requests = (
         *Rank.requests,
-        *("join", "collective", "train", "begin_training", "continue_training", "test", "close"),
+        *("join", "collective", "generate", "train", "begin_training", "continue_training", "test", "close"),
     )
 
     def __init__(self, interface: str) -> None:
@@ -41,6 +45,7 @@ class Worker(Rank):
         self._trainers: dict[str, Any] = {}
         self._training: Any = None
         self._groups: dict[str, Any] = {}
+        self._models: dict[str, Any] = {}
         self._barriers: Any = None
 
     def join(self) -> Reply:
@@ -83,6 +88,15 @@ class Worker(Rank):
             return data
 
         return work
+
+    def generate(self, peer: str, tokens: int) -> Reply:
+        """Generate so many tokens by examples/tensor_parallel.py over a backend, and measure that."""
+        example = runpy.run_path(str(find_script().with_name("tensor_parallel.py")))
+        if peer not in self._models:
+            mesh = DeviceMesh.from_group(self._group(peer), "cpu")
+            self._models[peer] = example["split_model"](mesh)
+        found, measured = self._measure(partial(example["generate"], self._models[peer], tokens))
+        return {**measured, "tokens": str(found)}
 
     def collective(self, peer: str, name: str, elements: int, dtype: str, calls: int = 1) -> Reply:
         """Run a collective of torch.distributed `calls` times in a row and measure one call.
