@@ -5,6 +5,7 @@ from __future__ import annotations
 from p4reduce_lab.bench.case import Case
 from p4reduce_lab.bench.cases import (
     backend,
+    beside_tcp,
     first_run,
     hosts,
     loss,
@@ -25,6 +26,7 @@ CASES: tuple[Case, ...] = (
     *sums.CASES,
     hosts.CASE,
     placement.CASE,
+    beside_tcp.CASE,
     training.CASE,
     backend.CASE,
     tensor_parallel.CASE,
