@@ -206,5 +206,5 @@ def test_a_newcomer_trains_by_the_page_alone(machines: dict[str, Machine], name:
     if not interfaces:
         assert min(machines[node].datagrams() for node in ("node1", "node2")) > 660, "each step goes to the switches"
         return
-    least = BYTES // 2 if name == "Two racks" else BYTES  # each rack sends one sum
+    least = BYTES // 3 if name == "Two racks" else BYTES  # each rack sends one sum
     assert sum(map(machines["server"].received, interfaces)) > least, "gradients go to the switch"

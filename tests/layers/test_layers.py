@@ -51,6 +51,7 @@ def test_the_protocol_does_no_io() -> None:
     """Sans I/O: no socket, no thread, no clock. Only the loop over a socket, and what calls it, may have these."""
     pure = {
         "__future__",
+        "array",
         "collections",
         "dataclasses",
         "enum",

@@ -14,6 +14,7 @@ from model import controller_plans
 from model.controller import ControllerReport, explore_controller
 from model.hosts import LARGE_SEARCHES, SMALL_SEARCHES, explore_hosts
 from model.jobs import JOBS, MUTANTS
+from model.memory import MEMORY_MUTANTS, explore_memory
 from model.search import Faults, Report, explore
 
 
@@ -77,6 +78,10 @@ def main() -> int:
             print(f"hosts of 2 and 1 ranks, {sums}: {states_of_hosts:,} states in {seconds:.0f} s", flush=True)
             if broken:
                 print(f"  BROKEN: {broken}: {way}")
+        states, broken, way = explore_memory()
+        caught = all(explore_memory(mutant)[1] for mutant in MEMORY_MUTANTS)
+        failed |= bool(broken) or not caught
+        print(f"one host of 3 ranks: {states:,} states; {broken or 'not broken'}: {way}", flush=True)
     outcome = "FAILED" if failed else "no property broken, every mutant caught"
     print(f"{nodes:,} states of the jobs visited; {outcome}")
     return int(failed)

@@ -29,8 +29,9 @@ from p4reduce.communicator import Communicator
 from p4reduce.errors import P4ReduceError
 from p4reduce.paths.hosts import memory, sums
 from p4reduce.paths.hosts.find import Hosts
-from p4reduce.paths.hosts.memory import ALL_BLOCKS, HostMemory, MemoryFile
+from p4reduce.paths.hosts.memory import HostMemory, MemoryFile
 from p4reduce.paths.hosts.plan import HostPlan
+from p4reduce.paths.hosts.state import ALL_BLOCKS
 from p4reduce.paths.hosts.sums import Copies, HostCollective, HostLayout, HostSums
 from p4reduce.paths.switch import SwitchPath
 from p4reduce.protocol.blocks import Blocks
@@ -167,6 +168,16 @@ class SteppedMemory(HostMemory):
         super().wait(*arguments, **options)
         self.rank.saw("flags")
 
+    def _sleeps(self, place: int, awaited: tuple[int, int, int], timeout_s: float) -> bool:
+        first, count, least = awaited
+        numbers = self.control[first : first + count]
+        if not (numbers < least).any():
+            return False
+        self.rank.flags = self.flags()
+        self.rank.stop("look")
+        self.rank.now += _LOOK_S if self.flags() == self.rank.flags else 0.0
+        return bool((numbers < least).any())
+
     def finished(self, shard: int, number: int) -> int:
         found = super().finished(shard, number)
         if found:
@@ -198,10 +209,7 @@ class _Time:
         return float(_running.rank.now)
 
     def sleep(self, seconds: float) -> None:
-        rank: RankThread = _running.rank
-        rank.flags = rank.memory.flags()
-        rank.stop("look")
-        rank.now += _LOOK_S if rank.memory.flags() == rank.flags else 0.0
+        _running.rank.now += seconds
 
 
 class Run:
@@ -399,11 +407,13 @@ def explore_hosts(
 class PublishesLate(HostSums):
     """A mutant: a rank writes its data after the calls were compared, so another one may read before."""
 
-    def publish(self, blocks: Blocks, layout: HostLayout) -> Copies:
-        return mock.Mock(layout=layout, in_meanwhile=lambda _: 1.0)
+    def publish(self, blocks: Blocks, layout: HostLayout) -> Any:
+        return mock.Mock(in_meanwhile=lambda _: 1.0)
 
-    def sum(self, call: Call, contribution: Contribution, copies: Copies, *arguments: Any) -> HostCollective:
-        return super().sum(call, contribution, super().publish(contribution.blocks, copies.layout), *arguments)
+    def sum(
+        self, call: Call, contribution: Contribution, layout: HostLayout, copies: Any, *arguments: Any
+    ) -> HostCollective:
+        return super().sum(call, contribution, layout, super().publish(contribution.blocks, layout), *arguments)
 
 
 class WaitsForNoShard(HostSums):
@@ -417,7 +427,7 @@ class WaitsForNoShard(HostSums):
 class PublishesNoPieces(HostSums):
     """A mutant: a rank says with its first piece that all are there."""
 
-    def publish(self, *arguments: Any) -> Copies:
+    def publish(self, *arguments: Any) -> Any:
         copies = super().publish(*arguments)
         self.memory.set_published(self.place, ALL_BLOCKS)
         return copies

@@ -8,6 +8,7 @@ from model import controller_plans
 from model.controller import explore_controller
 from model.hosts import HOST_MUTANTS, SMALL_SEARCHES, explore_hosts
 from model.jobs import JOBS, MUTANTS, Searched
+from model.memory import MEMORY_MUTANTS, MemoryRank, explore_memory
 from model.ranks import Rank
 from model.search import explore
 from p4reduce.paths.hosts.sums import HostSums
@@ -66,4 +67,16 @@ def test_no_order_of_steps_breaks_a_sum_over_hosts(searched: dict[str, int]) -> 
 @pytest.mark.parametrize("mutant", HOST_MUTANTS)
 def test_a_mutant_of_the_sums_over_hosts_is_caught(mutant: type[HostSums]) -> None:
     _, broken, way = explore_hosts(1, host_sums=mutant)
+    assert "got a wrong sum" in broken and way
+
+
+def test_no_order_of_steps_breaks_a_sum_in_a_host_s_memory() -> None:
+    states, broken, way = explore_memory()
+    assert broken == "", way
+    assert states > 100
+
+
+@pytest.mark.parametrize("mutant", MEMORY_MUTANTS)
+def test_a_mutant_of_the_sums_in_memory_is_caught(mutant: type[MemoryRank]) -> None:
+    _, broken, way = explore_memory(mutant)
     assert "got a wrong sum" in broken and way

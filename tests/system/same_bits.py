@@ -62,7 +62,7 @@ class Case:
     bits: int | None = None
 
     def contribution(self, lease: Lease, values: Tensor) -> Contribution:
-        return collectives.all_reduce(lease, values, None, self.bits)
+        return collectives.all_reduce(collectives.Plans(), lease, values, None, self.bits)
 
 
 def cases() -> list[Case]:

@@ -24,69 +24,91 @@ from p4reduce_runtime.threads import DaemonThread
 T = TypeVar("T")
 
 
+_process = os.getpid()
+"""This process: to ask the system for it takes a call."""
+_lock = threading.Lock()
+"""The lock of all futures, held for some assignments only."""
+
+
+def _begin_process() -> None:
+    global _process, _lock
+    _process, _lock = os.getpid(), threading.Lock()
+
+
+os.register_at_fork(after_in_child=_begin_process)
+
+
 class CollectiveFuture(Generic[T]):
     """The future of a submitted call: its result or its error, once its turn is over."""
 
+    _value: T | None = None
+    error: BaseException | None = None
+    """What the call has raised."""
+    has_ended = False
+    _gate: threading.Lock | None = None
+    """A lock that is held until the end, where somebody waits for that; an Event is Python code."""
+
     def __init__(self, call: Callable[[], T]) -> None:
         self._call: Callable[[], T] | None = call
-        self._value: T | None = None
-        self._error: BaseException | None = None
-        self._done = False
-        self._process = os.getpid()
-        self._gate = threading.Lock()  # an Event is Python code, which a small collective would notice
-        self._gate.acquire()
-        self._lock = threading.Lock()
+        self._process = _process
         self._callbacks: list[Callable[[], None]] = []
 
     def done(self) -> bool:
         """Return whether it has ended."""
-        return self._done
+        return self.has_ended
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Return whether it has ended within `timeout_s`; None: wait until it has.
 
         Raises ForkedProcessError in a forked child if it has not ended at the fork.
         """
-        if not self._done:
+        if not self.has_ended:
             _check_process(self._process)
-            if not self._gate.acquire(timeout=-1 if timeout_s is None else min(timeout_s, threading.TIMEOUT_MAX)):
-                return False
-            self._gate.release()
+            with _lock:
+                if self._gate is None and not self.has_ended:
+                    self._gate = threading.Lock()
+                    self._gate.acquire()
+            if self._gate is not None:
+                if not self._gate.acquire(timeout=-1 if timeout_s is None else min(timeout_s, threading.TIMEOUT_MAX)):
+                    return False
+                self._gate.release()
         return True
 
     def result(self) -> T:
         """Wait until it has ended; return what the call returned, or raise what it raised."""
         self.wait()
-        if self._error is not None:
-            raise self._error
+        if self.error is not None:
+            raise self.error
         return cast(T, self._value)
 
     def exception(self) -> BaseException | None:
         """Return what the call raised; None if nothing, or before the end."""
-        return self._error
+        return self.error
 
     def add_done_callback(self, callback: Callable[[], None]) -> None:
         """Call `callback` at the end, on the thread of the call; at once if that has come. It must not raise."""
-        with self._lock:
-            if not self._done:
+        with _lock:
+            if not self.has_ended:
                 self._callbacks.append(callback)
                 return
         callback()
 
     def run(self) -> None:
         """Make the call; for the queue."""
+        call, self._call = self._call, None  # what it refers to, as tensors, is not kept
+        assert call is not None
         try:
-            self._value = cast(Callable[[], T], self._call)()
+            self._value = call()
         except BaseException as error:
-            self._error = error
-        self._call = None  # what it refers to, as tensors, is not kept
+            self.error = error
 
     def finish(self) -> None:
         """Let those that wait go on; for the queue."""
-        with self._lock:
-            self._done = True
+        with _lock:
+            self.has_ended = True
             callbacks, self._callbacks = self._callbacks, []
-        self._gate.release()
+        if self._gate is not None:
+            self._gate.release()
         for callback in callbacks:
             callback()
 
@@ -100,7 +122,7 @@ class CollectiveQueue:
     def __init__(self, name: str = "p4reduce-collectives") -> None:
         """`name`: the thread's."""
         self._name = name
-        self._process = os.getpid()
+        self._process = _process
         self._lock = threading.Lock()
         self._line: deque[_Turn] = deque()
         self._running_on = 0
@@ -113,39 +135,21 @@ class CollectiveQueue:
 
     def check_process(self) -> None:
         """Raise ForkedProcessError in a forked child: its frames would count as the parent's."""
-        _check_process(self._process)
+        if self._process != _process:
+            _check_process(self._process)
 
     def run(self, what: str, timeout_s: float, call: Callable[..., T], *arguments: Any) -> T:
-        """Return what `call` returns, made on this thread when all calls before it have ended.
-
-        Raises CollectiveTimeoutError, which says that `what` did not begin, after `timeout_s`.
-        """
-        self.check_process()
-        thread = threading.get_ident()
-        if self._running_on == thread:
-            return call(*arguments)  # within another call
-        turn = _Turn()
-        try:
-            try:
-                if not self._wait(turn, timeout_s):
-                    raise CollectiveTimeoutError(
-                        f"{what} could not begin in {timeout_s:g} s: another collective of this process was still "
-                        "running; nothing was sent"
-                    )
-                self._running_on = thread
-                return call(*arguments)
-            finally:
-                self._end(turn)
-        except BaseException:
-            self._end(turn)  # once more, in case it was this that an interrupt cut short
-            raise
+        """Return what `call` returns, made in this thread's turn."""
+        with CallersTurn(self, what, timeout_s):
+            return call(*arguments)
 
     def submit(self, call: Callable[[], T], *, inline: bool = False) -> CollectiveFuture[T]:
         """Make `call` when all calls before it have ended; `inline`: on this thread if there are none."""
         future = CollectiveFuture(call)
         if inline:
             try:
-                self.run("", 0.0, future.run)
+                with CallersTurn(self, "", 0.0):
+                    future.run()
             except CollectiveTimeoutError:
                 pass
             else:
@@ -176,14 +180,6 @@ class CollectiveQueue:
             return False
         return True
 
-    def _wait(self, turn: _Turn, timeout_s: float) -> bool:
-        """Join the line; return whether the turn came in time."""
-        with self._lock:
-            self._line.append(turn)
-            if self._line[0] is turn:
-                return True
-        return turn.gate.acquire(timeout=min(max(0.0, timeout_s), threading.TIMEOUT_MAX))
-
     def _end(self, turn: _Turn) -> None:
         """Leave the line, if not done yet, and let the first in it begin."""
         with self._lock:
@@ -191,7 +187,8 @@ class CollectiveQueue:
                 if turn is self._line[0]:
                     self._running_on = 0
                 self._line.remove(turn)
-            self._grant()
+            if self._line:
+                self._grant()
 
     def _grant(self) -> None:
         """Let the first in the line begin; more than once does no harm."""
@@ -199,7 +196,7 @@ class CollectiveQueue:
             first = self._line[0]
             if first.future is not None:
                 self._wake.put(self)
-            elif first.gate.locked():
+            elif first.gate is not None and first.gate.locked():
                 first.gate.release()
 
     def _run_submitted(self) -> None:
@@ -225,12 +222,73 @@ def _serve(wake: queue.SimpleQueue[CollectiveQueue | None]) -> None:
 class _Turn:
     """A place in the line: of a caller, or of a call that the queue's thread makes."""
 
+    future: CollectiveFuture[Any] | None = None
+    begun = False
+    """Whether the queue's thread has begun with `future`."""
+    gate: threading.Lock | None = None
+    """The lock of a caller that waits for its turn, held until then."""
+
     def __init__(self, future: CollectiveFuture[Any] | None = None) -> None:
         self.future = future
-        self.begun = False
-        """Whether the queue's thread has begun with `future`."""
-        self.gate = threading.Lock()
-        self.gate.acquire()
+
+
+class CallersTurn(_Turn):
+    """The turn of a call on its caller's thread: the block within it runs when all calls before it have ended.
+
+    Raises CollectiveTimeoutError, which says that `what` did not begin, after `timeout_s`.
+    """
+
+    def __init__(self, queue: CollectiveQueue, what: str, timeout_s: float) -> None:
+        self._queue, self._what, self._timeout_s = queue, what, timeout_s
+        self._within = False
+        """Whether it is a call within another one."""
+
+    def __enter__(self) -> None:
+        queue, thread = self._queue, threading.get_ident()
+        if queue._process != _process:
+            _check_process(queue._process)
+        if queue._running_on == thread:
+            self._within = True
+            return
+        try:
+            with queue._lock:
+                if queue._line:
+                    self.gate = threading.Lock()
+                    self.gate.acquire()
+                queue._line.append(self)
+            if self.gate is not None:
+                self._wait(self.gate)
+            queue._running_on = thread
+        except BaseException:
+            self._end()
+            raise
+
+    def __exit__(self, *error: object) -> None:
+        queue = self._queue
+        if not self._within:
+            try:
+                with queue._lock:
+                    queue._running_on = 0
+                    queue._line.popleft()  # which it is the first of
+                    if queue._line:
+                        queue._grant()
+            except BaseException:  # an interrupt cut this short
+                self._end()
+                raise
+
+    def _end(self) -> None:
+        try:
+            self._queue._end(self)
+        except BaseException:
+            self._queue._end(self)  # once more, in case it was this that an interrupt cut short
+            raise
+
+    def _wait(self, gate: threading.Lock) -> None:
+        if not gate.acquire(timeout=min(max(0.0, self._timeout_s), threading.TIMEOUT_MAX)):
+            raise CollectiveTimeoutError(
+                f"{self._what} could not begin in {self._timeout_s:g} s: another collective of this process was still "
+                "running; nothing was sent"
+            )
 
 
 def _check_process(process: int) -> None:

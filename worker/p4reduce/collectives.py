@@ -6,15 +6,16 @@ All collectives are the same sparse block sum: of all ranks' non-zero blocks (al
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from p4reduce.codecs import Int32, Segment
-from p4reduce.codecs.arrays import Tensor, as_kind_of, dtype_of, to_numpy
+from p4reduce.codecs.arrays import Tensor, as_kind_of, dtype_of, plain_array, to_numpy
 from p4reduce.codecs.floats import Floats
 from p4reduce.codecs.formats import FORMS
 from p4reduce.codecs.raw import bytes_of, first_bytes, raw_blocks
@@ -27,7 +28,7 @@ Rows = NDArray[np.uint8]
 """Every rank's bytes, [world_size, bytes]."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Contribution:
     """This rank's part of a collective, and all that the ranks compare of it (protocol/call.py)."""
 
@@ -45,12 +46,26 @@ class Contribution:
     """Whether the caller's result is that of the only part; else a list of all parts'."""
     number: int = 0
     """The number of the collective in its epoch."""
+    segment: Floats | Int32 | None = None
+    """The tensor, where it is the only part."""
+    key: Hashable = None
+    """What later calls alike have in common with this one (`Plans`); None: it is not kept."""
+
+    @functools.cached_property
+    def kind_name(self) -> str:
+        return self.kind.name.lower()
 
     def finish(self, results: list[Any]) -> Any:
         """Return the caller's result of the parts' results."""
         return results[0] if self.single else results
 
-    @property
+    @functools.cached_property
+    def compared(self) -> tuple[int, int, int]:
+        """The words of `call()` but its number."""
+        _, *words = self.call().words(0)
+        return words[0], words[1], words[2]
+
+    @functools.cached_property
     def dense_bytes(self) -> int:
         """The bytes of the tensors that this rank sends, before zeros are left out and numbers are packed."""
         sums = self.kind is Kind.ALL_REDUCE
@@ -73,7 +88,7 @@ def no_blocks(kind: Kind, detail: int = 0) -> Contribution:
     return Contribution(kind, Blocks(), detail=detail, single=False)
 
 
-def plain_array(shape: int | Sequence[int], dtype: Any) -> Array:
+def new_array(shape: int | Sequence[int], dtype: Any) -> Array:
     """Return an array, not initialized. Raises InvalidTensorError for a type without numbers, and numpy's errors."""
     plain = np.empty(shape, dtype)
     if plain.dtype.kind not in "biufc":
@@ -81,12 +96,39 @@ def plain_array(shape: int | Sequence[int], dtype: Any) -> Array:
     return plain
 
 
+class Plans:
+    """Contributions to sums of one tensor, each for the next call alike; those used last, not while they are in use.
+
+    For all threads: what one takes, no other has.
+    """
+
+    MOST: Final = 256
+
+    def __init__(self) -> None:
+        self.kept: dict[Hashable, Contribution] = {}
+        """Contributions by what calls alike have in common, the least recent first. Who takes one removes it, and puts
+        it back, without its data, when its collective has ended."""
+
+
 def all_reduce(
-    lease: Lease, array: Tensor, out: Tensor | None, bits: int | None, refuse_underflow: bool = False
+    plans: Plans,
+    lease: Lease,
+    array: Tensor,
+    out: Tensor | None,
+    bits: int | None = None,
+    refuse_underflow: bool = False,
 ) -> Contribution:
     """Contribute the non-zero blocks of a tensor. Raises InvalidTensorError for a type that is not summed."""
+    plain = plain_array(array)
+    key = None if plain is None else (array.dtype, array.shape, bits, refuse_underflow)
+    if plain is not None and (known := plans.kept.pop(key, None)) is not None:
+        assert known.segment is not None
+        known.segment.again(array, plain, out)
+        return known
+    if len(plans.kept) >= plans.MOST:
+        plans.kept.pop(next(iter(plans.kept)), None)
     dtype = dtype_of(array)
-    segment: Segment
+    segment: Floats | Int32
     if dtype in FORMS:
         segment = Floats(array, bits, out=out, refuse_underflow=refuse_underflow)
     elif dtype == np.int32 and bits is None:
@@ -104,11 +146,13 @@ def all_reduce(
         detail=segment.detail,
         elements=segment.elements,
         layout=segment.layout,
+        segment=segment,
+        key=key,
     )
 
 
 def all_reduce_segments(
-    lease: Lease, segments: Sequence[Segment], *, dense: bool, name: str | None, agreement: str
+    lease: Lease, segments: Sequence[Segment], dense: bool, name: str | None, agreement: str
 ) -> Contribution:
     """Contribute several tensors, each in its own codec."""
     bound = [segment.bind(lease.world_size, lease.block_words, dense) for segment in segments]

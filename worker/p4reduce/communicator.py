@@ -19,13 +19,13 @@ from p4reduce import collectives
 from p4reduce.codecs import Segment
 from p4reduce.codecs.arrays import Tensor
 from p4reduce.codecs.formats import Bits
-from p4reduce.collective_queue import CollectiveFuture, CollectiveQueue
-from p4reduce.collectives import Contribution
+from p4reduce.collective_queue import CallersTurn, CollectiveFuture, CollectiveQueue
+from p4reduce.collectives import Contribution, Plans
 from p4reduce.epoch import Membership
 from p4reduce.errors import CollectiveError, CommunicatorClosedError, P4ReduceError, PeerRefusedError, Reason
 from p4reduce.failure import Failure
-from p4reduce.paths.hosts.calls import HostCalls
 from p4reduce.paths.hosts.find import Hosts
+from p4reduce.paths.hosts.memory_path import MemoryPath
 from p4reduce.paths.hosts.path import HostsPath
 from p4reduce.paths.hosts.sums import HostSums
 from p4reduce.paths.path import FinishedCollective, log_refused
@@ -34,7 +34,7 @@ from p4reduce.protocol.blocks import Array, Blocks
 from p4reduce.protocol.call import CodecId, Kind
 from p4reduce.protocol.deadline import Deadline
 from p4reduce.protocol.refusal import reason_of
-from p4reduce.stats import CollectiveStats
+from p4reduce.stats import DENSE_BYTES, CollectiveStats
 from p4reduce.timeouts import DEFAULT_TIMEOUT_S, Timeout, timeout_seconds
 from p4reduce.transport import Transport
 from p4reduce_contracts.jobs.answers import WaitingSlot
@@ -90,11 +90,11 @@ class Communicator:
         """Number of collectives begun; those that a reset has interrupted count again when they are repeated."""
         self.stats = CollectiveStats()
         """Counts of what all collectives so far have sent, received and repeated."""
-        self.path: SwitchPath | HostCalls
+        self.path: SwitchPath | MemoryPath
         """The path of all ranks in the present epoch."""
         if transport is None:
             assert hosts is not None and hosts.sums is not None
-            self.path = HostCalls(lease, hosts.sums, self.stats, clock)
+            self.path = MemoryPath(lease, hosts.sums, self.stats, clock)
         else:
             self.path = SwitchPath(lease, transport, total=self.stats, clock=clock)
         self.collective_s = 0.0
@@ -106,6 +106,7 @@ class Communicator:
         self._clock = clock
         self._refusal: tuple[Exception, Mapping[int, Reason]] | None = None
         """The error with which this rank refused last, and why each rank refused then."""
+        self._plans = Plans()
         self.queue = CollectiveQueue()
         """The order of its collectives. A process group gives it its own, before the first one."""
 
@@ -151,7 +152,12 @@ class Communicator:
         back. All ranks call it, with equal arguments. When the array is gone, another one gets its memory. What a
         forked child writes is its own. A job with `rejoin` has none.
         """
-        wait_s, plain = self._prepared(lambda: collectives.plain_array(shape, dtype), timeout_s)
+        try:
+            wait_s = self.timeout_s if timeout_s is None else timeout_seconds(timeout_s)
+            plain = collectives.new_array(shape, dtype)
+        except Exception as error:
+            self.refuse(error, timeout_s=timeout_s)
+            raise
         return self.queue.run("empty", wait_s, self._allocate, plain, self._deadline(wait_s))
 
     def _allocate(self, plain: Array, deadline: Deadline) -> Array:
@@ -189,9 +195,8 @@ class Communicator:
         `timeout_s`, in seconds or as a timedelta, bounds the whole call. A sum beyond the type's range is an infinity,
         without an error, and an int32 sum wraps, as numpy's additions do.
         """
-        total: SomeTensor = self._run(
-            lambda: collectives.all_reduce(self.lease, array, out, bits, refuse_underflow), timeout_s
-        )
+        how = self._plans, self.path.lease, array, out, bits, refuse_underflow
+        total: SomeTensor = self._run(timeout_s, collectives.all_reduce, *how)
         return total
 
     def all_reduce_segments(
@@ -208,39 +213,36 @@ class Communicator:
         `agreement`: what else must be equal on all ranks, and may differ from call to call. A call opens as many slots
         as the last one of the same name and layout needed; the first one with a name opens one.
         """
-
-        def prepare() -> Contribution:
-            return collectives.all_reduce_segments(self.lease, segments, dense=dense, name=name, agreement=agreement)
-
-        sums: list[Any] = self._run(prepare, timeout_s)
+        how = self.lease, segments, dense, name, agreement
+        sums: list[Any] = self._run(timeout_s, collectives.all_reduce_segments, *how)
         return sums
 
     def broadcast(self, array: SomeTensor, root: int = 0, *, timeout_s: Timeout | None = None) -> SomeTensor:
         """Return the root's tensor, bit for bit. The others give one of the same shape and type."""
-        tensor: SomeTensor = self._run(lambda: collectives.broadcast(self.lease, array, root), timeout_s)
+        tensor: SomeTensor = self._run(timeout_s, collectives.broadcast, self.lease, array, root)
         return tensor
 
     def all_gather(self, array: SomeTensor, *, timeout_s: Timeout | None = None) -> SomeTensor:
         """Return every rank's tensor, bit for bit, stacked to [world_size, ...]; equal shapes."""
-        tensors: SomeTensor = self._run(lambda: collectives.all_gather(self.lease, array), timeout_s)
+        tensors: SomeTensor = self._run(timeout_s, collectives.all_gather, self.lease, array)
         return tensors
 
     def all_gather_bytes(self, data: bytes, *, timeout_s: Timeout | None = None) -> list[bytes]:
         """Return every rank's bytes, of any length, by rank. Two collectives: the lengths, then the bytes."""
-        lengths: list[int] = self._run(lambda: collectives.all_gather_length(self.lease, data), timeout_s)
-        rows: list[bytes] = self._run(lambda: collectives.all_gather_bytes(self.lease, data, lengths), timeout_s)
+        lengths: list[int] = self._run(timeout_s, collectives.all_gather_length, self.lease, data)
+        rows: list[bytes] = self._run(timeout_s, collectives.all_gather_bytes, self.lease, data, lengths)
         return rows
 
     def barrier(self, *, timeout_s: Timeout | None = None) -> None:
         """Return once every rank has called it."""
-        self._run(lambda: collectives.no_blocks(Kind.BARRIER), timeout_s)
+        self._run(timeout_s, collectives.no_blocks, Kind.BARRIER)
 
     def compare(
         self, name: str, count: int, elements: int, agreement: str, *, timeout_s: Timeout | None = None
     ) -> None:
         """Return once every rank has called it, all with the same arguments; they are as those of a sum of segments."""
         layout = (CodecId.SEGMENTS, count & 0xFF, elements, name, agreement)
-        self._run(lambda: Contribution(Kind.ALL_REDUCE, Blocks(), *layout, single=False), timeout_s)
+        self._run(timeout_s, partial(Contribution, single=False), Kind.ALL_REDUCE, Blocks(), *layout)
 
     def refuse(self, error: Exception, *, timeout_s: Timeout | None = None) -> Mapping[int, Reason]:
         """Tell the other ranks, in the place of the next collective, that this rank cannot take part in it.
@@ -257,11 +259,12 @@ class Communicator:
             except ValueError:  # when `_run` refuses because of it
                 wait_s = self.timeout_s
             try:
-                refused = collectives.no_blocks(Kind.REFUSED, reason_of(error))
-                finished = self.queue.run(*self._turn_of(refused, wait_s))
+                self._run(wait_s, collectives.no_blocks, Kind.REFUSED, reason_of(error))
+            except PeerRefusedError as refused:
+                self._refusal = error, refused.reasons
             except P4ReduceError as failure:
                 raise failure from error
-            self._refusal = error, finished.refusals
+        assert self._refusal is not None
         return self._refusal[1]
 
     def submit(self, call: Callable[[], T]) -> CollectiveFuture[T]:
@@ -276,46 +279,48 @@ class Communicator:
         """
         return self.queue.submit(call)
 
-    def _run(self, prepare: Callable[[], Contribution], timeout_s: Timeout | None) -> Any:
+    def _run(self, timeout_s: Timeout | None, prepare: Callable[..., Contribution], *arguments: Any) -> Any:
         """Take part in one collective, in the order of the calls; return what the contribution's `finish` returns."""
-        wait_s, contribution = self._prepared(prepare, timeout_s)
-        finished = self.queue.run(*self._turn_of(contribution, wait_s))
-        if finished.refusals:
-            raise PeerRefusedError(str(finished.call), finished.refusals)
-        return contribution.finish(finished.result())
-
-    def _prepared(self, prepare: Callable[[], T], timeout_s: Timeout | None) -> tuple[float, T]:
-        """Return a call's time limit in seconds, and what `prepare` returns.
-
-        When `prepare` raises, because this rank's data cannot be summed, the rank refuses in the place of this
-        collective: that error is raised here and PeerRefusedError on the others, and all are ready for the next.
-        """
         try:
-            return self.timeout_s if timeout_s is None else timeout_seconds(timeout_s), prepare()
+            if timeout_s is None:
+                wait_s = self.timeout_s
+            else:
+                wait_s = timeout_s if type(timeout_s) is float and 0 < timeout_s < 1e6 else timeout_seconds(timeout_s)
+            contribution = prepare(*arguments)
         except Exception as error:
             self.refuse(error, timeout_s=timeout_s)
             raise
-
-    def _turn_of(
-        self, contribution: Contribution, wait_s: float
-    ) -> tuple[str, float, Callable[[Contribution, Deadline], FinishedCollective], Contribution, Deadline]:
-        recovery = self.failure.recovery
-        take = self.take_part if recovery is None else partial(recovery.finish, self)
-        return contribution.kind.name.lower(), wait_s, take, contribution, self._deadline(wait_s)
+        deadline, recovery = Deadline(self._clock() + wait_s, wait_s), self.failure.recovery
+        with CallersTurn(self.queue, contribution.kind_name, wait_s):
+            if recovery is None:
+                finished = self.take_part(contribution, deadline)
+            else:
+                finished = recovery.finish(self, contribution, deadline)
+        if finished.refusals:
+            raise PeerRefusedError(str(finished.call), finished.refusals)
+        results = finished.result()
+        if contribution.segment is not None and contribution.key is not None:
+            contribution.segment.release()
+            self._plans.kept[contribution.key] = contribution
+        return results[0] if contribution.single else results
 
     def take_part(self, contribution: Contribution, deadline: Deadline) -> FinishedCollective:
         """Take part in one collective, in this call's turn, and count it."""
-        self.failure.check()
-        self.check_alone()
-        contribution = replace(contribution, number=self.operations)
-        path, size = self.path, 4 * contribution.blocks.n_blocks * self.lease.block_words
-        hosts = None if self.hosts is None or size < path.least_host_bytes else self.hosts
+        failure, path, hosts = self.failure, self.path, self.hosts
+        failure.check()
+        if self._running:
+            self.check_alone()
+        contribution.number = self.operations
+        if hosts is not None and 4 * contribution.blocks.n_blocks * path.lease.block_words < path.least_host_bytes:
+            hosts = None
         self._running = True
         self.operations += 1
         begun = self._clock()
         try:
-            chosen = path if hosts is None else HostsPath(hosts, path)
-            finished = chosen.run(contribution, deadline, self.failure.lost)
+            if hosts is None or path.in_memory:
+                finished: FinishedCollective = path.run(contribution, deadline, failure.lost)
+            else:
+                finished = HostsPath(hosts, self.over_switch).run(contribution, deadline, failure.lost)
         except BaseException as error:
             call = contribution.call(limit_s=deadline.limit_s)
             self.failure.fail_of(error, str(call), None if hosts is None else hosts.sums)
@@ -325,8 +330,9 @@ class Communicator:
         finally:
             self._running = False
             self.collective_s += self._clock() - begun
-            path.settle()
-        self.stats.dense_bytes += contribution.dense_bytes
+            if not path.in_memory:
+                self.over_switch.settle()
+        self.stats.counts[DENSE_BYTES] += contribution.dense_bytes
         if finished.refusals:
             log_refused(self.lease, finished)
         return finished
@@ -352,7 +358,7 @@ class Communicator:
         hosts, small = self.hosts, size is not None and size < self.path.least_host_bytes
         if hosts is None or small or self.failure.recovery is not None:
             return None
-        if not hosts.searched:
+        if not hosts.searched and isinstance(self.path, SwitchPath):
             wait_s = self.timeout_s if timeout_s is None else timeout_s
             self.queue.run("find_hosts", wait_s, self._search, HostsPath(hosts, self.path), self._deadline(wait_s))
         return hosts.sums
@@ -405,7 +411,7 @@ class Communicator:
             try:
                 if wait and (before is None or failure.recovers(before)):
                     with contextlib.suppress(P4ReduceError):
-                        self._run(lambda: collectives.no_blocks(Kind.CLOSE), CLOSE_TIMEOUT_S)
+                        self._run(CLOSE_TIMEOUT_S, collectives.no_blocks, Kind.CLOSE)
                         finished = True
             finally:
                 failure.leave(finished=finished)

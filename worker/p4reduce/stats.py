@@ -101,3 +101,7 @@ class CollectiveStats(Record):
     def as_metrics(self) -> dict[str, float]:
         """Return the counts by the names in `p4reduce_runtime.metrics`."""
         return {vars(CollectiveStats)[name].metric.name: count for name, count in self.named().items()}
+
+
+COLLECTIVES, DENSE_BYTES = map(list(CollectiveStats.__annotations__).index, ("collectives", "dense_bytes"))
+"""Places of these in `counts`, for what each collective counts."""

@@ -17,8 +17,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from p4reduce.codecs import Floats, Summed
-from p4reduce.codecs.arrays import exponents_of
+from p4reduce.codecs import Floats, Summed, kernels
+from p4reduce.codecs.arrays import COUNT_SHIFT, NO_LIMITS
 from p4reduce.codecs.formats import Bits, headroom_bits, levels, underflow_limits
 from p4reduce.errors import LaneOverflowError, UnderflowError
 from p4reduce.testing.local_group import LocalGroup
@@ -214,11 +214,15 @@ def test_the_numbers_that_become_0_are_counted(ranks: int) -> None:
     blocks[:, 1], blocks[:, 2], blocks[:, 4] = limits[:255], limits[:255] + 1, 1
     blocks[:, 5:10] = blocks[:, :5] | 0x80000000
     numbers = blocks.reshape(-1).view(np.float32)
-    found = exponents_of(numbers, BLOCK_WORDS, limits).underflows
+    exponents, nonzero = np.empty(255, np.uint8), np.empty(255, np.bool_)
+    found, unlimited = (
+        kernels.scan(numbers.view(np.uint32), BLOCK_WORDS, each, exponents, nonzero) >> COUNT_SHIFT
+        for each in (limits, NO_LIMITS)
+    )
     with LocalGroup(ranks) as group:
         total = summed(group, [torch.from_numpy(numbers)] * ranks, 32).numpy()
     assert found == np.count_nonzero((numbers != 0) & (total == 0)) > 900
-    assert exponents_of(numbers, BLOCK_WORDS).underflows == 0
+    assert unlimited == 0
 
 
 def test_more_than_one_in_1000_that_would_become_0_are_refused_where_that_is_asked() -> None:

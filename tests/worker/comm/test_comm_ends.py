@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from p4reduce import Communicator, communicator
+from p4reduce import Communicator, collective_queue, communicator
 from p4reduce.collective_queue import CollectiveFuture
 from p4reduce.epoch import EpochMembership
 from p4reduce.errors import (
@@ -185,6 +185,7 @@ def test_a_forked_child_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         ]
         with monkeypatch.context() as child:
             child.setattr(os, "getpid", lambda: parent + 1)
+            child.setattr(collective_queue, "_process", parent + 1)
             for call in calls:
                 with pytest.raises(ForkedProcessError, match=f"of process {parent}, .*as a rank of its own"):
                     call()

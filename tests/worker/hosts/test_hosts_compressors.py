@@ -202,7 +202,7 @@ def test_a_timeout_between_hosts_names_the_rank_of_the_job(monkeypatch: pytest.M
             assert released.wait(LIMIT_S)
             raise CollectiveError("stopped")
         if self is connections.get(1):
-            deadline = deadline._replace(at=self.clock() + 0.2)
+            deadline = Deadline(self.clock() + 0.2, deadline.limit_s)
         return original(self, contribution, deadline, lost)
 
     connections: dict[int, Any] = {}

@@ -185,7 +185,7 @@ def test_memory_that_cannot_be_made_private_is_a_warning(
 
 def test_a_wait_ends_with_all_shards_and_all_data_or_names_the_rank_that_is_late(shared: HostMemory) -> None:
     def wait(**blocks: int) -> None:
-        shared.wait(2, 1, time.monotonic(), lambda: None, "a sum", **blocks)
+        shared.wait(0, 2, 1, time.monotonic(), lambda: None, "a sum", **blocks)
 
     shared.set_done(0, 1)
     with pytest.raises(CollectiveTimeoutError, match="no sum came from rank 7 of this host") as caught:
@@ -206,7 +206,7 @@ def test_a_rank_that_ends_after_its_part_is_no_error(shared: HostMemory, monkeyp
         raise CollectiveError("rank 4 has ended")
 
     monkeypatch.setattr(shared, "_check", ended)
-    shared.wait(1, 1, time.monotonic() + 600, lambda: None, "a sum")
+    shared.wait(0, 1, 1, time.monotonic() + 600, lambda: None, "a sum")
 
 
 @pytest.mark.fault("a process of a host is killed: the other ranks of the host get an error at once that names it")
@@ -214,10 +214,10 @@ def test_a_wait_ends_with_a_process_of_the_host(shared: HostMemory, monkeypatch:
     monkeypatch.setattr(shared, "_processes", (1, 2))
     monkeypatch.setattr(shared, "_watched", [(2, Mock(return_value=True))])
     with pytest.raises(CollectiveError, match="rank 7 of this host, process 2, has ended"):
-        shared.wait(2, 1, time.monotonic() + 600, lambda: None, "a sum")
+        shared.wait(0, 2, 1, time.monotonic() + 600, lambda: None, "a sum")
     told = iter([None, JobResetError("rank 7 left")])  # the controller says so a moment after the process has ended
     with pytest.raises(JobResetError, match="rank 7 left"):
-        shared.wait(2, 1, time.monotonic() + 600, lambda: next(told), "a sum")
+        shared.wait(0, 2, 1, time.monotonic() + 600, lambda: next(told), "a sum")
     shared.close()
 
 

@@ -334,7 +334,7 @@ def test_ranks_of_one_host_that_call_differently_are_named(monkeypatch: pytest.M
 
 @pytest.mark.parametrize(
     ("placement", "rank", "owner", "step"),
-    [([0, 0, 0, 0], 2, HostSums, "_sum_shard"), ([0, 0, 1], 0, Copies, "copy_in"), ([0, 0, 1], 1, Copies, "copy_in")],
+    [([0, 0, 0, 0], 2, HostSums, "sum"), ([0, 0, 1], 0, Copies, "copy_in"), ([0, 0, 1], 1, Copies, "copy_in")],
     ids=["its shard", "a piece of a rank that sends", "a piece of one that does not"],
 )
 @pytest.mark.fault("a rank fails in a sum over its host: the others of the host get an error that names it")

@@ -20,7 +20,7 @@ from p4reduce.errors import (
     PeerRefusedError,
     Reason,
 )
-from p4reduce.paths.hosts import calls
+from p4reduce.paths.hosts import memory_path
 from rigs.float_sums import by_numpy
 from rigs.launched import OneHost
 from rigs.limits import LIMIT_S
@@ -120,7 +120,7 @@ def test_different_calls_are_found_and_named() -> None:
 def test_a_rank_that_does_not_call_is_named_in_time(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(calls, "LOG_AFTER_S", 0.05)
+    monkeypatch.setattr(memory_path, "LOG_AFTER_S", 0.05)
 
     def run(comm: Communicator) -> None:
         if comm.rank == 1:

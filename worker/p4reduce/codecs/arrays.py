@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import functools
 import sys
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from p4reduce.errors import InvalidTensorError
-from p4reduce.protocol import state
 from p4reduce.protocol.blocks import Array
 
 if TYPE_CHECKING:
@@ -49,6 +47,19 @@ def to_numpy(tensor: Tensor, what: str = "the tensor") -> Array:
         kind = type(tensor).__name__
         raise InvalidTensorError(f"{what} is a {kind}; give a numpy array or a torch tensor")
     return np.require(tensor, requirements=["C", "A", "E"]).reshape(tensor.shape)
+
+
+def plain_array(tensor: Tensor) -> Array | None:
+    """Return the memory of a C-contiguous tensor on the CPU; None of others, of which `to_numpy` says more."""
+    if type(tensor) is np.ndarray:
+        array = tensor.view()
+    else:
+        try:
+            array = (tensor.detach() if tensor.requires_grad else tensor).numpy()  # type: ignore[union-attr]
+        except (AttributeError, TypeError, RuntimeError):
+            return None
+    flags = array.flags
+    return array if flags.c_contiguous and flags.aligned else None
 
 
 def as_kind_of(tensor: Tensor, result: Array) -> Tensor:
@@ -93,47 +104,11 @@ def address(array: Array) -> int:
     return begin
 
 
-class Exponents(NamedTuple):
-    """The exponents and flags of a tensor's blocks that a float codec needs."""
-
-    largest: NDArray[np.uint8]
-    """[blocks]: the largest exponent field, 255 for NaN and infinity."""
-    nonzero: NDArray[np.bool_]
-    """[blocks]: whether any number is not zero."""
-    negative_zeros: bool
-    """Whether a block of nothing but zeros has a negative one."""
-    finite: bool
-    """Whether there is neither NaN nor infinity."""
-    dense: bool
-    """Whether no block is nothing but zeros."""
-    underflows: int
-    """Count of the numbers that are not 0 and at most the limit of their block."""
-
-
-def exponents_of(flat: NDArray[Any], block_numbers: int, limits: NDArray[np.uint32] | None = None) -> Exponents:
-    """Return the exponents of each block of float32, float16 or bfloat16, as float32 has them.
-
-    `limits`, [256], of float32: the bits of the largest number that counts in `underflows`, by the exponent field of
-    its block.
-    """
-    import p4reduce.codecs.kernels as kernels
-
-    blocks = -(-len(flat) // block_numbers)
-    exponents, nonzero = np.empty(blocks, np.uint8), np.empty(blocks, np.bool_)
-    if flat.dtype == np.float32:
-        limits = np.empty(0, np.uint32) if limits is None else limits
-        flags = kernels.scan(flat.view(np.uint32), block_numbers, limits, exponents, nonzero)
-    else:
-        form = state.FLOAT16 if flat.dtype == np.float16 else state.BFLOAT16
-        flags = kernels.scan_halves(flat.view(np.uint16), form, block_numbers, exponents, nonzero)
-    return Exponents(
-        exponents,
-        nonzero,
-        negative_zeros=bool(flags & kernels.NEGATIVE_ZEROS),
-        finite=not flags & kernels.NOT_FINITE,
-        dense=not flags & kernels.ZERO_BLOCKS,
-        underflows=flags >> kernels.COUNT_SHIFT,
-    )
+NEGATIVE_ZEROS, NOT_FINITE, ZERO_BLOCKS = 1, 2, 4
+"""What a scan of floats finds (kernels.py): a block of zeros with a negative one, NaN or infinity, a block of zeros."""
+COUNT_SHIFT: Final = 3
+"""Bits below the count in what it returns, of numbers that are not 0 and at most the limit of their block."""
+NO_LIMITS: Final = np.empty(0, np.uint32)
 
 
 def name_element(tensor: str | None, shape: tuple[int, ...], index: int) -> str:

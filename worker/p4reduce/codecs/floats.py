@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from p4reduce.codecs.arrays import BFLOAT16, Exponents, address, as_kind_of, exponents_of, name_element, to_numpy
+from p4reduce.codecs.arrays import (
+    BFLOAT16,
+    COUNT_SHIFT,
+    NEGATIVE_ZEROS,
+    NO_LIMITS,
+    NOT_FINITE,
+    ZERO_BLOCKS,
+    Tensor,
+    address,
+    as_kind_of,
+    name_element,
+    to_numpy,
+)
 from p4reduce.codecs.formats import (
     FORMS,
     check_bits,
@@ -21,9 +32,9 @@ from p4reduce.codecs.formats import (
 )
 from p4reduce.codecs.output import Output
 from p4reduce.errors import InvalidTensorError, NotFiniteError, UnderflowError
-from p4reduce.protocol.blocks import Blocks, Part
+from p4reduce.protocol.blocks import NO_WORDS, Array, Blocks, Part
 from p4reduce.protocol.call import CodecId
-from p4reduce.protocol.state import FORMATS
+from p4reduce.protocol.state import FLOAT32, FORMATS
 from p4reduce_contracts.wire.lanes import lanes_per_word
 
 UNDERFLOW_SHARE: Final = 1_000
@@ -70,7 +81,7 @@ class Floats:
         self.values = to_numpy(values, name or "the tensor")
         if self.values.dtype not in FORMS:
             raise InvalidTensorError(f"{name or 'the tensor'} is {self.values.dtype}; convert it to float32")
-        self._output = None if out is None else Output(out, values, self.values)
+        self._output: Output | None = None if out is None else Output(out, values, self.values)
         if keep_sent and self._output is not None and self._output.in_place:
             raise InvalidTensorError("out is the tensor itself, of which the part that is sent is kept: give another")
         if part is not None and (out is not None or keep_sent):
@@ -88,53 +99,84 @@ class Floats:
         self.layout = f"{'mean of ' if mean else ''}{kind}[{self.elements}]{scattered}"
 
     def bind(self, world_size: int, block_words: int, dense: bool) -> Blocks:
-        bits, flat = self._bits, self.values.reshape(-1)
+        bits, size = self._bits, self.values.size
         lanes = lanes_per_word(bits)
-        limits = underflow_limits(bits, world_size) if self._refuse_underflow else None
-        found = exponents_of(flat, block_words * lanes, limits)
-        if not found.finite:
-            raise NotFiniteError(self._fault())
-        if found.underflows and found.underflows * UNDERFLOW_SHARE > (numbers := np.count_nonzero(flat)):
-            raise UnderflowError(
-                f"{found.underflows} of the {numbers} numbers of {self._name or 'the tensor'} that are not 0 would "
-                f"become 0: they are too far below the largest of their {block_words} neighbours for a sum in fixed "
-                "point; sum them by floating-point additions"
-            )
-        if dense and not found.dense:
-            found.nonzero[:] = True
-            found = found._replace(dense=True)
-        room = None if self._output is None else self._output.flat
-        part = Part(
-            _words_of(flat),
+        blocks = -(-size // (block_words * lanes))
+        self._limits = underflow_limits(bits, world_size) if self._refuse_underflow else NO_LIMITS
+        self._part = part = Part(
+            NO_WORDS,
             block_words,
-            found.nonzero,
-            found.largest,
+            np.empty(blocks, np.bool_),
+            np.empty(blocks, np.uint8),
             self._finish,
             lanes=lanes,
             form=FORMS[self.values.dtype],
-            count=flat.size,
+            count=size,
             levels=levels(bits, world_size) if bits < 32 else 0,
             scales=scales(bits, world_size),
             units=units(bits, world_size, world_size if self._mean else 1),
-            make_room=partial(self._make_room, room, found, block_words * lanes)
-            if room is not None and _fills_words(room)
-            else None,
-            in_place=self._output is not None and self._output.in_place,
             span=self._span,
             largest_sum=largest_sum(bits, world_size),
         )
+        self._scan(dense)
         return Blocks([part])
 
-    def _make_room(self, room: NDArray[Any], found: Exponents, block_numbers: int) -> NDArray[Any]:
+    def again(self, values: Tensor, array: Array, out: Tensor | None) -> None:
+        """Take another tensor of the same type and shape, and what it is written to, after `release`; as `bind`.
+
+        `array`: the memory of `values`, C-contiguous.
+        """
+        self._given, self.values = values, array
+        self._output = None if out is None else Output(out, values, array, plain=True)
+        self._scan(False)
+
+    def release(self) -> None:
+        """Let go of the tensor and its sum: others may take their place (`again`)."""
+        self._given = self._output = self._part.make_room = None
+        self._part.values = NO_WORDS
+
+    def _scan(self, dense: bool) -> None:
+        """Set the part's data, and the exponents of its blocks. Raises NotFiniteError and UnderflowError."""
+        import p4reduce.codecs.kernels as kernels
+
+        part, output, flat = self._part, self._output, self.values
+        if flat.ndim != 1:
+            flat = flat.reshape(-1)
+        part.values = words = flat.view(np.uint32) if flat.dtype == np.float32 else _words_of(flat)
+        size, exponents, nonzero = part.block_words * part.lanes, part.exponents, part.nonzero
+        if part.form == FLOAT32:
+            found: int = kernels.scan(words, size, self._limits, exponents, nonzero)
+        else:
+            found = kernels.scan_halves(words.view(np.uint16)[: part.count], part.form, size, exponents, nonzero)
+        if found & NOT_FINITE:
+            raise NotFiniteError(self._fault())
+        underflows = found >> COUNT_SHIFT
+        if underflows and underflows * UNDERFLOW_SHARE > (numbers := np.count_nonzero(flat)):
+            raise UnderflowError(
+                f"{underflows} of the {numbers} numbers of {self._name or 'the tensor'} that are not 0 would become "
+                f"0: they are too far below the largest of their {part.block_words} neighbours for a sum in fixed "
+                "point; sum them by floating-point additions"
+            )
+        if dense and found & ZERO_BLOCKS:
+            part.nonzero[:] = True
+            found &= ~ZERO_BLOCKS
+        self._found = found
+        part.in_place = output is not None and output.in_place
+        if output is not None and output.flat is not None and (part.form == FLOAT32 or _fills_words(output.flat)):
+            part.make_room = self._make_room
+
+    def _make_room(self) -> NDArray[Any]:
         """Return the memory of `out` with zeros in the blocks that this rank does not hold."""
-        assert self._output is not None
-        if found.dense:
+        output, part = self._output, self._part
+        assert output is not None and output.flat is not None
+        room = output.flat
+        if not self._found & ZERO_BLOCKS:
             return room
         numbers = room.view(np.float32 if room.dtype == np.float32 else np.uint16)
-        if not self._output.in_place:
+        if not output.in_place:
             numbers.fill(0)
-        elif found.negative_zeros:
-            numbers[np.repeat(~found.nonzero, block_numbers)[: numbers.size]] = 0
+        elif self._found & NEGATIVE_ZEROS:
+            numbers[np.repeat(~part.nonzero, part.block_words * part.lanes)[: numbers.size]] = 0
         return room
 
     def _fault(self) -> str:
@@ -148,6 +190,8 @@ class Floats:
         return f"{text} ({bad} such elements); a sum needs finite numbers, skip this step or clip first"
 
     def _finish(self, part: Part, sums: NDArray[np.uint32], exponents: NDArray[np.uint8]) -> Any:
+        if sums is part.values and self._output is not None:  # in its place already
+            return self._output.written()
         numbers = self._numbers(part, sums)
         total = as_kind_of(self._given, numbers) if self._output is None else self._output.write(numbers)
         if not self._keep_sent:

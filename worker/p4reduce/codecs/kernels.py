@@ -6,14 +6,11 @@ from typing import Any, Final
 
 import numpy as np
 
+from p4reduce.codecs.arrays import COUNT_SHIFT, NEGATIVE_ZEROS, NOT_FINITE, ZERO_BLOCKS
 from p4reduce.protocol.state import FLOAT16
 from p4reduce_runtime.kernels import direct, kernel
 from p4reduce_runtime.records import ReadOnly, Vector
 
-NEGATIVE_ZEROS, NOT_FINITE, ZERO_BLOCKS = 1, 2, 4
-"""Flags of a scan: a block of nothing but zeros that has a negative one, NaN or infinity, a block of zeros."""
-COUNT_SHIFT = 3
-"""Bits below the count in what `scan` returns."""
 _DEFAULT: Final = np.uint64(32)
 """Numbers in a block of float32 under the default pipeline: a loop of constant length takes half the time."""
 

@@ -15,12 +15,18 @@ from p4reduce.protocol.blocks import Array
 class Output:
     """An array or a torch tensor that a sum is written to."""
 
-    def __init__(self, out: Tensor, given: Tensor, values: Array) -> None:
+    def __init__(self, out: Tensor, given: Tensor, values: Array, *, plain: bool = False) -> None:
         """`given` is the tensor that is summed, and `values` the memory where it is read.
 
-        Raises InvalidTensorError for an `out` that cannot hold the sum.
+        `plain`: that is its own memory, C-contiguous. Raises InvalidTensorError for an `out` that cannot hold the sum.
         """
         self._out: Any = out
+        self.flat: Array | None
+        """The memory of `out`, flat; None where a sum can only be copied there."""
+        if plain and out is given and values.flags.writeable:
+            self._is_torch, self._is_elsewhere, self.in_place = type(out) is not np.ndarray, False, True
+            self._array, self.flat = values, values if values.ndim == 1 else values.reshape(-1)
+            return
         self._is_torch, self._is_elsewhere = is_torch(out), _is_elsewhere(out)
         array = values if out is given and _is_memory_of(values, out) else _writable(out, given)
         self.in_place = address(array) == address(values) and array.strides == values.strides
@@ -29,8 +35,7 @@ class Output:
             raise InvalidTensorError("out overlaps the tensor; give the tensor itself, or memory of its own")
         self._array = array
         direct = array.flags.c_contiguous and array.flags.aligned and not self._is_elsewhere
-        self.flat: Array | None = array.reshape(-1) if direct else None
-        """The memory of `out`, flat; None where a sum can only be copied there."""
+        self.flat = array.reshape(-1) if direct else None
 
     def write(self, result: Array) -> Tensor:
         """Write a sum, unless it is there already, rounded to the type of `out`; return `out`."""
@@ -40,6 +45,11 @@ class Output:
             return out
         if self.flat is None or address(result) != address(self.flat):
             np.copyto(self._array, result, casting="same_kind")
+        return self.written()
+
+    def written(self) -> Tensor:
+        """Return `out`, which has the sum."""
+        out: Tensor = self._out
         if self._is_torch:
             import torch
 
@@ -58,8 +68,8 @@ def _writable(out: Tensor, given: Tensor) -> Array:
         )
     if is_torch(out):
         torch = sys.modules["torch"]
-        if out.is_meta or out.layout is not torch.strided or out.is_neg():
-            raise InvalidTensorError("out has no plain memory (meta, sparse or a negated view); give a dense tensor")
+        if out.is_meta or out.layout is not torch.strided:
+            raise InvalidTensorError("out has no plain memory (meta or sparse); give a dense tensor")
         array: Array = np.empty(tuple(out.shape), np.int32) if _is_elsewhere(out) else shared_array(out)
     else:
         array = np.asarray(out)
@@ -78,4 +88,4 @@ def _is_memory_of(values: Array, given: Tensor) -> bool:
 
 
 def _is_elsewhere(out: Tensor) -> bool:
-    return is_torch(out) and out.device.type != "cpu"
+    return is_torch(out) and (out.device.type != "cpu" or out.is_neg())

@@ -45,7 +45,7 @@ class CollectiveOutcome:
 def resynced(call: Call, blocks: Blocks, outcome: CollectiveOutcome) -> HostCollective:
     """Return a collective whose outcome this rank did not get from its own rounds on the switch."""
     results = [] if outcome.refusals else blocks.decode(outcome.sums, outcome.exponents)
-    return HostCollective(call, results, outcome.exponents, outcome.sums, outcome.refusals)
+    return HostCollective(lambda: call, results, outcome.exponents, outcome.sums, outcome.refusals)
 
 
 class RankProgress(NamedTuple):

@@ -43,6 +43,7 @@ _LONGEST_PROBE_S: Final = 0.25
 class SwitchPath:
     """Runs the collectives under one lease, one at a time."""
 
+    in_memory: Final = False
     least_host_bytes: Final = 1 << 18  # a smaller collective costs less when each rank sends for itself
 
     def __init__(

@@ -26,12 +26,13 @@ Words = Array
 ANY_SUM = 1 << 31
 """The value of `largest_sum` where a word of the sum may have any value."""
 
+NO_WORDS: Final = np.zeros(0, np.uint32)
 _ONES: Final = np.ones(256)
 _NO_HOLDERS: Final = np.zeros(0, np.uint64)
 _NO_BEGINS: Final = np.zeros(0, np.int64)
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Part:
     """One tensor, bound to the block size and the number of ranks of a lease.
 
@@ -116,6 +117,8 @@ class Blocks:
         """[ranks of this host]: how many blocks of its data each has published; other processes change it."""
         self.begins: NDArray[np.int64] = _NO_BEGINS
         """[ranks of this host]: the word of the host's memory where each rank's data begins."""
+        self.kept: Any = None
+        """What a path has made of these blocks, for the next collective with them."""
         self.copy: Callable[[Any], float] | None = None
         """A function that gets the collective now and then, copies data, and returns the seconds to its next call."""
 

@@ -4,18 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from p4reduce.protocol.fence import fence
 from p4reduce.protocol.floats import add_float32, decode, encode, encode_held, store_float32
 from p4reduce.protocol.state import FLOAT32, UNTOUCHED, PartLayout, Words
 from p4reduce.protocol.words import part_of
 from p4reduce_runtime.kernels import kernel
 from p4reduce_runtime.records import Matrix, ReadOnly, ReadOnlyMatrix, Table, Vector
-
-
-@kernel()
-def order_memory() -> None:
-    """Order this process's reads and writes before it and after it, as other processes see them."""
-    fence()
 
 
 @kernel()

@@ -17,11 +17,13 @@ Refused = tuple[int, int, int]
 """Foreign, malformed and stale frames."""
 
 
-class Deadline(NamedTuple):
+class Deadline:
     """The time at which a call has to be done, by the communicator's clock, and its caller's time limit."""
 
-    at: float
-    limit_s: float
+    __slots__ = ("at", "limit_s")
+
+    def __init__(self, at: float, limit_s: float) -> None:
+        self.at, self.limit_s = at, limit_s
 
     def left_s(self, now: float) -> float:
         """Return the seconds that are left at `now`, at least a millisecond."""

@@ -8,7 +8,7 @@ from p4reduce_runtime.kernels import compiles
 
 
 def fence() -> None:
-    """Order all reads and writes before this one and all after it (acquire and release), as x86-64 does by itself."""
+    """Order all reads and writes before this one and all after it, also a write before and a read after."""
 
 
 if compiles():
@@ -19,7 +19,7 @@ if compiles():
 
     def _fence(_typing: Any) -> Any:
         def generate(context: Any, builder: Any, _signature: Any, _arguments: Any) -> Any:
-            builder.fence("acq_rel")
+            builder.fence("seq_cst")
             return context.get_dummy_value()
 
         return _types.void(), generate

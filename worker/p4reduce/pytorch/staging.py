@@ -71,6 +71,9 @@ ACCELERATORS: Final[dict[str, Callable[[], Accelerator]]] = {"cuda": Accelerator
 class OnHost:
     """Tensors in the host's memory: nothing is copied or waited for."""
 
+    is_copy = False
+    """Whether they are copies of the caller's tensors, so that `arrive`, `give_back` and `wait` do something."""
+
     def __init__(self, reads: list[torch.Tensor], writes: list[torch.Tensor]) -> None:
         self.reads, self.writes = reads, writes
         """The tensors in the host's memory, in the order in which they were given."""
@@ -103,6 +106,8 @@ class OnHost:
 
 class OnDevice(OnHost):
     """Tensors on one device of an accelerator, each read or written beside its copy in pinned memory."""
+
+    is_copy = True
 
     def __init__(
         self,

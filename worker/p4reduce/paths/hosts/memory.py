@@ -18,7 +18,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from functools import partial
+from types import ModuleType
 from typing import Any, Final
 
 import numpy as np
@@ -26,8 +26,18 @@ from numpy.typing import NDArray
 
 from p4reduce.codecs.arrays import address
 from p4reduce.errors import CollectiveError, CollectiveTimeoutError, HostLostError, P4ReduceError
+from p4reduce.paths.hosts.state import (
+    ALL_BLOCKS,
+    BEGINS_AT,
+    CALL_WORDS,
+    CALLED_AT,
+    CALLS_AT,
+    DONE_AT,
+    FAILED_AT,
+    FINISHED_AT,
+    PUBLISHED_AT,
+)
 from p4reduce.paths.path import Lost
-from p4reduce.protocol.blocks import load_kernels
 from p4reduce.protocol.call import Call
 from p4reduce.protocol.deadline import Obstacle, too_late
 from p4reduce_contracts.ranks import name_ranks
@@ -45,31 +55,15 @@ _ARRAYS_AT: Final = 2 * _TABLE_BYTES + mmap.PAGESIZE + _DATA_BYTES
 """Bytes of an area before its arrays, those that tensors are given to be summed where they are."""
 _ARRAYS_BYTES: Final = 1 << 31
 _AREA_BYTES: Final = _ARRAYS_AT + _ARRAYS_BYTES
-_DONE_AT: Final = 1024
-"""Index in the control pages, in numbers of 8 bytes, of each rank's last sum of which it has done its part."""
-_FAILED_AT: Final = 2048
-"""Index of the sum in which each rank failed."""
-_PUBLISHED_AT: Final = 3072
-"""Index of the number, for each rank, of blocks of each shard that its data has in the memory."""
-_FINISHED_AT: Final = 4096
-"""Index of the number of blocks of each rank's shard that are summed."""
-_CALLED_AT: Final = 5120
-"""Index of the number of each rank's last call, where calls are compared here."""
-_CALLS_AT: Final = 6144
-"""Index of the words of each rank's calls: of those with even numbers, then of the others."""
-_CALL_WORDS: Final = 4
-_BEGINS_AT: Final = 7168
-"""Index of the word of the memory where each rank's data begins, with IN_PLACE where its sum belongs there too."""
-IN_PLACE: Final = 1 << 62
-ALL_BLOCKS: Final = 1 << 32
-"""The number of blocks that stands for all."""
 _MAP_FIXED: Final = 16
 """The flag of Linux's mmap with which the new mapping replaces what was at the address."""
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
-_SPIN_S: Final = 100e-6
-_LONGEST_PAUSE_S: Final = 500e-6
-_LOOK_S: Final = 0.02
-"""Seconds between two looks of a rank that waits for a shard at whether other ranks are alive."""
+_SPINS: Final = 4000
+"""Looks of a rank that has a core of its own, a tenth of a millisecond, before it sleeps."""
+LOOK_S: Final = 0.02
+"""Seconds between two looks of a rank that waits at whether other ranks are alive."""
+_PAUSE_S: Final = 500e-6
+"""Seconds between two looks of a rank that waits for sums to copy out."""
 _NOTICE_S: Final = 0.2
 """Seconds to wait, after a rank's process has ended, for the controller's notice that the rank left the job."""
 
@@ -140,15 +134,15 @@ class HostMemory:
             self._map.madvise(mmap.MADV_DONTDUMP)
         words: Words = np.frombuffer(self._map, np.uint32)
         tables: NDArray[np.uint8] = np.frombuffer(self._map, np.uint8)
-        control: NDArray[np.uint64] = np.frombuffer(self._map, np.uint64, _CONTROL_BYTES // 8)
-        self._done, self._failed = control[_DONE_AT : _DONE_AT + count], control[_FAILED_AT : _FAILED_AT + count]
-        self.published: NDArray[np.uint64] = control[_PUBLISHED_AT : _PUBLISHED_AT + count]
+        self.control = control = np.frombuffer(self._map, np.uint64, _CONTROL_BYTES // 8)
+        self._done, self._failed = control[DONE_AT : DONE_AT + count], control[FAILED_AT : FAILED_AT + count]
+        self.published: NDArray[np.uint64] = control[PUBLISHED_AT : PUBLISHED_AT + count]
         """[ranks]: the number of blocks of each shard that the rank's data has here."""
-        self._finished = control[_FINISHED_AT : _FINISHED_AT + count]
-        self._called = control[_CALLED_AT : _CALLED_AT + count]
-        self.begins: NDArray[np.int64] = control[_BEGINS_AT : _BEGINS_AT + count].view(np.int64)
+        self._finished = control[FINISHED_AT : FINISHED_AT + count]
+        self._called = control[CALLED_AT : CALLED_AT + count]
+        self.begins: NDArray[np.int64] = control[BEGINS_AT : BEGINS_AT + count].view(np.int64)
         """[ranks]: what `set_begin` has written."""
-        self._calls = control[_CALLS_AT : _CALLS_AT + 2 * count * _CALL_WORDS].reshape(2, count, _CALL_WORDS)
+        self._calls = control[CALLS_AT : CALLS_AT + 2 * count * CALL_WORDS].reshape(2, count, CALL_WORDS)
         begins = [_CONTROL_BYTES + place * _AREA_BYTES for place in range(count + 1)]
         self.all_exponents, self.all_nonzero = tables[begins[0] :], tables[begins[0] + _TABLE_BYTES :]
         """What `exponents` and `nonzero` return for all places, one after the other: 4 · `input_words` bytes apart."""
@@ -163,13 +157,19 @@ class HostMemory:
         self.elements: Words = self.data[:]
         """The same, read-only."""
         self.elements.flags.writeable = False
-        self.sums: Words = words[data[count] - _SUMS_AT // 4 :][: _DATA_BYTES // 4]
+        self.sums_begin = data[count] - _SUMS_AT // 4 - data[0]
+        """The word of `data` where `sums` begin."""
+        self.sums: Words = self.data[self.sums_begin :][: _DATA_BYTES // 4]
+        self.spins = _SPINS if len(os.sched_getaffinity(0)) >= count else 0
+        """The looks of a rank that waits before it sleeps; 0: it yields the processor, of which there are fewer."""
         self._arrays: dict[int, int] = {}
         """The bytes that each array of this rank has, by where it begins in the memory."""
         self._shared = 0, 0
         """The begin and end of the bytes of the memory that this rank's arrays have had."""
-        self._allocating, self._detached, self._process = threading.Lock(), False, os.getpid()
-        self._order: Callable[[], None] = load_kernels().order_memory
+        self.has_arrays = False
+        """Whether this rank has had arrays here."""
+        self._allocating, self.detached, self._process = threading.Lock(), False, os.getpid()
+        self._kernels = load_run()
         self._watched = _watch([pid for pid in processes if pid != os.getpid()])
 
     input_words: Final = _AREA_BYTES // 4
@@ -191,13 +191,13 @@ class HostMemory:
                 if begin + length <= taken:
                     break
                 begin = taken + bytes_taken
-            if not size or self._detached or begin + length > first + _ARRAYS_BYTES:
+            if not size or self.detached or begin + length > first + _ARRAYS_BYTES:
                 return None
             owner = (ctypes.c_uint8 * size).from_buffer(self._map, begin)
             self._arrays[begin] = length
             weakref.finalize(owner, self._arrays.pop, begin)
-            self._shared = first, max(self._shared[1], begin + length)
-            if self._detached:  # by another thread, which may not have seen what is shared now
+            self._shared, self.has_arrays = (first, max(self._shared[1], begin + length)), True
+            if self.detached:  # by another thread, which may not have seen what is shared now
                 return None
             _allocated_from.add(self)
         return np.frombuffer(memoryview(owner), np.uint8)  # views of it refer to it, not to the map
@@ -218,7 +218,7 @@ class HostMemory:
         After an error or the end the caller may, while another rank still reads it. Does not raise.
         """
         _allocated_from.discard(self)
-        self._detached = True
+        self.detached = True
         (first, end), self._shared = self._shared, (0, 0)
         if size := end - first:
             begin = ctypes.c_void_p(self._map_at + first)
@@ -253,9 +253,10 @@ class HostMemory:
 
     def finished(self, shard: int, number: int) -> int:
         """Return how many blocks of a shard have their sums in the memory, in sum `number`, which has begun."""
-        finished = ALL_BLOCKS if self._done[shard] == number else int(self._finished[shard])
-        self._order()
-        return finished
+        done = self._done[shard] == number
+        finished = int(self._finished[shard])
+        self._kernels.order_memory()
+        return ALL_BLOCKS if done else finished
 
     def set_done(self, place: int, number: int) -> None:
         """Write that a rank has done its part of sum `number`: its data, and its shard's sums, are in the memory."""
@@ -265,43 +266,40 @@ class HostMemory:
         """Write that a rank has failed in sum `number`, or if its part of that is done, in the next."""
         self._failed[place] = number + int(self._done[place] == number)
 
-    def set_call(self, place: int, number: int, words: Sequence[int]) -> None:
-        """Write what a rank calls, as its call `number`; others may still read its call before that."""
-        self._calls[number % 2, place] = words
-        self._write(self._called, place, number)
-
     def _write(self, words: NDArray[Any], place: int, number: int) -> None:
-        """Write a number, from which another rank knows what this one wrote or read before."""
-        self._order()
-        words[place] = number
+        """Write a number, from which another rank knows what this one wrote or read before, and wake who waits."""
+        index = (address(words) - address(self.control)) // 8 + place
+        self._kernels.write(self.control, len(self.ranks), index, number)
 
     def missing(self, number: int) -> list[int]:
         """Return the ranks that have not written their call `number`."""
         return [self.ranks[place] for place in np.flatnonzero(self._called < number)]
 
-    def calls(self, number: int, timeout_s: float, lost: Lost, call: Call) -> list[list[int]]:
-        """Return what each rank has called as its call `number`, once all have; errors as of `wait`."""
+    def calls(self, number: int) -> list[list[int]]:
+        """Return what each rank has called as its call `number`, once all have."""
+        found: list[list[int]] = self._calls[number % 2].tolist()
+        return found
 
-        def missing() -> NDArray[np.bool_]:
-            return self._called < number
+    def look_for_calls(self, number: int, deadline: float, lost: Lost, call: Call, timeout_s: float) -> None:
+        """Raise an error where a rank that has not written its call `number` will not, or `deadline` is over.
+
+        Errors are those of `look`.
+        """
 
         def late(_: object) -> CollectiveTimeoutError:
             ranks = self.missing(number)
             why = Obstacle(f"{name_ranks(ranks)} of this host did not call it", tuple(ranks))
             return too_late(call, timeout_s, why)
 
-        deadline = time.monotonic() + timeout_s
-        self._wait(missing, lambda: missing() & (self._failed > 0), deadline, lost, call, late)
-        found: list[list[int]] = self._calls[number % 2].tolist()
-        return found
+        called = self._called
+        self._look(lambda: called < number, lambda: (called < number) & (self._failed > 0), deadline, lost, call, late)
 
-    def wait(
-        self, shards: int, number: int, deadline: float, lost: Lost, what: object, copy: Copy = None, *, blocks: int = 0
-    ) -> None:
-        """Return when all shards of sum `number` are done; with `blocks`, when all ranks have published so many.
+    def look(self, shards: int, number: int, deadline: float, lost: Lost, what: object, *, blocks: int = 0) -> None:
+        """Raise an error where a shard of sum `number` will not be done, or `deadline` is over; nothing if all are.
 
-        Meanwhile call `copy` with `number`. Raises what `lost` returns, CollectiveTimeoutError at `deadline` of the
-        monotonic clock, CollectiveError when a rank of this host has failed, and HostLostError when one has ended.
+        With `blocks`: where a rank will not publish so many. Raises what `lost` returns, CollectiveTimeoutError at
+        `deadline` of the monotonic clock, CollectiveError when a rank of this host has failed, and HostLostError when
+        one has ended.
         """
 
         def missing() -> NDArray[np.bool_]:
@@ -312,9 +310,42 @@ class HostMemory:
             text = f"{what}: no {'data' if blocks else 'sum'} came from rank {', '.join(map(str, ranks))} of this host"
             return CollectiveTimeoutError(f"{text} in time; {_HINT}", () if blocks else ranks[:1])
 
-        self._wait(missing, lambda: self._failed == number, deadline, lost, what, late, copy and partial(copy, number))
+        self._look(missing, lambda: self._failed == number, deadline, lost, what, late)
 
-    def _wait(  # noqa: PLR0917
+    def wait(
+        self,
+        place: int,
+        shards: int,
+        number: int,
+        deadline: float,
+        lost: Lost,
+        what: object,
+        copy: Copy = None,
+        *,
+        blocks: int = 0,
+    ) -> None:
+        """Return when all shards of sum `number` are done; with `blocks`, when all ranks have published so many.
+
+        `place`: this rank's. Meanwhile call `copy` with `number`. Errors are those of `look`.
+        """
+        awaited = (PUBLISHED_AT, len(self.ranks), blocks) if blocks else (DONE_AT, shards, number)
+        look_at = time.monotonic() + LOOK_S
+        while self._sleeps(place, awaited, LOOK_S if copy is None else _PAUSE_S):
+            if copy is not None:
+                copy(number)
+            if copy is None or time.monotonic() >= look_at:
+                look_at = time.monotonic() + LOOK_S
+                self.look(shards, number, deadline, lost, what, blocks=blocks)
+
+    def _sleeps(self, place: int, awaited: tuple[int, int, int], timeout_s: float) -> bool:
+        """Sleep until numbers of other ranks are as high as awaited; return whether time, or a signal, ended it.
+
+        `awaited`: the index of the first number in the control pages, how many, and the least that they must be.
+        """
+        until = int((time.monotonic() + timeout_s) * 1e6)
+        return int(self._kernels.wait(self.control, place, *awaited, self.spins, until)) >= 0
+
+    def _look(  # noqa: PLR0917
         self,
         missing: Places,
         failed: Places,
@@ -322,31 +353,15 @@ class HostMemory:
         lost: Lost,
         what: object,
         late: Callable[[NDArray[np.int64]], P4ReduceError],
-        copy: Callable[[], None] | None = None,
     ) -> None:
-        """Return when no rank is `missing`; `failed`: those that will not come any more, `late`: the error in time."""
-        begun = time.monotonic()
-        look_at, pause_s = begun + _LOOK_S, 20e-6
-        while missing().any():
-            now = time.monotonic()
-            if now >= look_at:
-                look_at = now + _LOOK_S
-                try:
-                    self._check(failed, lost, what)
-                except P4ReduceError:
-                    if not missing().any():  # it ended after its part was done
-                        break
-                    raise
-                if now >= deadline:
-                    raise late(np.flatnonzero(missing()))
-            if copy is not None:
-                copy()
-            if now - begun < _SPIN_S:
-                time.sleep(0)
-            else:
-                time.sleep(pause_s)
-                pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
-        self._order()
+        """Raise an error unless no rank is `missing`; `failed`: those that will not come, `late`: the error in time."""
+        try:
+            self._check(failed, lost, what)
+        except P4ReduceError:
+            if missing().any():  # else it ended after its part was done
+                raise
+        if time.monotonic() >= deadline and len(places := np.flatnonzero(missing().copy())):
+            raise late(places)
 
     def _check(self, failed: Places, lost: Lost, what: object) -> None:
         """Raise an error when what is waited for cannot come any more."""
@@ -374,6 +389,13 @@ class HostMemory:
 
 _allocated_from: set[HostMemory] = set()
 """Memories with arrays that a child process must not share; arrays do not refer to them."""
+
+
+def load_run() -> ModuleType:
+    """Return the kernels of sums in a host's memory. The first time on a machine they are compiled."""
+    from p4reduce.paths.hosts import kernels
+
+    return kernels
 
 
 def _detach_all() -> None:

@@ -12,7 +12,6 @@ from typing import Any
 from p4reduce import collectives
 from p4reduce.collectives import Contribution
 from p4reduce.errors import P4ReduceError
-from p4reduce.paths.hosts.calls import HostCalls
 from p4reduce.paths.hosts.find import Hosts
 from p4reduce.paths.hosts.sums import HostLayout, HostSums
 from p4reduce.paths.path import FinishedCollective, Lost
@@ -24,7 +23,7 @@ from p4reduce.protocol.deadline import Deadline
 class HostsPath:
     """Runs the collectives of a communicator's epoch that are large enough to be summed over hosts."""
 
-    def __init__(self, hosts: Hosts, all_ranks: SwitchPath | HostCalls) -> None:
+    def __init__(self, hosts: Hosts, all_ranks: SwitchPath) -> None:
         """`hosts`: what is known of them. `all_ranks`: the path of the same epoch on which all ranks compare calls."""
         self._hosts, self._all_ranks = hosts, all_ranks
 
@@ -68,7 +67,7 @@ class HostsPath:
         self, sums: HostSums, layout: HostLayout, contribution: Contribution, deadline: Deadline, lost: Lost
     ) -> FinishedCollective:
         copies, blocks = sums.publish(contribution.blocks, layout), Blocks()
-        blocks.copy = copies.in_meanwhile
+        blocks.copy = None if copies is None else copies.in_meanwhile
         agreement = f"{contribution.agreement}|over hosts"
         compared = self._all_ranks.run(replace(contribution, blocks=blocks, agreement=agreement), deadline, lost)
         if compared.refusals:
@@ -78,7 +77,7 @@ class HostsPath:
             return lost() or self._hosts.failure()
 
         left_s, total = deadline.left_s(self._all_ranks.clock()), self._all_ranks.total
-        summed = sums.sum(compared.call, contribution, copies, left_s, lost_over_hosts, total)
+        summed = sums.sum(compared.call, contribution, layout, copies, left_s, lost_over_hosts, total)
         failure = lost()
         if failure is not None:  # another thread may have closed the communicator, and taken the arrays out of the sum
             raise failure.with_traceback(None)

@@ -14,7 +14,7 @@ import bisect
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 import numpy as np
@@ -22,50 +22,74 @@ from numpy.typing import NDArray
 
 from p4reduce import collectives
 from p4reduce.codecs import Segment
+from p4reduce.codecs.arrays import address
 from p4reduce.collectives import Contribution
 from p4reduce.errors import CollectiveMismatchError, CollectiveTimeoutError, PeerRefusedError, Reason
-from p4reduce.paths.hosts.memory import ALL_BLOCKS, IN_PLACE, HostMemory, Words
+from p4reduce.paths.hosts.memory import LOOK_S, HostMemory, Words, load_run
 from p4reduce.paths.hosts.plan import HostPlan, span_of
+from p4reduce.paths.hosts.state import (
+    ALL_BLOCKS,
+    AWAIT_SUMS,
+    CALL_WORDS,
+    IN_PLACE,
+    PUBLISH,
+    WAITS,
+    Copied,
+    Host,
+    RunState,
+)
 from p4reduce.paths.path import FinishedCollective, Lost
 from p4reduce.paths.switch import SwitchPath
-from p4reduce.protocol.blocks import Blocks, Layout, Part, load_kernels, sum_blocks
+from p4reduce.protocol.blocks import NO_WORDS, Blocks, Layout, Part, sum_blocks
 from p4reduce.protocol.call import Call, Kind
 from p4reduce.protocol.collective import Collective
 from p4reduce.protocol.deadline import Deadline, Obstacle, too_late
 from p4reduce.protocol.refusal import reason_of
-from p4reduce.protocol.state import FLOAT32, FORMATS, MOST_LANES, UNTOUCHED, PartLayout
+from p4reduce.protocol.state import FLOAT32, FORMATS, MOST_LANES, UNTOUCHED
 from p4reduce.stats import CollectiveStats
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.ranks import name_ranks
-from p4reduce_runtime import kernels
 from p4reduce_runtime.records import zeros
 
 PIECE_WORDS: Final = 1 << 18
 """Words of frames that a rank copies at a time: an equal share of each shard."""
+_LOOK_US: Final = int(LOOK_S * 1e6)
 _BRIEF_S, _PAUSE_S = 300e-6, 10e-3
 """Seconds that a rank takes part in a collective before it copies the next piece in, and looks for sums to copy out."""
-
-_NO_PARTS: Final = zeros(PartLayout, 0)
-_NO_WORDS: Final[Words] = np.zeros(0, np.uint32)
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
+_NO_EXPONENTS: Final = np.zeros(0, np.uint8)
+_NO_SUMS: Final = np.zeros((0, 0), ">i4")
+
+
 class HostCollective:
     """A collective that was summed over hosts, or whose outcome another rank has told."""
 
-    call: Call
-    results: list[Any] = field(default_factory=list)
-    agreed_exponents: NDArray[np.uint8] = field(default_factory=lambda: np.zeros(0, np.uint8))
-    sums: Words = field(default_factory=lambda: np.zeros((0, 0), ">i4"))
-    """[blocks, block_words]: the words as summed, big-endian, where they are kept; else empty."""
-    refusals: Mapping[int, Reason] = field(default_factory=dict)
-    """No refusals where data was summed: a rank that refuses does so before."""
+    def __init__(
+        self,
+        describe: Callable[[], Call],
+        results: list[Any] | None = None,
+        agreed_exponents: NDArray[np.uint8] = _NO_EXPONENTS,
+        sums: Words = _NO_SUMS,
+        refusals: Mapping[int, Reason] | None = None,
+    ) -> None:
+        """`describe` returns the call."""
+        self._describe, self._results = describe, results or []
+        self.agreed_exponents = agreed_exponents
+        self.sums = sums
+        """[blocks, block_words]: the words as summed, big-endian, where they are kept; else empty."""
+        self.refusals: Mapping[int, Reason] = refusals or {}
+        """No refusals where data was summed: a rank that refuses does so before."""
+
+    @property
+    def call(self) -> Call:
+        return self._describe()
 
     def result(self) -> list[Any]:
         """Return the result of each part."""
-        return self.results
+        return self._results
 
 
 class HostSums:
@@ -82,7 +106,8 @@ class HostSums:
         self.place, self._places = ranks.index(rank), len(ranks)
         self.shard = plan.shard_of(rank)
         """The number of this rank's shard; None: this rank only adds its data."""
-        self._number = 0
+        self.number = 0
+        """The number of the last sum that this rank has begun."""
 
     @property
     def most_elements(self) -> int:
@@ -100,22 +125,38 @@ class HostSums:
         return self.memory.sums[:elements].view(np.float32)
 
     def layout(self, blocks: Blocks) -> HostLayout | None:
-        """Return where the data of a collective lies; None where there is no room for it, equal on all ranks."""
-        layout = HostLayout(blocks, self.memory, self.place, self.plan, keep_words=self._keep_words)
-        return layout if layout.words <= self.memory.most_words else None
+        """Return where the data of a collective lies; None where there is no room for it, equal on all ranks.
+
+        Where one host has all ranks, a `MemoryRun`, which is kept with the blocks for the next collective with them.
+        """
+        kept = blocks.kept
+        if isinstance(kept, MemoryRun) and kept.memory is self.memory and kept.takes(blocks):
+            return kept
+        kind = HostLayout if self.plan.uses_switch else MemoryRun
+        layout = kind(blocks, self.memory, self.place, keep_words=self._keep_words)
+        if layout.words > self.memory.most_words:
+            return None
+        blocks.kept = layout
+        return layout
 
     def empty(self, size: int) -> NDArray[np.uint8] | None:
         """Return so many bytes of the host's memory for tensors of this rank; None without room."""
         return None if self._keep_words else self.memory.allocate(self.place, size)
 
-    def publish(self, blocks: Blocks, layout: HostLayout) -> Copies:
-        """Write, before calls are compared, which blocks this rank holds, and a piece; return the further copies."""
+    def publish(self, blocks: Blocks, layout: HostLayout) -> Copies | None:
+        """Write, before calls are compared, which blocks this rank holds, and a piece; return the further copies.
+
+        Where one host has all ranks, write all, and return None.
+        """
         memory, place, count = self.memory, self.place, blocks.n_blocks
+        if isinstance(layout, MemoryRun):
+            layout.run(*layout.begin(self.number + 1))
+            return None
         memory.set_published(place, 0)
         memory.set_finished(place, 0)
         memory.exponents(place)[:count] = blocks.exponents
         memory.nonzero(place)[:count] = blocks.nonzero
-        memory.set_begin(place, layout.begin)
+        memory.set_begin(place, layout.begins_at)
         copies = Copies(layout, memory, place, self.plan, keep_words=self._keep_words)
         copies.copy_in()
         return copies
@@ -124,38 +165,44 @@ class HostSums:
         self,
         call: Call,
         contribution: Contribution,
-        copies: Copies,
+        layout: HostLayout,
+        copies: Copies | None,
         timeout_s: float,
         lost: Lost,
         stats: CollectiveStats,
     ) -> HostCollective:
-        """Return the collective once it is done, after the ranks have compared their calls. `copies`: of its blocks.
+        """Return the collective once it is done, after the ranks have compared their calls.
 
-        Raises CollectiveError, and what `lost` returns.
+        `layout` and `copies`: of its blocks, as `publish` took and returned them. Raises CollectiveError, and what
+        `lost` returns.
         """
-
+        blocks = contribution.blocks
+        if isinstance(layout, MemoryRun):
+            self.number += 1
+            deadline = time.monotonic() + timeout_s
+            while layout.go_on() == WAITS:
+                self.memory.look(self.plan.shards, self.number, deadline, lost, call)
+            return layout.collective(lambda: call)
+        assert copies is not None
         copies.settle()
 
         def work(shard: int) -> None:
             self._sum_shard(shard, call, contribution, copies, timeout_s, lost, stats)
 
-        blocks = contribution.blocks
         self.share(work, timeout_s, lost, call, copies)
         copies.copy_rest_out()
-        layout, exponents = copies.layout, self.memory.exponents(self._places)[: blocks.n_blocks].copy()
-        if not self._keep_words:
-            results = layout.results(copies.found, exponents)
-            return HostCollective(call, results, exponents)
-        sums = layout.sums[: layout.sums_words].view(np.int32).reshape(blocks.n_blocks, -1).astype(">i4")
-        sums[exponents == UNTOUCHED] = 0
-        return HostCollective(call, blocks.decode(sums, exponents), exponents, sums)
+        exponents = self.memory.exponents(self._places)[: blocks.n_blocks].copy()
+        if self._keep_words:
+            return layout.with_words(lambda: call, exponents)
+        assert copies.found is not None
+        return HostCollective(lambda: call, layout.own.finish(copies.found, exponents), exponents)
 
     def set_failed(self) -> None:
         """Tell the other ranks of the host that this rank will not finish its part of the sum that has begun.
 
         They do not see what the caller writes to arrays of `empty` afterwards.
         """
-        self.memory.set_failed(self.place, self._number)
+        self.memory.set_failed(self.place, self.number)
         self.memory.detach()
 
     def share(
@@ -167,14 +214,14 @@ class HostSums:
         `set_failed` is for the caller. `copies`: to be made meanwhile.
         """
         deadline, found = time.monotonic() + timeout_s, None
-        self._number += 1
+        self.number += 1
         if self.shard is not None:
             found = work(self.shard)
         while copies is not None and copies.copy_in():
             pass
-        self.memory.set_done(self.place, self._number)
+        self.memory.set_done(self.place, self.number)
         copy = None if copies is None or copies.pause_s == math.inf else copies.copy_out
-        self.memory.wait(self.plan.shards, self._number, deadline, lost, what, copy)
+        self.memory.wait(self.place, self.plan.shards, self.number, deadline, lost, what, copy)
         return found
 
     def sum_segments(
@@ -191,7 +238,7 @@ class HostSums:
 
         Raises PeerRefusedError where one of these ranks refused.
         """
-        contribution = collectives.all_reduce_segments(group, segments, dense=False, name=name, agreement=agreement)
+        contribution = collectives.all_reduce_segments(group, segments, False, name, agreement)
         blocks = contribution.blocks
         if self._connection is None:
             alone: list[Any] = contribution.finish(blocks.decode(*sum_blocks([blocks], group.block_words)))
@@ -213,7 +260,7 @@ class HostSums:
     ) -> FinishedCollective:
         """Take part in a collective of this shard's ranks, which counts as one."""
         stats.collectives += 1
-        return self._run(replace(contribution, number=self._number), timeout_s, lost, stats)
+        return self._run(replace(contribution, number=self.number), timeout_s, lost, stats)
 
     def _run(
         self, contribution: Contribution, timeout_s: float, lost: Lost, stats: CollectiveStats, limit_s: float = 0.0
@@ -261,9 +308,6 @@ class HostSums:
         """Sum a shard into the memory."""
         memory, layout, deadline = self.memory, copies.layout, time.monotonic() + timeout_s
         first, last = span_of(shard, self.plan.shards, layout.n_blocks)
-        if self._connection is None:
-            copies.sum_in_memory(first, last)
-            return
         data = _ShardBlocks(layout, memory, self._places, first, last)
         summed = 0
 
@@ -273,14 +317,14 @@ class HostSums:
             if copies.copy_in():
                 return _BRIEF_S
             if needed := collective.waits_for_blocks:
-                memory.wait(self.plan.shards, self._number, deadline, lost, call, blocks=needed)
+                memory.wait(self.place, self.plan.shards, self.number, deadline, lost, call, blocks=needed)
                 return 0.0
             before, summed = summed, collective.finished_blocks
             if before < summed:
                 agreed = memory.exponents(self._places)[first : first + summed]
                 agreed[before:] = collective.agreed_exponents[before:summed]
                 memory.set_finished(shard, summed)
-            copies.copy_out(self._number)
+            copies.copy_out(self.number)
             return copies.pause_s
 
         data.copy = meanwhile
@@ -291,27 +335,19 @@ class HostSums:
 class HostLayout:
     """The words where the data of a host's ranks lies, and where the sums belong."""
 
-    def __init__(self, blocks: Blocks, memory: HostMemory, place: int, plan: HostPlan, *, keep_words: bool) -> None:
-        own = blocks.layout(keep_words=keep_words)
+    def __init__(self, blocks: Blocks, memory: HostMemory, place: int, *, keep_words: bool) -> None:
+        self.own = own = blocks.layout(keep_words=keep_words)
+        self.blocks, self.memory, self.place, self.keeps_words = blocks, memory, place, keep_words
         self.n_blocks, self.parts, self.starts = blocks.n_blocks, blocks.parts, blocks.starts
         self.scales, self.units = own.scales, own.units
         self.elements, self.sums = memory.elements, memory.sums
-        self.own = own
         self.table = own.table.copy()
         one = blocks.parts[0] if len(blocks.parts) == 1 else None
-        at = None if one is None else memory.array_at(one.values)
-        self.is_there = at is not None
-        """Whether this rank's data is in the memory already: it is not copied to the beginning of its area."""
-        decodes = one is not None and not plan.uses_switch and bool(own.table["decodes"][0])
-        in_place = decodes and at is not None and one is not None and one.in_place
-        self.begin = (place * memory.input_words if at is None else at) | (IN_PLACE if in_place else 0)
+        self.at = None if one is None else memory.array_at(one.values)
+        """The word where this rank's data is in the memory already; None: it is copied to the beginning of its area."""
+        self.begins_at = place * memory.input_words if self.at is None else self.at
         self.begins = np.zeros(0, np.int64)
         """[ranks of this host]: the word where each rank's data begins, once the ranks have compared their calls."""
-        self.sums_at = np.zeros(1, np.int64)
-        """The words at which all sums begin: of `memory.sums`, from which ranks copy; or `begins`, if all are in place.
-        """
-        self.sums_own = decodes and _is_float32(one)
-        """Whether this rank sums its shard from its own tensor, and into its own result, without copies."""
         self.words_per_block = own.words_per_block
         self._spans: list[tuple[int, int, int, int]] = []
         """The words where each part's data and its sums begin, and the span of blocks that its result has, by part."""
@@ -327,13 +363,11 @@ class HostLayout:
         self.words = max(begin, sums_begin)
         """Number of words of the copied data, or of the sums, whichever is larger."""
 
-    def settle(self, memory: HostMemory) -> None:
+    def settle(self) -> None:
         """Learn where the ranks have their data, once they have compared their calls."""
-        self.begins = memory.begins & ~IN_PLACE
-        if self.begins.tolist() != [place * memory.input_words for place in range(len(memory.ranks))]:
+        self.begins = self.memory.begins & ~IN_PLACE
+        if self.begins.tolist() != [place * self.memory.input_words for place in range(len(self.memory.ranks))]:
             self.table["end"] = self.own.table["end"]  # beyond what was not copied may be other data, not zeros
-        if (memory.begins & IN_PLACE).all():
-            self.sums_at, self.sums, self.sums_own = self.begins, memory.data, False
 
     def copy_in(self, data: Words, first: int, last: int) -> None:
         """Write this rank's data in a span of blocks to its area `data`."""
@@ -364,13 +398,117 @@ class HostLayout:
         """Return which parts a span of blocks meets."""
         return range(bisect.bisect_right(self.starts, first) - 1, bisect.bisect_left(self.starts, last))
 
-    def results(self, found: Words | None, exponents: NDArray[np.uint8]) -> list[Any]:
-        """Return the results of the parts; `found`: the copied words, None where the sums replaced the data."""
-        if found is None:
-            found, touched = self.parts[0].values, exponents != UNTOUCHED
-            if not touched.all():  # where there may be negative zeros
-                found[np.repeat(~touched, self.words_per_block[0])[: len(found)]] = 0
-        return self.own.finish(found, exponents)
+    def with_words(self, describe: Callable[[], Call], exponents: NDArray[np.uint8]) -> HostCollective:
+        """Return the collective that is done, of words that were kept."""
+        sums = self.sums[: self.sums_words].view(np.int32).reshape(self.n_blocks, -1).astype(">i4")
+        sums[exponents == UNTOUCHED] = 0
+        return HostCollective(describe, self.blocks.decode(sums, exponents), exponents, sums)
+
+
+class MemoryRun(HostLayout):
+    """This rank's collective, and later ones of the same blocks, in the memory of a host that has all ranks."""
+
+    def __init__(self, blocks: Blocks, memory: HostMemory, place: int, *, keep_words: bool) -> None:
+        super().__init__(blocks, memory, place, keep_words=keep_words)
+        one, ranks = blocks.parts[0] if len(blocks.parts) == 1 else None, len(memory.ranks)
+        decodes = one is not None and bool(self.own.table["decodes"][0])
+        in_place = decodes and self.at is not None and one is not None and one.in_place
+        self._state = zeros(RunState)
+        state = self._state[0]
+        state["place"], state["ranks"], state["blocks"] = place, ranks, self.n_blocks
+        state["input_words"], state["sums_begin"] = memory.input_words, memory.sums_begin
+        state["begin"], state["is_there"] = self.begins_at | (IN_PLACE if in_place else 0), self.at is not None
+        state["sums_own"], state["keeps_words"] = decodes and _is_float32(one), keep_words
+        state["spins"] = memory.spins
+        self._copied = zeros(Copied, len(self.parts))
+        for row, part in enumerate(self.parts):
+            begin, sums_begin, kept_begin, kept_end = self._spans[row]
+            words, found_end = self.words_per_block[row], self.own.sums_ends[row]
+            places = (0, 0, _words_per_block(part), part.step, self.starts[row], len(part.nonzero), begin)
+            ends = int(self.table["end"][row]), int(self.own.table["end"][row])
+            kept = (sums_begin + kept_begin * words, words, kept_begin, kept_end)
+            self._copied[row] = places + ends + kept + (found_end - (kept_end - kept_begin) * words, found_end)
+        size = self.parts[0].block_words if self.parts else 1
+        self.agreed = np.empty(self.n_blocks, np.uint8)
+        """[blocks]: the exponents of the last sums."""
+        self._called = np.zeros(CALL_WORDS, np.uint64)
+        self._compared: Sequence[int] = ()
+        self._arguments = Host(
+            run=self._state,
+            control=memory.control,
+            exponents=memory.all_exponents,
+            nonzero=memory.all_nonzero,
+            elements=memory.elements,
+            data=memory.data,
+            call=self._called,
+            own_exponents=blocks.exponents,
+            own_nonzero=blocks.nonzero,
+            agreed=self.agreed,
+            parts=self.table,
+            own_parts=self.own.table,
+            copied=self._copied,
+            scales=self.scales,
+            units=self.units,
+            begins=np.zeros(ranks + 1, np.int64),
+            holders=np.zeros(-(-self.n_blocks // ranks), np.uint64),
+            words=np.zeros((2, size), np.uint32),
+            spare=np.empty((MOST_LANES + 1) * size, np.float32),
+        )
+        self._data = self._found = NO_WORDS
+        self._is_one = one is not None
+        self.run: Callable[..., int] = load_run().run
+        """Goes on for LOOK_S; returns DONE, WAITS or COMPARE (state.py). After a signal it returns early."""
+
+    def takes(self, blocks: Blocks) -> bool:
+        """Return whether other data of the same blocks lies where this one's did."""
+        one = len(blocks.parts) == 1 and self.memory.has_arrays
+        return self.at is None and not (one and self.memory.array_at(blocks.parts[0].values) is not None)
+
+    def begin(
+        self, sum_number: int, call_number: int = 0, number: int = 0, compared: Sequence[int] = (0, 0, 0)
+    ) -> tuple[Host, Words, Words, int]:
+        """Begin with the data that the blocks have now, as sum `sum_number`; return the arguments of `run`.
+
+        With `call_number`, calls are compared in the memory, as this one there: the number of the collective, and what
+        else has to be equal. Else it returns when the data is there.
+        """
+        state, parts = self._state[0], self.parts
+        state["sum_number"], state["call_number"], state["next_step"] = sum_number, call_number, PUBLISH
+        self._called[0] = number
+        if compared is not self._compared:
+            self._compared = self._called[1:] = compared
+        if self._is_one:
+            part = parts[0]
+            self._data = self._found = part.values
+            in_place = part.in_place and part.make_room is not None
+        else:
+            in_place = False
+            for row, part in enumerate(parts):
+                entry = self._copied[row]
+                entry["values"], entry["words"] = address(part.values), len(part.values)
+        if not in_place:
+            self._found = NO_WORDS if self.keeps_words else self.own.make_room(dense=True)
+        return self._arguments, self._data, self._found, _LOOK_US
+
+    def go_on(self) -> int:
+        """Do as `run`, with the arguments of the last one."""
+        return self.run(self._arguments, self._data, self._found, _LOOK_US)
+
+    @property
+    def has_summed(self) -> bool:
+        """Whether this rank's shard is summed: it waits for the others', or is done."""
+        return self.n_blocks > 0 and bool(self._state[0]["next_step"] >= AWAIT_SUMS)
+
+    def collective(self, describe: Callable[[], Call]) -> HostCollective:
+        """Return the collective that is done; `describe` returns its call."""
+        found = self._data if self.n_blocks and self._state[0]["in_place"] else self._found
+        self._data = self._found = NO_WORDS
+        if self.keeps_words:
+            return self.with_words(describe, self.agreed)
+        if self._is_one:
+            part = self.parts[0]
+            return HostCollective(describe, [part.finish(part, found, self.agreed)], self.agreed)
+        return HostCollective(describe, self.own.finish(found, self.agreed), self.agreed)
 
 
 class Copies:
@@ -380,19 +518,15 @@ class Copies:
         """`keep_words`: nothing is copied out."""
         self.layout, self._memory, self._place = layout, memory, place
         self._spans = [span_of(shard, plan.shards, layout.n_blocks) for shard in range(plan.shards)]
-        self._spans_in = self._spans if plan.uses_switch else _joined(self._spans)
-        """The blocks of each shard; where nothing is sent, all that are copied in."""
+        """The blocks of each shard."""
         words = layout.parts[0].block_words if layout.parts else 1
         self._piece = max(1, PIECE_WORDS // (words * plan.shards))
         """Blocks of each shard that are copied at a time."""
         self._copied_in, self._copied_out = 0, [0] * plan.shards
         self._copies_out = not keep_words
-        if layout.sums_own:
-            first, last = self._spans[place]
-            self._copied_out[place], self._spans_in = last - first, [(0, first), (last, layout.n_blocks)]
-        self._end = max(last - first for first, last in self._spans_in)
-        self._piece_in = self._piece if plan.uses_switch and not layout.is_there else max(1, self._end)
-        """Blocks of each span that are copied in at a time; all where nothing is sent, or copied."""
+        self._end = max(last - first for first, last in self._spans)
+        self._piece_in = self._piece if layout.at is None else max(1, self._end)
+        """Blocks of each shard that are copied in at a time; all where nothing is copied."""
         self.pause_s = _PAUSE_S if self._copies_out and layout.n_blocks * words >= 4 * PIECE_WORDS else math.inf
         """Seconds between two looks for sums to copy out; copying the few at the end takes less time than looking."""
         self.found: Words | None = None
@@ -400,9 +534,7 @@ class Copies:
 
     def settle(self) -> None:
         """Learn how all ranks take part, once they have compared their calls."""
-        self.layout.settle(self._memory)
-        if self.layout.sums is self._memory.data:
-            self._copies_out, self.pause_s = False, math.inf
+        self.layout.settle()
 
     def copy_in(self) -> bool:
         """Copy the next piece in, and tell the other ranks; return whether there was one."""
@@ -411,7 +543,7 @@ class Copies:
             return False
         self._copied_in = end = begin + self._piece_in
         data = self._memory.data[self._place * self._memory.input_words :]
-        for first, last in () if self.layout.is_there else self._spans_in:
+        for first, last in self._spans if self.layout.at is None else ():
             self.layout.copy_in(data, min(first + begin, last), min(first + end, last))
         self._memory.set_published(self._place, end if end < self._end else ALL_BLOCKS)
         return True
@@ -440,34 +572,6 @@ class Copies:
         if self.found is None:
             self.found = self.layout.own.make_room(dense=True)
         return self.found
-
-    def sum_in_memory(self, first: int, last: int) -> None:
-        """Write the sums of a span of blocks, and their exponents, where they are of all ranks."""
-        layout, memory, size = self.layout, self._memory, self.layout.parts[0].block_words
-        words, spare = np.zeros((2, size), np.uint32), np.empty((MOST_LANES + 1) * size, np.float32)
-        table, own, found = _NO_PARTS, _NO_WORDS, _NO_WORDS
-        if layout.sums_own:
-            table, own, found = layout.own.table, layout.own.elements, self._room()
-        load_kernels().sum_held_blocks(
-            kernels.argument(layout.table),
-            kernels.argument(table),
-            layout.elements,
-            own,
-            self._place,
-            layout.begins,
-            memory.all_exponents,
-            memory.all_nonzero,
-            first,
-            np.empty(last - first, np.uint64),
-            layout.scales,
-            layout.units,
-            np.uint64(size),
-            words,
-            spare,
-            layout.sums,
-            layout.sums_at,
-            found,
-        )
 
     def in_meanwhile(self, _: Collective) -> float:
         """Copy a piece in; return for how long not to call this again."""

@@ -7,7 +7,7 @@ debugging of torch.distributed it does so before each collective, and compares w
 
 from __future__ import annotations
 
-import itertools
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -50,16 +50,18 @@ class GroupCall:
 
     def __init__(self, number: int, name: str, tensors: Sequence[torch.Tensor], way: str) -> None:
         """`number`: the call's, from 1 on; `way`: the path that it takes."""
-        self._number, self._way = number, way
-        self._name = _NAMES.get(name, name)
-        self._elements = -1 if name in _UNEQUAL or not tensors else sum(tensor.numel() for tensor in tensors)
+        self._number, self._name, self._way = number, name, way
+        self._shape: Sequence[int] = (-1,) if name in _UNEQUAL or not tensors else tensors[0].shape
+        if tensors[1:] and name not in _UNEQUAL:
+            self._shape = (sum(tensor.numel() for tensor in tensors),)
         self._dtype = tensors[0].dtype if tensors else None
         self.failed = False
         """Whether it failed before its time limit, so that this rank may go on."""
 
     def __str__(self) -> str:
-        of = f" ({self._elements} {str(self._dtype).removeprefix('torch.')})" if self._elements >= 0 else ""
-        return f"{self._name} number {self._number}{of} over {self._way}"
+        elements, name = math.prod(self._shape), _NAMES.get(self._name, self._name)
+        of = f" ({elements} {str(self._dtype).removeprefix('torch.')})" if elements >= 0 else ""
+        return f"{name} number {self._number}{of} over {self._way}"
 
 
 class Calls:
@@ -67,18 +69,18 @@ class Calls:
 
     def __init__(self, store: Any, rank: int, size: int) -> None:
         self._store, self._rank, self._size = store, rank, size
-        self._numbers = itertools.count(1)
+        self._number = 0
         self.running: GroupCall | None = None
         """The call that the queue of the group runs."""
-        self._written: GroupCall | None = None
+        self.written: GroupCall | None = None
         """The call that the store names for this rank."""
         self._compares = size > 1 and get_debug_level() == DebugLevel.DETAIL
 
     def begin(self, name: str, tensors: Sequence[torch.Tensor], way: str, timeout_s: float) -> GroupCall:
         """Return the next collective. In detailed debugging raise DistBackendError unless all ranks call it."""
-        number = next(self._numbers)
+        self._number = number = self._number + 1
         call = GroupCall(number, name, tensors, way)
-        if self._written is not None and self._written.failed:
+        if self.written is not None and self.written.failed:
             self.waits(call)
         if self._compares:
             self._compare(number, call, timeout_s)
@@ -90,14 +92,14 @@ class Calls:
 
     def waits(self, call: GroupCall | None) -> None:
         """Write that this rank is in `call`: it has waited for long, or an earlier one has failed."""
-        if self._written is not call:
-            self._written = call
+        if self.written is not call:
+            self.written = call
             self._write(str(call))
 
     def ended(self, call: GroupCall) -> None:
         """Write that this rank is not in `call` any more, if it was written."""
-        if self._written is call:
-            self._written = None
+        if self.written is call:
+            self.written = None
             self._write("")
 
     def after(self, call: GroupCall, *, timed_out: bool) -> str:
@@ -106,7 +108,7 @@ class Calls:
         After the time limit that waits for the other ranks, whose limits are over too, and names those that are in none
         that is known.
         """
-        self._written, call.failed = call, not timed_out
+        self.written, call.failed = call, not timed_out
         self._write(str(call))
         found = self._read(lambda rank: f"in/{rank}", OTHERS_S if timed_out else 0.0)
         found[self._rank] = str(call)

@@ -32,7 +32,7 @@ from torch.distributed import (
     ReduceScatterOptions,
 )
 
-from p4reduce.collective_queue import CollectiveFuture, CollectiveQueue
+from p4reduce.collective_queue import CallersTurn, CollectiveFuture, CollectiveQueue
 from p4reduce.communicator import Communicator
 from p4reduce.errors import (
     CollectiveError,
@@ -69,6 +69,9 @@ _log = logging.getLogger(__name__)
 _c10d: Any = dist  # whose stubs know one signature of the several that torch calls
 _AllgatherOptions: Any = _c10d.distributed_c10d.AllgatherOptions
 _NOTHING = OnHost([], [])
+_NO_TIMEOUT = timedelta(0)
+_HAS_ASYNC_OP = hasattr(AllreduceOptions(), "asyncOp")
+"""Whether options say if the caller waits for the result: not those of old versions of torch."""
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 _Result = TypeVar("_Result")
 
@@ -91,21 +94,32 @@ def _recorded(method: _Method) -> _Method:
     """Mark it as uncompiled, and record it for torch.profiler as torch's own groups do."""
     name = f"c10d::{method.__name__}{'' if method.__name__ == 'barrier' else '_'}"
 
-    @functools.wraps(method)
-    def recorded(self: Any, *arguments: Any, **keywords: Any) -> Any:
+    @_uncompiled
+    def of_any_group(self: Any, *arguments: Any, **keywords: Any) -> Any:
         if (other := self._other(arguments)) is not None:
             return getattr(other, method.__name__)(*arguments, **keywords)
         with _RecordFunctionFast(name, list(_tensors_in(arguments))):
             return method(self, *arguments, **keywords)
 
-    return _uncompiled(recorded)  # type: ignore[return-value]
+    @functools.wraps(method)
+    def recorded(self: Any, *arguments: Any, **keywords: Any) -> Any:
+        tensors = arguments[0] if arguments else None
+        if "torch._dynamo" in sys.modules or self._named or arguments[2:] or type(tensors) is not list or keywords:
+            return of_any_group(self, *arguments, **keywords)
+        if type(arguments[-1]) is list:  # the first is not the only list of tensors
+            return of_any_group(self, *arguments)
+        with _RecordFunctionFast(name, tensors):  # as almost all: a frame and some calls less
+            return method(self, *arguments)
+
+    marked: Any = recorded
+    return marked  # type: ignore[no-any-return]
 
 
 def _by_gloo(name: str) -> Any:
     """Return a method that calls the companion group's method of this name."""
 
     def forward(self: Any, *arguments: Any, **keywords: Any) -> Any:
-        if (other := self._other(arguments)) is not None:
+        if self._named and (other := self._other(arguments)) is not None:
             return getattr(other, name)(*arguments, **keywords)
         method = getattr(self._companion, name)
         if name in {"send", "recv", "recv_anysource"}:  # not of all ranks
@@ -153,6 +167,9 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
         self._summed_types = sums.DTYPES if self._options.float_sums != "gloo" else frozenset({torch.int32})
         self._how: Any = {"bits": self._options.bits, "refuse_underflow": self._options.float_sums == "auto"}
         """Arguments of each sum of floats."""
+        self._ranks: int = group.group_size
+        self._limit: tuple[timedelta, float] = _NO_TIMEOUT, 0.0
+        """The time limit of the last call, also in seconds."""
         self._routes = Routes()
         compressor = self._options.compressor_of(world=not group.global_ranks_in_group)
         self._compressed: CompressedSums | None = None
@@ -231,7 +248,7 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
         All ranks call it; the first time they join the group's job. Its collectives and the group's come in one order,
         that of the calls. Raises DistBackendError for a group that takes gloo for all collectives.
         """
-        self._submit("join", [], BarrierOptions(), lambda _timeout_s: self._communicator()).wait()
+        self._submit("join", [], BarrierOptions(), lambda timeout_s: self._communicator()).wait()
         if self._job is None:
             raise _c10d.DistBackendError(f"this process group takes gloo for all collectives: {self._no_room}")
         return self._job.comm
@@ -251,11 +268,23 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
     @_recorded
     def allreduce(self, tensors: Any, opts: Any = None, timeout: timedelta | None = None, **keywords: Any) -> Any:
         """Sum each tensor over all ranks, in place."""
-        opts = _options(AllreduceOptions, opts, timeout, **keywords)
-        tensors = _multiplied(_list(tensors), opts, in_place=True)
+        if type(opts) is not AllreduceOptions:
+            opts = _options(AllreduceOptions, opts, timeout, **keywords)
+        if opts.reduceOp != dist.ReduceOp.SUM or type(tensors) is not list:
+            tensors = _multiplied(_list(tensors), opts, in_place=True)
         if not self._takes(tensors, opts.reduceOp):
             return self._over_gloo(self._gloo.allreduce, tensors, opts)
-        return self._sum_in_place("all_reduce", tensors, opts)
+        tensor, job = tensors[0], self._job
+        plain = not tensors[1:] and tensor.dtype != torch.complex64 and opts.reduceOp == dist.ReduceOp.SUM
+        if job is None or self._compressed is not None or not plain or not tensor.is_contiguous():
+            return self._sum_in_place("all_reduce", tensors, opts)
+        if tensor.nbytes > sums.MOST_BYTES:
+            return self._sum_in_place("all_reduce", tensors, opts)
+        staged = OnHost(tensors, tensors) if tensor.is_cpu else stage(tensor.device, tensors, tensors)
+        how = self._how if tensor.dtype != torch.int32 else {}
+        collective = functools.partial(job.comm.all_reduce, staged.reads[0], out=staged.writes[0], **how)
+        over_gloo = functools.partial(self._sum_over_gloo_in_place, staged.writes[0])
+        return self._submit("all_reduce", tensors, opts, collective, staged, over_gloo)
 
     @_recorded
     def allreduce_coalesced(self, tensors: Any, opts: Any = None) -> Any:
@@ -300,7 +329,7 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
         parts = [(self.rank() * output.numel(), (self.rank() + 1) * output.numel()) for output in outputs]
         names = self._names("reduce_scatter", inputs)
 
-        def run(timeout_s: float) -> None:
+        def run(*, timeout_s: float) -> None:
             found = self._sum_parts(staged.reads, parts, opts.reduceOp, timeout_s, names)
             for output, mine in zip(staged.writes, found, strict=True):
                 output.detach().copy_(mine.reshape(output.shape))
@@ -319,7 +348,7 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
         parts = [(0, row.numel() if rank == self.rank() else 0) for rank, row in enumerate(rows)]
         names = self._names("reduce_scatter", rows)
 
-        def run(timeout_s: float) -> None:
+        def run(*, timeout_s: float) -> None:
             mine = self._sum_parts(staged.reads, parts, opts.reduceOp, timeout_s, names)[self.rank()]
             staged.writes[0].detach().copy_(mine.reshape(output.shape))
 
@@ -332,7 +361,7 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
         if not self._over_switch:
             return self._call_gloo(self._gloo.barrier, opts)
 
-        def run(timeout_s: float) -> None:
+        def run(*, timeout_s: float) -> None:
             if (comm := self._communicator()) is None:
                 self._gloo_of_thread().barrier(opts).wait()
             else:
@@ -352,7 +381,7 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
         check_written(tensors)
         staged = stage(tensors[0].device, tensors, tensors)
 
-        def run(timeout_s: float) -> None:
+        def run(*, timeout_s: float) -> None:
             (tensor,) = staged.writes
             words, comm, gloo = _bytes_of(tensor), self._communicator(), self._gloo_of_thread()
 
@@ -456,14 +485,16 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
 
     def _takes(self, tensors: Sequence[torch.Tensor], op: Any, *outputs: torch.Tensor) -> bool:
         """Return whether the switch sums these: the same answer on all ranks, as shapes and dtypes are the same."""
-        if self.size() == 1 or not (op == dist.ReduceOp.SUM or op == dist.ReduceOp.AVG):
+        if self._ranks == 1 or not (op == dist.ReduceOp.SUM or op == dist.ReduceOp.AVG):
             return False
-        elements = 0
+        elements = False
         for tensor in tensors:
             if tensor.dtype not in self._summed_types:
                 return False
-            elements += tensor.numel()
-        return elements > 0 and self._are_its_own(*tensors, *outputs)
+            elements = elements or 0 not in tensor.shape
+        first, given = tensors[0], (*tensors[1:], *outputs)
+        plain = first.is_cpu and first.layout is torch.strided and not self._named and not given
+        return elements and (plain or self._are_its_own(first, *given))
 
     def _is_large(self, tensors: Sequence[torch.Tensor]) -> bool:
         """Return whether the switch may broadcast these; small ones are faster over gloo."""
@@ -522,7 +553,7 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
                 for tensor in results:
                     tensor.detach().copy_(_mean(tensor, self.size()))
 
-        return CollectiveWork(f"{BACKEND}:average", results, staged, self._queue_up(divide, opts))
+        return CollectiveWork(f"{BACKEND}:average", results, staged, self._queue.submit(divide))
 
     def _call_gloo(self, collective: Callable[..., Any], *arguments: Any, name: str = "") -> GlooWork:
         """Call a collective of the companion whose last arguments are what this rank gives, and the options."""
@@ -628,6 +659,9 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
                 raise
         return None
 
+    def _sum_over_gloo_in_place(self, tensor: torch.Tensor) -> None:
+        tensor.detach().copy_(self._sum_over_gloo(tensor, False))
+
     def _sum_over_gloo(self, tensor: torch.Tensor, average: bool) -> torch.Tensor:
         total = tensor.detach().clone(memory_format=torch.contiguous_format)
         numbers = torch.view_as_real(total) if total.is_complex() else total
@@ -707,13 +741,22 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
         name: str,
         outputs: list[torch.Tensor],
         opts: Any,
-        collective: Callable[[float], object],
+        collective: Callable[..., object],
         staged: OnHost = _NOTHING,
+        over_gloo: Callable[[], None] | None = None,
     ) -> CollectiveWork:
-        """Run a collective in its turn; errors of ours become torch's DistBackendError."""
+        """Run a collective, which takes `timeout_s`, in its turn; errors of ours become torch's DistBackendError.
+
+        `over_gloo`: what to do, on all ranks, where a rank has a NaN, an infinity, or too many numbers that would
+        become 0; None: that is an error.
+        """
         if self._closed:
             raise _c10d.DistBackendError(f"{BACKEND}:{name}: this process group was shut down")
-        timeout_s = self._limit_s(opts)
+        given = opts.timeout if opts.timeout > _NO_TIMEOUT else self._gloo.options._timeout
+        limit = self._limit
+        if given != limit[0]:
+            self._limit = limit = given, given.total_seconds()
+        timeout_s = limit[1]
         full_name = f"{BACKEND}:{name}"
         calls, call = self._calls, self._calls.begin(name, staged.reads, BACKEND, timeout_s)
 
@@ -721,9 +764,16 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
             calls.running = call
             with _RecordFunctionFast(full_name, staged.reads):  # a tenth of what torch.profiler.record_function takes
                 try:
-                    staged.arrive(timeout_s)
-                    collective(timeout_s)
-                    staged.give_back()
+                    if staged.is_copy:
+                        staged.arrive(timeout_s)
+                    try:
+                        collective(timeout_s=timeout_s)
+                    except (InvalidTensorError, PeerRefusedError) as error:
+                        if over_gloo is None or self._job is None or not settle(self._job.comm, error):
+                            raise
+                        over_gloo()
+                    if staged.is_copy:
+                        staged.give_back()
                 except CollectiveTimeoutError as error:
                     text = f"{full_name} timed out; its timeout was {timeout_s:g} s: {error}"
                     raise _c10d.DistBackendError(text + calls.after(call, timed_out=True)) from error
@@ -735,15 +785,24 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
                 except P4ReduceError as error:
                     calls.ended(call)
                     raise _c10d.DistBackendError(f"{full_name}: {error}") from error
-                calls.ended(call)
+                if calls.written is call:
+                    calls.ended(call)
 
         self._over_switch = True
         self._submitted += 1
-        return CollectiveWork(full_name, outputs, staged, self._queue_up(run, opts))
-
-    def _queue_up(self, call: Callable[[], None], opts: Any) -> CollectiveFuture[None]:
-        """Run `call` in its turn: on this thread if it comes at once and the caller waits."""
-        return self._queue.submit(call, inline=not getattr(opts, "asyncOp", True))
+        future: CollectiveFuture[None] | None = None
+        if _HAS_ASYNC_OP and not opts.asyncOp:  # on this thread, if nothing runs before it
+            try:
+                with CallersTurn(self._queue, "", 0.0):
+                    future = CollectiveFuture(run)
+                    try:
+                        run()
+                    except BaseException as error:
+                        future.error = error
+                    future.has_ended = True
+            except CollectiveTimeoutError:
+                future = None
+        return CollectiveWork(full_name, outputs, staged, future or self._queue.submit(run))
 
 
 def _options(kind: Any, given: Any, timeout: timedelta | None, op: Any = None, root: int | None = None) -> Any:

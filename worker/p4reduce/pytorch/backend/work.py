@@ -87,11 +87,17 @@ def _wait_for_threads() -> None:
     release(_END_S)
 
 
+_future_lock = threading.Lock()
+"""The lock of the making of futures."""
 atexit.register(_wait_for_threads)  # before any communicator is there, so that it runs after they are closed
 
 
 class CollectiveWork(Work):
     """One collective. `wait` raises what it raised; the future of `get_future` then has an error too."""
+
+    _source: Any = None
+    _future: Any = None
+    _not_completed: BaseException | None = None
 
     def __init__(self, name: str, outputs: Tensors, staged: OnHost, done: CollectiveFuture[Any]) -> None:
         """`outputs`: what the future's value is once `done` is; `staged`: how they are given back."""
@@ -100,28 +106,26 @@ class CollectiveWork(Work):
         self._outputs = outputs
         self._staged = staged
         self._done = done
-        self._lock = threading.Lock()
-        self._source: Any = None
-        self._future: Any = None
-        self._not_completed: BaseException | None = None
 
     def wait(self, timeout: timedelta = timedelta(0)) -> bool:
         """Return True when it is done, or raise its error; RuntimeError after `timeout` (0: its own time limit).
 
         Of tensors on a device the copies back have begun, and the caller's stream waits for them.
         """
-        if not self._done.done():
+        done = self._done
+        if not done.has_ended:
             seconds = timeout.total_seconds()
-            if not self._done.wait(seconds if seconds > 0 else None):
+            if not done.wait(seconds if seconds > 0 else None):
                 raise RuntimeError(f"{self._name} timed out: wait({seconds:g} s) ended before it was done")
-        if (error := self.exception()) is not None:
-            raise error
-        self._staged.wait()
+        if done.error is not None or self._not_completed is not None:
+            raise done.error or self._not_completed  # type: ignore[misc]
+        if self._staged.is_copy:
+            self._staged.wait()
         return True
 
     def get_future(self) -> Any:
         """Return a torch.futures.Future of the output tensors."""
-        with self._lock:
+        with _future_lock:
             if self._future is None:
                 self._source = self._staged.future()
                 self._future = self._source.then(self._value)  # an exception in a callback is an error to C++ too

@@ -1,0 +1,298 @@
+"""A collective in the memory of a host in one compiled call: publish, compare calls, sum a shard, copy the sums out.
+
+Kernels that make system calls: they cannot be interpreted.
+"""
+
+from __future__ import annotations
+
+import errno
+from typing import Any
+
+import numba
+import numpy as np
+
+from p4reduce.paths.hosts.state import (
+    AWAIT_SUMS,
+    BEGINS_AT,
+    CALL,
+    CALL_WORDS,
+    CALLED_AT,
+    CALLS_AT,
+    COMPARE,
+    DONE,
+    DONE_AT,
+    END,
+    IN_PLACE,
+    PUBLISH,
+    SLEEPS_AT,
+    SUM,
+    WAITS,
+    Copied,
+    Host,
+)
+from p4reduce.protocol.blocks_kernels import sum_held_blocks
+from p4reduce.protocol.fence import fence
+from p4reduce.protocol.state import UNTOUCHED, Words
+from p4reduce_runtime.datagrams.kernels import address_of, errno_now, microseconds, yield_processor
+from p4reduce_runtime.futex import sleep_while, wake_all
+from p4reduce_runtime.kernels import direct, kernel
+from p4reduce_runtime.records import Vector
+
+_types: Any = numba.types
+_memcpy = _types.ExternalFunction("memcpy", _types.uintp(_types.uintp, _types.uintp, _types.uintp))
+_memset = _types.ExternalFunction("memset", _types.uintp(_types.uintp, _types.int32, _types.uintp))
+_EINTR = errno.EINTR
+_YIELDS = 100
+"""Times that a rank without a core of its own yields the processor before it sleeps."""
+
+
+@kernel()
+def _behind(control: Vector[np.uint64], first: int, count: int, least: np.uint64) -> int:
+    """Return the first place of `count` whose number, from index `first` on, is below `least`; -1: none is."""
+    for place in range(count):
+        if control[first + place] < least:
+            return place
+    return -1
+
+
+@kernel()
+def _wait(control: Vector[np.uint64], place: int, first: int, count: int, least: int, spins: int, until: int) -> int:
+    """Wait until no number of `count` places is below `least`; return the first that is when `until` is over, else -1.
+
+    `until`: microseconds of the monotonic clock. Returns early after a signal. `place`: this rank's. `spins` as in
+    RunState.
+    """
+    number = np.uint64(least)
+    found = _behind(control, first, count, number)
+    looks = 0
+    while found >= 0 and looks < (spins if spins > 0 else _YIELDS):
+        if spins <= 0:
+            yield_processor()
+        fence()
+        found = _behind(control, first, count, number)
+        looks += 1
+    while found >= 0:
+        left_us = until - microseconds()
+        if left_us <= 0:
+            break
+        control[SLEEPS_AT + place] = 1
+        fence()
+        seen = control[first + found]
+        slept: Any = 0
+        if seen < number:
+            word: Any = np.int64(seen & np.uint64(0xFFFFFFFF))
+            slept = sleep_while(address_of(control) + 8 * (first + found), word, left_us)
+        control[SLEEPS_AT + place] = 0
+        fence()
+        found = _behind(control, first, count, number)
+        if slept < 0 and errno_now() == _EINTR:  # Python has the signal's handler
+            break
+    fence()
+    return found
+
+
+@kernel()
+def _write(control: Vector[np.uint64], ranks: int, index: int, number: int) -> None:
+    """Write a number from which other ranks know what this one wrote or read before, and wake those that sleep."""
+    fence()
+    control[index] = number
+    fence()
+    for place in range(ranks):
+        if control[SLEEPS_AT + place] != 0:
+            wake_all(address_of(control) + 8 * index)
+            return
+
+
+@kernel()
+def _order_memory() -> None:
+    """Order this process's reads and writes before it and after it, as other processes see them."""
+    fence()
+
+
+wait, write, order_memory = direct(_wait), direct(_write), direct(_order_memory)
+"""For Python."""
+
+
+@kernel()
+def _copy_in(host: Host, part: Copied, first: int, end: int) -> None:
+    """Copy a part's blocks from `first` to `end`, counted from the part's first, to this rank's area."""
+    run = host.run[0]
+    words, step = part.per_block, part.step
+    target = address_of(host.data) + 4 * (run.place * run.input_words + part.begin)
+    row, last = first // step, -(-end // step)
+    while row < last:
+        begin, held = row, True
+        if step == 1:
+            held = host.own_nonzero[part.first + row]
+            while row < last and host.own_nonzero[part.first + row] == held:
+                row += 1
+        else:
+            row = last
+        if held:
+            count = max(0, min(row * words, part.words) - begin * words)
+            _memcpy(target + 4 * begin * words, part.values + 4 * begin * words, 4 * count)
+            _memset(target + 4 * (begin * words + count), 0, 4 * ((row - begin) * words - count))
+
+
+@kernel()
+def _copy_out(host: Host, part: Copied, found: Words, first: int, end: int) -> None:
+    """Copy the sums of a part's blocks from `first` to `end` to `found`; zeros for those that no rank held."""
+    first, end = max(first, part.kept_begin), min(end, part.kept_end)
+    words = part.sum_words
+    source = address_of(host.data) + 4 * (host.run[0].sums_begin + part.sums_begin)
+    target = address_of(found) + 4 * part.found_begin
+    room = min(part.found_end, len(found)) - part.found_begin  # the last block may find less room than a block
+    row = first
+    while row < end:
+        begin, touched = row, host.agreed[part.first + row] != UNTOUCHED
+        while row < end and (host.agreed[part.first + row] != UNTOUCHED) == touched:
+            row += 1
+        at = (begin - part.kept_begin) * words
+        size = 4 * (min((row - part.kept_begin) * words, room) - at)
+        if touched:
+            _memcpy(target + 4 * at, source + 4 * (begin - part.kept_begin) * words, size)
+        else:
+            _memset(target + 4 * at, 0, size)
+
+
+@kernel()
+def _shard(host: Host) -> tuple[int, int]:
+    """Return the first block of this rank's shard, and the end."""
+    run = host.run[0]
+    return run.blocks * run.place // run.ranks, run.blocks * (run.place + 1) // run.ranks
+
+
+@kernel()
+def _publish(host: Host) -> None:
+    """Write what this rank's blocks are, and its data."""
+    run, control = host.run[0], host.control
+    at = 4 * run.place * run.input_words
+    for block in range(run.blocks):
+        host.exponents[at + block] = host.own_exponents[block]
+        host.nonzero[at + block] = host.own_nonzero[block]
+    control[BEGINS_AT + run.place] = run.begin
+    first, last = _shard(host) if run.sums_own else (run.blocks, run.blocks)
+    for i in range(0 if run.is_there else len(host.copied)):
+        part = host.copied[i]
+        _copy_in(host, part, 0, min(first, part.first + part.blocks) - part.first)
+        _copy_in(host, part, max(last - part.first, 0), part.blocks)
+
+
+@kernel()
+def _are_alike(host: Host) -> bool:
+    """Return whether all ranks have called what this one has, but for the window that they propose."""
+    run = host.run[0]
+    first = CALLS_AT + run.call_number % 2 * run.ranks * CALL_WORDS
+    for place in range(run.ranks):
+        for word in range(CALL_WORDS):
+            if host.control[first + place * CALL_WORDS + word] != host.call[word]:
+                return False
+    return True
+
+
+@kernel()
+def _sum(host: Host, own: Words, found: Words) -> None:
+    """Write the sums of this rank's shard."""
+    run, control, begins = host.run[0], host.control, host.begins
+    copied, in_place = True, True
+    for place in range(run.ranks):
+        begin: Any = np.int64(control[BEGINS_AT + place])
+        in_place = in_place and begin & IN_PLACE != 0
+        begins[place] = begin & ~IN_PLACE
+        copied = copied and begins[place] == place * run.input_words
+    for i in range(len(host.parts)):  # beyond what was not copied may be other data, not zeros
+        host.parts[i].end = host.copied[i].end if copied else host.copied[i].end_there
+    run.in_place = in_place
+    begins[run.ranks] = run.sums_begin
+    sums_own = run.sums_own and not in_place
+    first, last = _shard(host)
+    sum_held_blocks(
+        host.parts,
+        host.own_parts if sums_own else host.own_parts[:0],
+        host.elements,
+        own if sums_own else own[:0],
+        run.place,
+        begins[: run.ranks],
+        host.exponents,
+        host.nonzero,
+        first,
+        host.holders[: last - first],
+        host.scales,
+        host.units,
+        np.uint64(host.words.shape[1]),
+        host.words,
+        host.spare,
+        host.data,
+        begins[: run.ranks] if in_place else begins[run.ranks :],
+        found if sums_own else found[:0],
+    )
+
+
+@kernel()
+def _clear(host: Host) -> None:
+    """Write zeros where no rank held a block of data that the sums have replaced: there may be negative zeros."""
+    part = host.copied[0]
+    words = part.sum_words
+    for block in range(host.run[0].blocks):
+        if host.agreed[block] == UNTOUCHED:
+            _memset(part.values + 4 * block * words, 0, 4 * (min((block + 1) * words, part.words) - block * words))
+
+
+@kernel()
+def _take_sums(host: Host, found: Words) -> None:
+    """Copy the sums of all shards, and their exponents, out of the memory."""
+    run = host.run[0]
+    at = 4 * run.ranks * run.input_words
+    for block in range(run.blocks):
+        host.agreed[block] = host.exponents[at + block]
+    if run.in_place:
+        _clear(host)
+        return
+    first, last = _shard(host) if run.sums_own else (run.blocks, run.blocks)
+    for i in range(0 if run.keeps_words else len(host.copied)):
+        part = host.copied[i]
+        _copy_out(host, part, found, 0, min(first, part.first + part.blocks) - part.first)
+        _copy_out(host, part, found, max(last - part.first, 0), part.blocks)
+
+
+@kernel()
+def _run(host: Host, own: Words, found: Words, timeout_us: int) -> int:
+    """Go on with a collective; return DONE at its end, WAITS after `timeout_us` or a signal, or COMPARE.
+
+    `own`: this rank's data, where it is one part; `found`: the memory of its results.
+    """
+    run, control = host.run[0], host.control
+    until = microseconds() + timeout_us
+    if run.next_step == PUBLISH:
+        if len(host.copied) == 1:
+            host.copied[0].values = address_of(own)
+            host.copied[0].words = len(own)
+        if run.blocks:
+            _publish(host)
+        if run.call_number == 0:
+            run.next_step = SUM
+            return DONE
+        first = CALLS_AT + (run.call_number % 2 * run.ranks + run.place) * CALL_WORDS
+        for word in range(CALL_WORDS):
+            control[first + word] = host.call[word]
+        _write(control, run.ranks, CALLED_AT + run.place, run.call_number)
+        run.next_step = CALL
+    if run.next_step == CALL:
+        if _wait(control, run.place, CALLED_AT, run.ranks, run.call_number, run.spins, until) >= 0:
+            return WAITS
+        if not _are_alike(host):
+            return COMPARE
+        run.next_step = SUM if run.blocks else END
+    if run.next_step == SUM:
+        _sum(host, own, found)
+        _write(control, run.ranks, DONE_AT + run.place, run.sum_number)
+        run.next_step = AWAIT_SUMS
+    if run.next_step == AWAIT_SUMS:
+        if _wait(control, run.place, DONE_AT, run.ranks, run.sum_number, run.spins, until) >= 0:
+            return WAITS
+        _take_sums(host, found)
+        run.next_step = END
+    return DONE
+
+
+run = direct(_run)
