@@ -12,11 +12,11 @@ NOT_IN_GIT = {".git", ".venv", ".pytest_cache", "__pycache__", "out", "dist"}
 """Folders that git ignores; other hidden folders have no Python and no Markdown."""
 
 LIMITS = {
-    "source of p4reduce": 38_500,
-    "tests of p4reduce": 36_350,
-    "source of the switch": 17_400,
+    "source of p4reduce": 41_300,
+    "tests of p4reduce": 37_700,
+    "source of the switch": 17_450,
     "tests of the switch": 12_350,
-    "Markdown": 31_900,
+    "Markdown": 32_700,
 }
 """Lines of Python without generated files, by house, and words. CONTRIBUTING says how a change may grow them."""
 
