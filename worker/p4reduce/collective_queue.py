@@ -260,7 +260,11 @@ class CallersTurn(_Turn):
                 self._wait(self.gate)
             queue._running_on = thread
         except BaseException:
-            self._end()
+            try:
+                queue._end(self)
+            except BaseException:
+                queue._end(self)  # once more, in case it was this that an interrupt cut short
+                raise
             raise
 
     def __exit__(self, *error: object) -> None:
@@ -273,15 +277,8 @@ class CallersTurn(_Turn):
                     if queue._line:
                         queue._grant()
             except BaseException:  # an interrupt cut this short
-                self._end()
+                queue._end(self)
                 raise
-
-    def _end(self) -> None:
-        try:
-            self._queue._end(self)
-        except BaseException:
-            self._queue._end(self)  # once more, in case it was this that an interrupt cut short
-            raise
 
     def _wait(self, gate: threading.Lock) -> None:
         if not gate.acquire(timeout=min(max(0.0, self._timeout_s), threading.TIMEOUT_MAX)):
