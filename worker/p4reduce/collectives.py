@@ -126,7 +126,7 @@ def all_reduce(
         known.segment.again(array, plain, out)
         return known
     if len(plans.kept) >= plans.MOST:
-        plans.kept.pop(next(iter(plans.kept)), None)
+        plans.kept.pop(next(iter([*plans.kept]), None), None)  # of a copy: another thread may take one
     dtype = dtype_of(array)
     segment: Floats | Int32
     if dtype in FORMS:
