@@ -78,10 +78,11 @@ class Row:
         elements, peers = size // FLOAT_BYTES, [one for one in self.peers if one != OPEN_MPI or cluster.mpi is not None]
         for peer in peers:
             cluster.all_reduce(peer, elements, check=True)
-        check = size <= MEGABYTE
+        check, cores = size <= MEGABYTE, len(os.sched_getaffinity(0))
+        bound = self.link.on_loopback and self.placement.of_launch and self.ranks <= cores
         return measure_in_turn(
             cluster,
-            f"all_reduce of {self.what(size)}, {len(os.sched_getaffinity(0))} cores",
+            f"all_reduce of {self.what(size)}, {'a core for each rank' if bound else f'{cores} cores'}",
             {peer: partial(cluster.all_reduce, peer, elements, calls=calls, check=check) for peer in peers},
             size=size,
             turns=2 * run.repetitions if calls > 1 else 0,

@@ -60,6 +60,10 @@ class Worker(Rank):
             self._barriers = dist.new_group(backend="gloo")
             self._groups["p4reduce"] = dist.group.WORLD
             self._comm = self._groups["p4reduce"].join()
+            self._group("gloo")
+            cores = sorted(os.sched_getaffinity(0))
+            if self._world_size == int(os.environ["LOCAL_WORLD_SIZE"]) <= len(cores):  # as mpirun does it
+                os.sched_setaffinity(0, {cores[self._rank]})  # this thread: gloo's may be on any core
         return {}
 
     def _sum_of(self, peer: str, kind: Kind, data: NDArray[np.float32]) -> Sum:

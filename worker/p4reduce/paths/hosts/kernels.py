@@ -42,8 +42,10 @@ _types: Any = numba.types
 _memcpy = _types.ExternalFunction("memcpy", _types.uintp(_types.uintp, _types.uintp, _types.uintp))
 _memset = _types.ExternalFunction("memset", _types.uintp(_types.uintp, _types.int32, _types.uintp))
 _EINTR = errno.EINTR
-_YIELDS = 100
-"""Times that a rank without a core of its own yields the processor before it sleeps."""
+_LOOKS = 8
+"""Looks of a rank that waits between two times that it yields the processor to a rank that shares its core."""
+_YIELDS = 400
+"""Times that it yields, a quarter of a millisecond, before it sleeps: to be woken takes longer than to have a turn."""
 
 
 @kernel()
@@ -56,21 +58,20 @@ def _behind(control: Vector[np.uint64], first: int, count: int, least: np.uint64
 
 
 @kernel()
-def _wait(control: Vector[np.uint64], place: int, first: int, count: int, least: int, spins: int, until: int) -> int:
+def _wait(control: Vector[np.uint64], place: int, first: int, count: int, least: int, until: int) -> int:
     """Wait until no number of `count` places is below `least`; return the first that is when `until` is over, else -1.
 
-    `until`: microseconds of the monotonic clock. Returns early after a signal. `place`: this rank's. `spins` as in
-    RunState.
+    `until`: microseconds of the monotonic clock. Returns early after a signal. `place`: this rank's.
     """
     number = np.uint64(least)
     found = _behind(control, first, count, number)
     looks = 0
-    while found >= 0 and looks < (spins if spins > 0 else _YIELDS):
-        if spins <= 0:
-            yield_processor()
+    while found >= 0 and looks < _YIELDS * _LOOKS:
         fence()
         found = _behind(control, first, count, number)
         looks += 1
+        if looks % _LOOKS == 0:
+            yield_processor()
     while found >= 0:
         left_us = until - microseconds()
         if left_us <= 0:
@@ -278,7 +279,7 @@ def _run(host: Host, own: Words, found: Words, timeout_us: int) -> int:
         _write(control, run.ranks, CALLED_AT + run.place, run.call_number)
         run.next_step = CALL
     if run.next_step == CALL:
-        if _wait(control, run.place, CALLED_AT, run.ranks, run.call_number, run.spins, until) >= 0:
+        if _wait(control, run.place, CALLED_AT, run.ranks, run.call_number, until) >= 0:
             return WAITS
         if not _are_alike(host):
             return COMPARE
@@ -288,7 +289,7 @@ def _run(host: Host, own: Words, found: Words, timeout_us: int) -> int:
         _write(control, run.ranks, DONE_AT + run.place, run.sum_number)
         run.next_step = AWAIT_SUMS
     if run.next_step == AWAIT_SUMS:
-        if _wait(control, run.place, DONE_AT, run.ranks, run.sum_number, run.spins, until) >= 0:
+        if _wait(control, run.place, DONE_AT, run.ranks, run.sum_number, until) >= 0:
             return WAITS
         _take_sums(host, found)
         run.next_step = END

@@ -58,8 +58,6 @@ _AREA_BYTES: Final = _ARRAYS_AT + _ARRAYS_BYTES
 _MAP_FIXED: Final = 16
 """The flag of Linux's mmap with which the new mapping replaces what was at the address."""
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
-_SPINS: Final = 4000
-"""Looks of a rank that has a core of its own, a tenth of a millisecond, before it sleeps."""
 LOOK_S: Final = 0.02
 """Seconds between two looks of a rank that waits at whether other ranks are alive."""
 _PAUSE_S: Final = 500e-6
@@ -160,8 +158,6 @@ class HostMemory:
         self.sums_begin = data[count] - _SUMS_AT // 4 - data[0]
         """The word of `data` where `sums` begin."""
         self.sums: Words = self.data[self.sums_begin :][: _DATA_BYTES // 4]
-        self.spins = _SPINS if len(os.sched_getaffinity(0)) >= count else 0
-        """The looks of a rank that waits before it sleeps; 0: it yields the processor, of which there are fewer."""
         self._arrays: dict[int, int] = {}
         """The bytes that each array of this rank has, by where it begins in the memory."""
         self._shared = 0, 0
@@ -343,7 +339,7 @@ class HostMemory:
         `awaited`: the index of the first number in the control pages, how many, and the least that they must be.
         """
         until = int((time.monotonic() + timeout_s) * 1e6)
-        return int(self._kernels.wait(self.control, place, *awaited, self.spins, until)) >= 0
+        return int(self._kernels.wait(self.control, place, *awaited, until)) >= 0
 
     def _look(  # noqa: PLR0917
         self,

@@ -63,8 +63,6 @@ class RunState(Record):
     """Whether the sums stay in the memory, as words."""
     in_place: bool
     """Whether all ranks have their data in the memory, and get the sums there. Known with the sums."""
-    spins: int
-    """Looks at what is waited for before the rank sleeps: it has a core of its own; negative: it yields instead."""
 
 
 class Copied(Record):

@@ -419,7 +419,6 @@ class MemoryRun(HostLayout):
         state["input_words"], state["sums_begin"] = memory.input_words, memory.sums_begin
         state["begin"], state["is_there"] = self.begins_at | (IN_PLACE if in_place else 0), self.at is not None
         state["sums_own"], state["keeps_words"] = decodes and _is_float32(one), keep_words
-        state["spins"] = memory.spins
         self._copied = zeros(Copied, len(self.parts))
         for row, part in enumerate(self.parts):
             begin, sums_begin, kept_begin, kept_end = self._spans[row]
