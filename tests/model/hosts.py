@@ -27,12 +27,14 @@ from numpy.typing import NDArray
 from p4reduce.collectives import Contribution
 from p4reduce.communicator import Communicator
 from p4reduce.errors import P4ReduceError
-from p4reduce.paths.hosts import memory, sums
+from p4reduce.paths.hosts import copies, memory, sums
+from p4reduce.paths.hosts.copies import Copies
 from p4reduce.paths.hosts.find import Hosts
+from p4reduce.paths.hosts.layout import HostCollective, HostLayout
 from p4reduce.paths.hosts.memory import HostMemory, MemoryFile
 from p4reduce.paths.hosts.plan import HostPlan
 from p4reduce.paths.hosts.state import ALL_BLOCKS
-from p4reduce.paths.hosts.sums import Copies, HostCollective, HostLayout, HostSums
+from p4reduce.paths.hosts.sums import HostSums
 from p4reduce.paths.switch import SwitchPath
 from p4reduce.protocol.blocks import Blocks
 from p4reduce.protocol.call import Call
@@ -159,9 +161,12 @@ class SteppedMemory(HostMemory):
 
     def exponents(self, place: int) -> NDArray[np.uint8]:
         if place == len(self.ranks):
-            self.stop("sums")
-            self.rank.saw(self.sums[: _BLOCKS * SMALL.block_words].tobytes())
+            self.see_sums()
         return super().exponents(place)
+
+    def see_sums(self) -> None:
+        self.stop("sums")
+        self.rank.saw(self.sums[: _BLOCKS * SMALL.block_words].tobytes())
 
     def wait(self, *arguments: Any, **options: Any) -> None:
         self.rank.saw(self.rank.now)  # when its time is up depends on it
@@ -346,12 +351,16 @@ def tensor(rank: int, step: int) -> NDArray[np.int32]:
 @contextmanager
 def _stepped(piece: int) -> Iterator[None]:
     """Let the ranks stop where others see what they do, with `piece` blocks in a piece."""
-    contribute, copy_in = Collective._contribute, Copies.copy_in
+    contribute, copy_in, copy_out = Collective._contribute, Copies.copy_in, HostLayout.copy_out
 
     def copied(self: Copies) -> bool:
         if 0 < self._copied_in < self._end:
             _running.rank.memory.stop("copy in")
         return copy_in(self)
+
+    def copied_out(self: HostLayout, first: int, last: int) -> None:
+        _running.rank.memory.see_sums()
+        copy_out(self, first, last)
 
     def stepped(self: Collective, *arguments: Any) -> list[bytes]:
         frames = contribute(self, *arguments)
@@ -362,9 +371,10 @@ def _stepped(piece: int) -> Iterator[None]:
         mock.patch.object(memory, "time", _Time()),
         mock.patch.object(sums, "time", _Time()),
         mock.patch("p4reduce.paths.switch.SwitchPath.least_host_bytes", 1),
-        mock.patch.object(sums, "PIECE_WORDS", piece * SMALL.block_words),
+        mock.patch.object(copies, "PIECE_WORDS", piece * SMALL.block_words),
         mock.patch.object(Collective, "_contribute", stepped),
         mock.patch.object(Copies, "copy_in", copied),
+        mock.patch.object(HostLayout, "copy_out", copied_out),
     ):
         yield
 

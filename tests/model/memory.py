@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 
 from p4reduce import collectives
 from p4reduce.collectives import Contribution, Plans
+from p4reduce.paths.hosts.layout import HostLayout
 from p4reduce.paths.hosts.memory import HostMemory, MemoryFile
 from p4reduce.paths.hosts.plan import HostPlan
 from p4reduce.paths.hosts.state import AWAIT_SUMS, CALL, CALLED_AT, CALLS_AT, COMPARE, DONE, DONE_AT
-from p4reduce.paths.hosts.sums import HostSums, MemoryRun
+from p4reduce.paths.hosts.sums import HostSums
 from p4reduce.protocol.call import Kind, compare_calls
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.wire.geometry import SMALL
@@ -35,7 +36,7 @@ class MemoryRank:
         self._lease = Lease(0, "job", 0, rank, RANKS, 1, SMALL.columns, SMALL.block_words)
         self._sums = HostSums(HostPlan((tuple(range(RANKS)),)), rank, memory, None)
         self._contribution: Contribution | None = None
-        self._run: MemoryRun | None = None
+        self._run: HostLayout | None = None
         self.found: list[object] = []
         """What came of each collective."""
 
@@ -55,7 +56,7 @@ class MemoryRank:
         if self._run is None:
             self._contribution = self._prepared(number)
             run = self._sums.layout(self._contribution.blocks)
-            assert isinstance(run, MemoryRun)
+            assert isinstance(run, HostLayout)
             self._run, self._contribution.number = run, number
             *arguments, _ = run.begin(self._sums.number + 1, number + 1, number, self._contribution.compared)
             event = run.run(*arguments, 0)
@@ -68,7 +69,7 @@ class MemoryRank:
             self.found.append(sorted(refusals))
             self._run = None
 
-    def _end(self, run: MemoryRun) -> None:
+    def _end(self, run: HostLayout) -> None:
         assert self._contribution is not None
         self._sums.number += run.has_summed
         results = run.collective(self._contribution.call).result()

@@ -61,7 +61,7 @@ def test_a_mutant_of_the_controller_is_caught(name: str) -> None:
 def test_no_order_of_steps_breaks_a_sum_over_hosts(searched: dict[str, int]) -> None:
     states, broken, way = explore_hosts(**searched)
     assert broken == "", way
-    assert states > 1000
+    assert states > 800
 
 
 @pytest.mark.parametrize("mutant", HOST_MUTANTS)

@@ -28,7 +28,7 @@ from p4reduce.paths.hosts.find import Hosts
 from p4reduce.paths.hosts.memory_path import MemoryPath
 from p4reduce.paths.hosts.path import HostsPath
 from p4reduce.paths.hosts.sums import HostSums
-from p4reduce.paths.path import FinishedCollective, log_refused
+from p4reduce.paths.path import FinishedCollective, Path, log_refused
 from p4reduce.paths.switch import SwitchPath
 from p4reduce.protocol.blocks import Array, Blocks
 from p4reduce.protocol.call import CodecId, Kind
@@ -90,7 +90,7 @@ class Communicator:
         """Number of collectives begun; those that a reset has interrupted count again when they are repeated."""
         self.stats = CollectiveStats()
         """Counts of what all collectives so far have sent, received and repeated."""
-        self.path: SwitchPath | MemoryPath
+        self.path: Path
         """The path of all ranks in the present epoch."""
         if transport is None:
             assert hosts is not None and hosts.sums is not None
@@ -323,7 +323,7 @@ class Communicator:
                 finished = HostsPath(hosts, self.over_switch).run(contribution, deadline, failure.lost)
         except BaseException as error:
             call = contribution.call(limit_s=deadline.limit_s)
-            self.failure.fail_of(error, str(call), None if hosts is None else hosts.sums)
+            self.failure.fail_of(error, str(call), None if hosts is None else hosts.set_failed)
             if isinstance(error, P4ReduceError):
                 self.operations -= 1
             raise
@@ -331,7 +331,7 @@ class Communicator:
             self._running = False
             self.collective_s += self._clock() - begun
             if not path.in_memory:
-                self.over_switch.settle()
+                self.over_switch.probe_gso()
         self.stats.counts[DENSE_BYTES] += contribution.dense_bytes
         if finished.refusals:
             log_refused(self.lease, finished)
@@ -377,7 +377,7 @@ class Communicator:
         try:
             return work(*arguments)
         except BaseException as error:
-            self.failure.fail_of(error, what, None if self.hosts is None else self.hosts.sums)
+            self.failure.fail_of(error, what, None if self.hosts is None else self.hosts.set_failed)
             raise
         finally:
             self._running = False

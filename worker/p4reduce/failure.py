@@ -5,18 +5,30 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 from p4reduce.epoch import Membership, of_rank
 from p4reduce.errors import CollectiveError, CommunicatorClosedError, P4ReduceError
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_runtime.logs import event
 
-if TYPE_CHECKING:
-    from p4reduce.membership.rejoin import Rejoin
-    from p4reduce.paths.hosts.sums import HostSums
-
 _log = logging.getLogger(__name__)
+
+
+class Recovery(Protocol):
+    """A way to join a job again after a reset (membership/rejoin.py)."""
+
+    def can_recover_from(self, error: P4ReduceError) -> bool:
+        """Return whether all ranks can join again after this error."""
+        ...
+
+    def finish(self, communicator: Any, contribution: Any, limit: Any) -> Any:
+        """Take part in a collective, in this epoch or a later one; return what is finished (paths/path.py)."""
+        ...
+
+    def cancel(self) -> None:
+        """End a `finish` that waits for the other ranks."""
+        ...
 
 
 class Failure:
@@ -24,7 +36,7 @@ class Failure:
 
     def __init__(self, lease: Lease, membership: Membership | None) -> None:
         self.membership = membership
-        self.recovery: Rejoin | None = None
+        self.recovery: Recovery | None = None
         """The way to join the job again after a reset; None: the first JobResetError ends the communicator."""
         self.error: P4ReduceError | None = None
         """The first error without recovery, if there is one, else the last one; CommunicatorClosedError in any case
@@ -73,15 +85,15 @@ class Failure:
                 cause=str(error),
             )
 
-    def fail_of(self, error: BaseException, what: str, hosts: HostSums | None = None) -> None:
+    def fail_of(self, error: BaseException, what: str, tell: Callable[[], None] | None = None) -> None:
         """End the communicator after an error in `what`: the ranks may be at different collectives now.
 
-        `hosts`: over which a sum was running; the other ranks of this host learn of it, unless all ranks can recover.
+        `tell`: tells the other ranks of this host, with which a sum was running, unless all ranks can recover.
         """
         known = error if isinstance(error, P4ReduceError) else None
         self.fail(known or CollectiveError(f"{what} was interrupted by {type(error).__name__}; join again"))
-        if hosts is not None and (known is None or not self.recovers(known)):
-            hosts.set_failed()
+        if tell is not None and (known is None or not self.recovers(known)):
+            tell()
 
     def leave(self, *, finished: bool) -> None:
         """End the communicator because it is closed, and its membership; `finished` as in `Membership.leave`."""

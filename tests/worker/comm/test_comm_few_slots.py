@@ -207,7 +207,7 @@ def interrupted(comm: Communicator) -> None:
     """After the collective, on rank 1."""
     with pytest.MonkeyPatch.context() as patch:
         if comm.rank:
-            patch.setattr(comm.path, "settle", Mock(side_effect=KeyboardInterrupt))
+            patch.setattr(comm.path, "probe_gso", Mock(side_effect=KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt) if comm.rank else contextlib.nullcontext():
             comm.all_reduce(tensor("sparse", comm.rank))
 

@@ -120,7 +120,7 @@ def test_a_slot_of_each_switch_that_was_opened_is_probed() -> None:
                 seen.append((opened, answered.answered_frame(switch)))
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(collective, "settle", look)
+            patch.setattr(collective, "probe_gso", look)
             for blocks in (8, 400, 3000):
                 values = np.zeros(blocks * DEFAULT.block_words, np.float32)
                 values[:: 7 * DEFAULT.block_words] = 1

@@ -24,7 +24,8 @@ from p4reduce.errors import (
     P4ReduceError,
     PeerRefusedError,
 )
-from p4reduce.paths.hosts.sums import Copies, HostSums
+from p4reduce.paths.hosts.copies import Copies
+from p4reduce.paths.hosts.sums import HostSums
 from p4reduce.pytorch.backend import sums as backend
 from p4reduce.testing.local_group import LocalGroup
 from rigs.host_group import HostGroup
@@ -40,7 +41,7 @@ FEWEST_HOST_BYTES, PIECE_WORDS = 1 << 16, 1 << 13
 @pytest.fixture(autouse=True)
 def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("p4reduce.paths.switch.SwitchPath.least_host_bytes", FEWEST_HOST_BYTES)
-    monkeypatch.setattr("p4reduce.paths.hosts.sums.PIECE_WORDS", PIECE_WORDS)
+    monkeypatch.setattr("p4reduce.paths.hosts.copies.PIECE_WORDS", PIECE_WORDS)
 
 
 def gradient(rank: int, size: int = SIZE, density: float = 0.5) -> NDArray[np.float32]:
@@ -223,7 +224,7 @@ def test_after_an_error_and_the_end_what_a_rank_writes_is_its_own(monkeypatch: p
         seen = sums[1].memory.data[begins[0] :][:SIZE].view(np.float32)
         seen_by_0 = sums[0].memory.data[begins[1] :][:SIZE].view(np.float32)
         assert (seen == 1).all() and (seen_by_0 == 1).all()
-        group.comms[0].failure.fail_of(KeyboardInterrupt(), "a sum", sums[0])
+        group.comms[0].failure.fail_of(KeyboardInterrupt(), "a sum", sums[0].set_failed)
         arrays[0][:] = 2
         assert (seen == 1).all() and (arrays[0] == 2).all()
         group.comms[1].close(wait=False)

@@ -11,7 +11,7 @@ import pytest
 
 from p4reduce.membership import rejoin
 from p4reduce.membership.resync import CollectiveOutcome, resynced
-from p4reduce.paths.hosts.sums import HostCollective
+from p4reduce.paths.hosts.layout import HostCollective
 from p4reduce.protocol.blocks import Blocks
 from p4reduce.protocol.call import Call
 from p4reduce.testing.local_group import LocalGroup

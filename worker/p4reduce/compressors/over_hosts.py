@@ -124,7 +124,7 @@ def _exchange(
     except BaseException as error:
         compressor.commit_step(before)
         if not isinstance(error, P4ReduceError):  # between two collectives: the others wait in the second
-            comm.failure.fail_of(error, what, hosts)
+            comm.failure.fail_of(error, what, hosts.set_failed)
         raise
     forms = found or {}
     stepped = {key: state.after_dense() for key, state in before.items() if compressor.state_of(key) is state}

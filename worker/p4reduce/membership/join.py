@@ -22,7 +22,7 @@ from p4reduce.membership.heartbeat import LEAVE_TIMEOUT_S, Heartbeat
 from p4reduce.membership.rank_metrics import RankMetrics, address_of
 from p4reduce.membership.rejoin import Rejoin
 from p4reduce.membership.sigterm import LEAVE_S, on_sigterm
-from p4reduce.paths.hosts.find import Hosts, ShardJob, host_name, why_alone
+from p4reduce.paths.hosts.find import Hosts, ShardJob, ShardJobs, host_name, why_alone
 from p4reduce.protocol.channel import load_pump
 from p4reduce.stats import CollectiveStats
 from p4reduce.timeouts import DEFAULT_TIMEOUT_S, Timeout, timeout_seconds
@@ -147,7 +147,7 @@ def join(
     if rejoin:
         Rejoin(joiner.join, joiner.cancel, timeout_s).attach(comm)
     if world_size > 1:
-        comm.hosts = Hosts(ShardJobs(joiner), keep_words=rejoin, alone=alone)
+        comm.hosts = Hosts(ControllerShardJobs(joiner), keep_words=rejoin, alone=alone)
     if summary:
         comm.at_close.append(log_summary)
     joiner.attach(comm)
@@ -258,15 +258,14 @@ class _Joiner:
             self._heartbeat.attach(communicator)
 
 
-class ShardJobs:
-    """Makes and joins jobs of shards as the job of a communicator was joined. Its methods raise any Exception."""
+class ControllerShardJobs(ShardJobs):
+    """Jobs of shards at the controller of a job that was joined."""
 
     def __init__(self, joiner: _Joiner) -> None:
         self._joiner = joiner
         self._made: list[JobInfo] = []
 
     def create(self, job: str, count: int, world_size: int, slots: int, *, private: bool) -> list[ShardJob]:
-        """Make `count` jobs for shards of `job`, which end with their members; of `slots` each, or what is free."""
         with self._joiner.dial() as client:
             slots = min(slots, client.list_jobs().free_slots // count)
             if not slots:
@@ -280,7 +279,6 @@ class ShardJobs:
             return [ShardJob(made.name, made.member_token) for made in self._made]
 
     def remove(self) -> None:
-        """Remove the jobs of shards that this rank has made. Does not raise."""
         made, self._made = self._made, []
         with contextlib.suppress(Exception):  # they end without members, too
             for job in made:
@@ -289,7 +287,6 @@ class ShardJobs:
                     client.remove_job(job.name)
 
     def join(self, job: ShardJob, rank: int, world_size: int, timeout_s: float) -> EpochMembership:
-        """Join one, as long as the communicator's job is not reset."""
         return self._joiner.of_shard(job.name, rank, world_size, job.token).join(timeout_s)
 
 

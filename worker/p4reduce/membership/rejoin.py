@@ -73,7 +73,7 @@ class Rejoin:
         `limit`: the deadline of one attempt. Raises CollectiveError when the communicator cannot be used any more.
         """
         communicator.check()
-        timeout_s = limit.left_s(communicator.path.clock())
+        timeout_s = limit.left_s(communicator.over_switch.clock())
         call, blocks = replace(contribution, number=communicator.operations).call(), contribution.blocks
         deadline: float | None = None
         while True:
@@ -85,7 +85,7 @@ class Rejoin:
                         self.kept = behind
                         communicator.operations += 1
                         return resynced(call, blocks, behind)
-                until = communicator.path.clock() + timeout_s
+                until = communicator.over_switch.clock() + timeout_s
                 finished = communicator.take_part(contribution, Deadline(until, limit.limit_s))
                 self.kept = outcome_of(communicator.operations - 1, finished)
                 return finished

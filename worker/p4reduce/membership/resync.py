@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from p4reduce.errors import CollectiveError, Reason
-from p4reduce.paths.hosts.sums import HostCollective
+from p4reduce.paths.hosts.layout import HostCollective
 from p4reduce.protocol.blocks import Blocks, Words
 from p4reduce.protocol.call import Call
 from p4reduce.protocol.refusal import known_reasons

@@ -69,9 +69,7 @@ class SwitchPath:
         self.total = CollectiveStats() if total is None else total
         self.clock = clock
         self.keep_words: bool = before is not None and before.keep_words
-        """Whether collectives have `sums`."""
         self.at_wait: Callable[[], None] | None = None if before is None else before.at_wait
-        """A function that is called with each log line of a collective that waits; does not raise."""
         damages = before is not None and before._gso[0].damages
         self._gso: tuple[GsoProbe, ...] = tuple(GsoProbe(damages=damages) for _ in lease.switches)
         """The measurements of the path to each switch."""
@@ -95,12 +93,10 @@ class SwitchPath:
         return self.channel is not None and self.channel.sends_runs
 
     def waiting(self) -> WaitingSlot | None:
-        """Return what the running collective waits for; None if there is none. May be called from any thread."""
         running = self.running
         return None if running is None else running.waiting(self.clock())
 
     def metrics(self) -> dict[str, float]:
-        """Return what is measured of the network, by the names in `p4reduce_runtime.metrics`."""
         return {
             metrics.WORKER_ROUND_TRIP.name: self.round_trip.smoothed_s,
             metrics.WORKER_TIMEOUT.name: self.round_trip.timeout_s,
@@ -196,7 +192,7 @@ class SwitchPath:
                 self._send(collective.on_timer(now), collective.stats)
             waits.look(now)
 
-    def settle(self) -> None:
+    def probe_gso(self) -> None:
         """After a collective, measure whether GSO datagrams arrive, and how long ones, unless that is known."""
         channel, collective = self.channel, self._answered
         self._answered = None

@@ -13,7 +13,7 @@ import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 from p4reduce.epoch import EpochMembership
 from p4reduce.errors import CollectiveError, HostLostError, JobResetError, P4ReduceError
@@ -27,9 +27,6 @@ from p4reduce_contracts.wire.side_by_side import MOST_TOGETHER
 from p4reduce_runtime import kernels
 from p4reduce_runtime.logs import event
 from p4reduce_runtime.settings import is_on
-
-if TYPE_CHECKING:
-    from p4reduce.membership.join import ShardJobs
 
 _log = logging.getLogger(__name__)
 
@@ -50,6 +47,22 @@ class ShardJob(NamedTuple):
     name: str
     token: str
     """The token of the members."""
+
+
+class ShardJobs(Protocol):
+    """Makes and joins jobs of shards as the job of a communicator was joined. Its methods raise any Exception."""
+
+    def create(self, job: str, count: int, world_size: int, slots: int, *, private: bool) -> list[ShardJob]:
+        """Make `count` jobs for shards of `job`, which end with their members; of `slots` each, or what is free."""
+        ...
+
+    def remove(self) -> None:
+        """Remove the jobs of shards that this rank has made. Does not raise."""
+        ...
+
+    def join(self, job: ShardJob, rank: int, world_size: int, timeout_s: float) -> EpochMembership:
+        """Join one, as long as the communicator's job is not reset."""
+        ...
 
 
 def why_alone(environment: Mapping[str, str]) -> str:
@@ -119,6 +132,11 @@ class Hosts:
         reason = re.sub(r"\brank (\d+)", lambda said: f"rank {self._senders.get(said[1], said[1])}", lost.reason)
         return HostLostError(f"the job of a shard was reset: {reason}")
 
+    def set_failed(self) -> None:
+        """Tell the other ranks of the host that this one will not finish the sum that has begun."""
+        if self.sums is not None:
+            self.sums.set_failed()
+
     def close(self, *, finished: bool = False) -> None:
         """Leave the shard's job and give the memory back; `finished` as for `leave`. Does not raise."""
         memory, self._memory = self._memory, None
@@ -127,7 +145,8 @@ class Hosts:
         if self._file is not None:
             self._file.close()
             self._file = None
-        self.sums, self.plan, connection, self._connection = None, None, self._connection, None
+        self.sums = self.plan = None
+        connection, self._connection = self._connection, None
         if connection is not None and not connection.running:
             connection.close_channel()
         shard, self._shard = self._shard, None

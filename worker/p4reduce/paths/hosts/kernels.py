@@ -12,6 +12,7 @@ import numba
 import numpy as np
 
 from p4reduce.paths.hosts.state import (
+    ALL,
     AWAIT_SUMS,
     BEGINS_AT,
     CALL,
@@ -23,6 +24,7 @@ from p4reduce.paths.hosts.state import (
     DONE_AT,
     END,
     IN_PLACE,
+    OTHER_SHARDS,
     PUBLISH,
     SLEEPS_AT,
     SUM,
@@ -115,7 +117,7 @@ wait, write, order_memory = direct(_wait), direct(_write), direct(_order_memory)
 
 
 @kernel()
-def _copy_in(host: Host, part: Copied, first: int, end: int) -> None:
+def _copy_part_in(host: Host, part: Copied, first: int, end: int) -> None:
     """Copy a part's blocks from `first` to `end`, counted from the part's first, to this rank's area."""
     run = host.run[0]
     words, step = part.per_block, part.step
@@ -136,7 +138,7 @@ def _copy_in(host: Host, part: Copied, first: int, end: int) -> None:
 
 
 @kernel()
-def _copy_out(host: Host, part: Copied, found: Words, first: int, end: int) -> None:
+def _copy_part_out(host: Host, part: Copied, found: Words, first: int, end: int) -> None:
     """Copy the sums of a part's blocks from `first` to `end` to `found`; zeros for those that no rank held."""
     first, end = max(first, part.kept_begin), min(end, part.kept_end)
     words = part.sum_words
@@ -157,6 +159,55 @@ def _copy_out(host: Host, part: Copied, found: Words, first: int, end: int) -> N
 
 
 @kernel()
+def _bind(host: Host, own: Words) -> None:
+    """Let a part that is the only one have `own` as its data."""
+    if len(host.copied) == 1:
+        host.copied[0].values = address_of(own)
+        host.copied[0].words = len(own)
+
+
+@kernel()
+def _copy_span_in(host: Host, first: int, last: int) -> None:
+    """Copy a span of blocks to this rank's area."""
+    for i in range(len(host.copied)):
+        part = host.copied[i]
+        begin, end = max(first - part.first, 0), min(last - part.first, part.blocks)
+        if begin < end:
+            _copy_part_in(host, part, begin, end)
+
+
+@kernel()
+def _copy_span_out(host: Host, found: Words, first: int, last: int) -> None:
+    """Copy the sums of a span of blocks to `found`."""
+    for i in range(len(host.copied)):
+        part = host.copied[i]
+        _copy_part_out(host, part, found, first - part.first, last - part.first)
+
+
+@kernel()
+def _copy_in(host: Host, own: Words, first: int, last: int) -> None:
+    """Copy a span of blocks to this rank's area; `own` as in `run`."""
+    _bind(host, own)
+    _copy_span_in(host, first, last)
+
+
+@kernel()
+def _take_exponents(host: Host, first: int, last: int) -> None:
+    """Take the exponents of the sums of a span of blocks."""
+    at = 4 * host.run[0].ranks * host.run[0].input_words
+    for block in range(first, last):
+        host.agreed[block] = host.exponents[at + block]
+
+
+@kernel()
+def _copy_out(host: Host, found: Words, first: int, last: int) -> None:
+    """Take the exponents of a span of blocks, and copy their sums to `found` where sums are copied."""
+    _take_exponents(host, first, last)
+    if host.run[0].copies_out == ALL:
+        _copy_span_out(host, found, first, last)
+
+
+@kernel()
 def _shard(host: Host) -> tuple[int, int]:
     """Return the first block of this rank's shard, and the end."""
     run = host.run[0]
@@ -172,11 +223,12 @@ def _publish(host: Host) -> None:
         host.exponents[at + block] = host.own_exponents[block]
         host.nonzero[at + block] = host.own_nonzero[block]
     control[BEGINS_AT + run.place] = run.begin
-    first, last = _shard(host) if run.sums_own else (run.blocks, run.blocks)
-    for i in range(0 if run.is_there else len(host.copied)):
-        part = host.copied[i]
-        _copy_in(host, part, 0, min(first, part.first + part.blocks) - part.first)
-        _copy_in(host, part, max(last - part.first, 0), part.blocks)
+    if run.copies_in == ALL:
+        _copy_span_in(host, 0, run.blocks)
+    elif run.copies_in == OTHER_SHARDS:
+        first, last = _shard(host)
+        _copy_span_in(host, 0, first)
+        _copy_span_in(host, last, run.blocks)
 
 
 @kernel()
@@ -205,7 +257,7 @@ def _sum(host: Host, own: Words, found: Words) -> None:
         host.parts[i].end = host.copied[i].end if copied else host.copied[i].end_there
     run.in_place = in_place
     begins[run.ranks] = run.sums_begin
-    sums_own = run.sums_own and not in_place
+    sums_own = run.copies_out == OTHER_SHARDS and not in_place
     first, last = _shard(host)
     sum_held_blocks(
         host.parts,
@@ -243,17 +295,15 @@ def _clear(host: Host) -> None:
 def _take_sums(host: Host, found: Words) -> None:
     """Copy the sums of all shards, and their exponents, out of the memory."""
     run = host.run[0]
-    at = 4 * run.ranks * run.input_words
-    for block in range(run.blocks):
-        host.agreed[block] = host.exponents[at + block]
+    _take_exponents(host, 0, run.blocks)
     if run.in_place:
         _clear(host)
-        return
-    first, last = _shard(host) if run.sums_own else (run.blocks, run.blocks)
-    for i in range(0 if run.keeps_words else len(host.copied)):
-        part = host.copied[i]
-        _copy_out(host, part, found, 0, min(first, part.first + part.blocks) - part.first)
-        _copy_out(host, part, found, max(last - part.first, 0), part.blocks)
+    elif run.copies_out == ALL:
+        _copy_span_out(host, found, 0, run.blocks)
+    elif run.copies_out == OTHER_SHARDS:
+        first, last = _shard(host)
+        _copy_span_out(host, found, 0, first)
+        _copy_span_out(host, found, last, run.blocks)
 
 
 @kernel()
@@ -265,10 +315,8 @@ def _run(host: Host, own: Words, found: Words, timeout_us: int) -> int:
     run, control = host.run[0], host.control
     until = microseconds() + timeout_us
     if run.next_step == PUBLISH:
-        if len(host.copied) == 1:
-            host.copied[0].values = address_of(own)
-            host.copied[0].words = len(own)
         if run.blocks:
+            _bind(host, own)
             _publish(host)
         if run.call_number == 0:
             run.next_step = SUM
@@ -296,4 +344,5 @@ def _run(host: Host, own: Words, found: Words, timeout_us: int) -> int:
     return DONE
 
 
-run = direct(_run)
+run, copy_in, copy_out = direct(_run), direct(_copy_in), direct(_copy_out)
+"""For Python."""

@@ -10,8 +10,9 @@ from typing import Final
 
 from p4reduce.collectives import Contribution
 from p4reduce.errors import CollectiveError, CollectiveMismatchError
+from p4reduce.paths.hosts.layout import HostCollective, HostLayout
 from p4reduce.paths.hosts.state import COMPARE, WAITS
-from p4reduce.paths.hosts.sums import HostCollective, HostSums, MemoryRun
+from p4reduce.paths.hosts.sums import HostSums
 from p4reduce.paths.path import Lost
 from p4reduce.paths.waits import LOG_AFTER_S
 from p4reduce.protocol.call import Call, compare_calls
@@ -28,7 +29,6 @@ class MemoryPath:
     """Runs the collectives of a job on one host."""
 
     in_memory: Final = True
-    """Whether it sums in the memory of the host that has all ranks."""
     least_host_bytes: Final = 1
 
     def __init__(
@@ -40,7 +40,6 @@ class MemoryPath:
         self._number = 0
         self.keep_words = False
         self.at_wait: Callable[[], None] | None = None
-        """A function that is called with each log line of a call that waits."""
         self.running = False
         """Whether a collective runs."""
         self._trace = opened()
@@ -48,14 +47,13 @@ class MemoryPath:
     def run(self, contribution: Contribution, deadline: Deadline, lost: Lost) -> HostCollective:
         """Take part in a collective until it is done. Raises CollectiveError, and what `lost` returns."""
         sums, memory, blocks = self._sums, self._memory, contribution.blocks
-        run = blocks.kept
-        if type(run) is not MemoryRun or run.memory is not memory or run.at is not None or memory.has_arrays:
+        run: HostLayout | None = blocks.kept
+        if type(run) is not HostLayout or run.memory is not memory or run.at is not None or memory.has_arrays:
             run = sums.layout(blocks)
         if run is None:
             raise CollectiveError(
                 f"{contribution.call(limit_s=deadline.limit_s)}: a host's memory has no room for it: split the tensor"
             )
-        assert type(run) is MemoryRun
         self._number += 1
         self.total.counts[COLLECTIVES] += 1
         self.running = True
@@ -75,7 +73,7 @@ class MemoryPath:
             raise failure.with_traceback(None)
         return run.collective(partial(contribution.call, limit_s=deadline.limit_s))
 
-    def _wait(self, run: MemoryRun, event: int, contribution: Contribution, deadline: Deadline, lost: Lost) -> int:
+    def _wait(self, run: HostLayout, event: int, contribution: Contribution, deadline: Deadline, lost: Lost) -> int:
         """Go on with a collective whose other ranks are waited for, and log and trace that."""
         call, log_after_s = contribution.call(limit_s=deadline.limit_s), LOG_AFTER_S
         begun = min(self.clock(), deadline.at - deadline.limit_s)

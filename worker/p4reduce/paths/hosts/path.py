@@ -13,7 +13,8 @@ from p4reduce import collectives
 from p4reduce.collectives import Contribution
 from p4reduce.errors import P4ReduceError
 from p4reduce.paths.hosts.find import Hosts
-from p4reduce.paths.hosts.sums import HostLayout, HostSums
+from p4reduce.paths.hosts.layout import HostLayout
+from p4reduce.paths.hosts.sums import HostSums
 from p4reduce.paths.path import FinishedCollective, Lost
 from p4reduce.paths.switch import SwitchPath
 from p4reduce.protocol.blocks import Blocks

@@ -38,6 +38,9 @@ PUBLISH, CALL, SUM, AWAIT_SUMS, END = range(5)
 DONE, WAITS, COMPARE = range(3)
 """Why a kernel returned: its work is done, others are waited for, or their calls differ from this rank's."""
 
+ALL, OTHER_SHARDS, NOTHING = range(3)
+"""What a rank copies: every block; those that it does not sum itself; none."""
+
 
 class RunState(Record):
     """One rank's collective in the memory of its host, whose ranks are all ranks."""
@@ -55,12 +58,9 @@ class RunState(Record):
     """The word, counted as those of the data, where the sums begin."""
     begin: int
     """The word where this rank's data begins, with IN_PLACE."""
-    is_there: bool
-    """Whether the data is in the memory already, so that it is not copied."""
-    sums_own: bool
-    """Whether this rank sums its shard from its own tensor, and into its own result, without copies."""
-    keeps_words: bool
-    """Whether the sums stay in the memory, as words."""
+    copies_in: int
+    """What of its data the rank copies to its area, and what of the sums to its result: ALL, OTHER_SHARDS, NOTHING."""
+    copies_out: int
     in_place: bool
     """Whether all ranks have their data in the memory, and get the sums there. Known with the sums."""
 
