@@ -1,10 +1,7 @@
 """Compiled kernels: functions of plain Python over arrays that numba compiles, once on a machine.
 
-A kernel module has functions marked `@kernel()`. With P4REDUCE_KERNELS=off, and where numba cannot be
-imported, the same functions are interpreted: the same results, for debugging and for machines without a working numba.
-What cannot be interpreted, since it makes system calls of its own, is imported by `load`, which returns None then.
-Import kernel modules when they are needed first, not at the top of a module: the first time on a machine they are
-compiled.
+A kernel module has functions marked `@kernel()`. Import kernel modules when they are needed first, not at the top of a
+module: the first time on a machine they are compiled.
 
 What was compiled is kept in the user's cache folder (`cache.py`, `kernel_cache.py`). It belongs to this processor, to
 the versions of numba and numpy, and to the sources of all kernel modules, since one may call another's functions.
@@ -19,7 +16,6 @@ import importlib
 import importlib.util
 import inspect
 import itertools
-import logging
 import os
 import signal
 import subprocess
@@ -29,15 +25,11 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
 from pathlib import Path
-from types import ModuleType
 from typing import Annotated, Any, Final, TypeVar, cast, get_args, get_origin, get_type_hints
 
 import numpy as np
 
 from p4reduce_runtime import cache, kernel_cache, records
-from p4reduce_runtime.settings import is_on
-
-_log = logging.getLogger(__name__)
 
 MODULES: Final = "p4reduce.kernels"
 """The entry points that name each package's kernel modules."""
@@ -50,7 +42,6 @@ _DONE: Final = "all"
 """A file that exists if all kernels of these sources were compiled."""
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-Fields = TypeVar("Fields", bound=tuple[Any, ...])
 
 
 class CompilationError(RuntimeError):
@@ -61,33 +52,21 @@ class NotCachedError(RuntimeError):
     """Compiled code cannot be stored; the message says why and what to do."""
 
 
-def enabled() -> bool:
-    """Return whether kernels are enabled: P4REDUCE_KERNELS is not "off".
-
-    Raises ConfigError for another value of it than on and off.
-    """
-    return is_on("P4REDUCE_KERNELS", os.environ)
-
-
 def kernel(*, allocates: bool = False, inline: bool = False, separate: bool = False) -> Callable[[Function], Function]:
     """Mark a function that is compiled for the types of its annotations when it is defined.
 
     They are numbers of Python (64 bits) or numpy, records and arrays (records.py), and tuples of these, also
-    NamedTuples: `arguments` makes such a tuple of what Python has.
+    NamedTuples. Raises CompilationError.
 
     A compiled function runs without the GIL. Overflow wraps, and no index is checked: the caller has to keep all
     inside. Only one that `allocates` may make arrays: the others do not count references to arrays, which took a sixth
     of the time of a collective. Views are free. An `inline` kernel is compiled into each that calls it: a call takes
     every field of every array as an argument, which for a block of 32 words takes as long as the work itself. Any other
     is compiled again with each that calls it, unless it is `separate`, which saves a quarter of all that is compiled.
-    An interpreted function wraps as well, without numpy's warning.
     """
-    if not compiles():
-        return np.errstate(over="ignore")
-    import numba
+    numba = import_numba()
     from numba.core.options import DefaultOptions
 
-    njit: Any = numba.njit
     options: dict[str, bool] = {"nogil": True, "no_cfunc_wrapper": True}  # callbacks from C: nothing needs them
     if inline:
         options["forceinline"] = True
@@ -95,7 +74,7 @@ def kernel(*, allocates: bool = False, inline: bool = False, separate: bool = Fa
         options["_nrt"] = False
 
     def compiled(function: Function) -> Function:
-        dispatcher = njit(**options)(function)
+        dispatcher = numba.njit(**options)(function)
         types = _signature(function)
         with contextlib.ExitStack() as stack:
             kept = _cache_of(function, types, allocates="_nrt" not in options)
@@ -110,33 +89,10 @@ def kernel(*, allocates: bool = False, inline: bool = False, separate: bool = Fa
     return compiled
 
 
-@functools.cache
-def compiles() -> bool:
-    """Return whether this process compiles kernels: they are `enabled`, and numba can be imported. Found out once."""
-    return enabled() and _numba_error() is None
-
-
-def load(module: str) -> ModuleType | None:
-    """Import a kernel module that cannot be interpreted; None where kernels are not compiled."""
-    if not enabled() or _numba_error() is not None or not compiles():
-        return None
-    return importlib.import_module(module)
-
-
 def preload(*modules: str) -> None:
     """Import kernel modules now, as the first time on a machine they are compiled, which takes seconds."""
     for module in modules:
         importlib.import_module(module)
-
-
-def arguments(fields: Fields) -> Fields:
-    """Return a NamedTuple of arrays as kernels take it: where these are interpreted, records have attributes."""
-    return fields if compiles() else type(fields)(*map(argument, fields))
-
-
-def argument(array: Any) -> Any:
-    """Return one array as kernels take it: see `arguments`."""
-    return array if array.dtype.names is None or compiles() else array.view(np.recarray)
 
 
 def direct(function: Function) -> Function:
@@ -144,10 +100,7 @@ def direct(function: Function) -> Function:
 
     For many arrays numba needs 10 us to look at their types, which a collective would spend several times.
     """
-    overloads = getattr(function, "overloads", None)
-    if overloads is None:
-        return function
-    (compiled,) = overloads.values()
+    (compiled,) = vars(function)["overloads"].values()
     return cast(Function, compiled.entry_point)
 
 
@@ -181,16 +134,13 @@ def _type_of(declared: Any) -> Any:
     return numpy_support.from_dtype(np.dtype(declared))
 
 
-@functools.cache
-def _numba_error() -> str | None:
-    """Return why the installed numba cannot be imported, logged once: it refuses numpy versions it does not know."""
+def import_numba() -> Any:
+    """Return the module numba, which refuses versions of numpy that it does not know. Raises CompilationError."""
     try:
-        importlib.import_module("numba")
+        return importlib.import_module("numba")
     except ImportError as error:
         text = f"numba cannot be imported ({error}); install versions of numba and numpy that fit each other"
-        _log.warning("compiled kernels are not used, which is slower: %s", text)
-        return text
-    return None
+        raise CompilationError(text) from error
 
 
 def warm(processes: int | None = None) -> Iterator[tuple[str, float]]:
@@ -198,10 +148,7 @@ def warm(processes: int | None = None) -> Iterator[tuple[str, float]]:
 
     Each in a process of its own, one a core or `processes` at a time. Raises CompilationError and NotCachedError.
     """
-    if not enabled():
-        return
-    if (unusable := _numba_error()) is not None:
-        raise CompilationError(unusable)
+    import_numba()
     try:
         done = _made_folder() / _DONE
     except cache.UnusableCacheError as error:
@@ -231,17 +178,16 @@ def warm_in_background() -> Iterator[None]:
     command = [sys.executable, "-P", "-c", script]
     quiet = subprocess.DEVNULL
     with contextlib.ExitStack() as stack:
-        if enabled():
-            with contextlib.suppress(OSError, cache.UnusableCacheError):  # no process can be started now
-                if not _is_warm():
-                    process = subprocess.Popen(command, stdin=quiet, stdout=quiet, stderr=quiet, start_new_session=True)
-                    stack.callback(_end, process)
+        with contextlib.suppress(OSError, cache.UnusableCacheError):  # no process can be started now
+            if not _is_warm():
+                process = subprocess.Popen(command, stdin=quiet, stdout=quiet, stderr=quiet, start_new_session=True)
+                stack.callback(_end, process)
         yield
 
 
 def _is_warm() -> bool:
     """Return whether all is compiled, as far as it is known without importing numba, which takes time and memory."""
-    return "numba" in sys.modules and _numba_error() is None and (_made_folder() / _DONE).exists()
+    return sys.modules.get("numba") is not None and (_made_folder() / _DONE).exists()
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

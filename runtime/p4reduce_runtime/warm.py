@@ -10,9 +10,6 @@ from p4reduce_runtime import kernels
 @click.command()
 def warm() -> None:
     """Compile what is compiled on first use, so that the first job need not wait for it."""
-    if not kernels.enabled():
-        click.echo("kernels are off: P4REDUCE_KERNELS=off")
-        return
     try:
         for package, seconds in kernels.warm():
             click.echo(f"{package}: {seconds:.1f} s")

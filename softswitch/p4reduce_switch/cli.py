@@ -102,10 +102,10 @@ def run(**options: Any) -> None:
         notify_ready()
 
     try:
-        kernels.compiles()  # imports numba, as the switch will: so it is known whether there is anything to compile
+        kernels.import_numba()  # as the switch will: so it is known whether there is anything to compile
         with kernels.warm_in_background():
             run_switch(SwitchOptions(**options), ready)
-    except (SwitchError, ConfigError) as error:
+    except (SwitchError, ConfigError, kernels.CompilationError) as error:
         raise click.ClickException(one_line(error)) from error
 
 

@@ -23,8 +23,7 @@ def doubled(number: int) -> int:
     return 2 * number
 '''
 USE = """
-from p4reduce_runtime import kernels
-module = kernels.load("doubling")
+import doubling as module
 stats = module.doubled.stats
 print(module.doubled(21), module.doubled.py_func(21), sum(stats.cache_misses.values()), sum(stats.cache_hits.values()))
 """
@@ -67,7 +66,7 @@ def used(caplog: pytest.LogCaptureFixture) -> Outcome:
     """Use the kernel as USE does, in this process."""
     forget()
     caplog.clear()
-    doubled = kernels.load("doubling").doubled  # type: ignore[union-attr]
+    doubled = importlib.import_module("doubling").doubled
     misses, hits = (sum(counts.values()) for counts in (doubled.stats.cache_misses, doubled.stats.cache_hits))
     return Outcome([str(word) for word in (doubled(21), doubled.py_func(21), misses, hits)], list(caplog.messages))
 

@@ -1,4 +1,4 @@
-"""Compiled kernels: one process compiles, what it made is used again, and all of it can be switched off."""
+"""Compiled kernels: one process compiles, what it made is used again, and what it cannot compile is an error."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 from types import GenericAlias
@@ -20,7 +19,6 @@ from click.testing import CliRunner
 
 from p4reduce_runtime import kernels
 from p4reduce_runtime.records import Record, dtype_of
-from p4reduce_runtime.settings import ConfigError
 from p4reduce_runtime.warm import warm
 from rigs.doubling import COMPILED, LOADED, MODULE, USE, Use, forget, kept
 from rigs.fork_server import program_server
@@ -77,7 +75,7 @@ def counted(number: int) -> int:
 def test_kernels_do_not_count_references_unless_they_allocate(tmp_path: Path) -> None:
     """Each count is an atomic operation, several a frame."""
     (tmp_path / "views.py").write_text(VIEWS, encoding="utf-8")
-    module: Any = kernels.load("views")
+    module: Any = importlib.import_module("views")
     assert (module.total(np.ones((5, 3), np.int64)), module.counted(7)) == (15, 7)
     (total,), (counted,) = module.total.inspect_llvm().values(), module.counted.inspect_llvm().values()
     assert ("NRT_" in total, "NRT_" in counted) == (False, True)
@@ -112,7 +110,7 @@ def caller(numbers: records.Vector[np.float32], kind: int) -> None:
 def test_an_inline_kernel_is_compiled_into_those_that_call_it(tmp_path: Path) -> None:
     for name, option in (("called", ""), ("included", "inline=True"), ("apart", "separate=True")):
         (tmp_path / f"{name}.py").write_text(LARGE.format(option=option), encoding="utf-8")
-        module: Any = kernels.load(name)
+        module: Any = importlib.import_module(name)
         (code,) = module.caller.inspect_asm().values()
         symbol = f"_ZN{len(name)}{name}5large"
         assert (symbol in code) == (name != "included")
@@ -122,11 +120,11 @@ def test_an_inline_kernel_is_compiled_into_those_that_call_it(tmp_path: Path) ->
 def test_a_kernel_is_compiled_with_one_that_was_loaded(environment: dict[str, str], tmp_path: Path) -> None:
     """Whose bitcode is parsed only then."""
     (tmp_path / "called.py").write_text(LARGE.format(option=""), encoding="utf-8")
-    kernels.load("called")
+    importlib.import_module("called")
     (file,) = (file for file in kept(environment) if ".caller-" in file.name)
     file.unlink()
     forget()
-    module: Any = kernels.load("called")
+    module: Any = importlib.import_module("called")
     assert [sum(each.stats.cache_hits.values()) for each in (module.large, module.caller)] == [1, 0]
     numbers = np.ones(4, np.float32)
     module.caller(numbers, 1)
@@ -157,17 +155,6 @@ def test_a_kernel_is_compiled_again_with_a_separate_one(environment: dict[str, s
         with program_server().start(log, str(script), environment=environment) as process:
             assert process.wait(LIMIT_S) == 0, log.read_text()
         assert log.read_text().splitlines()[-1] == f"{hits} 6"
-
-
-def test_no_kernels_are_loaded_when_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("P4REDUCE_KERNELS", "off")
-    assert kernels.load("doubling") is None
-
-
-def test_an_unknown_value_of_the_switch_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("P4REDUCE_KERNELS", "maybe")
-    with pytest.raises(ConfigError, match="P4REDUCE_KERNELS is 'maybe'; it has to be on or off"):
-        kernels.load("doubling")
 
 
 @pytest.mark.processes
@@ -224,24 +211,13 @@ def test_warm_without_a_folder_is_an_error(monkeypatch: pytest.MonkeyPatch) -> N
     assert "cannot be kept: /dev/null: it is not a folder; set P4REDUCE_CACHE_DIR" in result.output
 
 
-@pytest.fixture
-def no_numba(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A numba that refuses to be imported, as it does for a numpy that it does not know."""
+def test_a_numba_that_cannot_be_imported_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it refuses a numpy that it does not know."""
     monkeypatch.setitem(sys.modules, "numba", None)
-    kernels._numba_error.cache_clear()
-    yield
-    kernels._numba_error.cache_clear()
-
-
-def test_a_numba_that_cannot_be_imported_is_logged_once(no_numba: None, caplog: pytest.LogCaptureFixture) -> None:
-    assert kernels.load("doubling") is None and kernels.load("doubling") is None
-    (line,) = (record.getMessage() for record in caplog.records)
-    assert "numba cannot be imported" in line and "install versions of numba and numpy that fit each other" in line
-
-
-def test_warm_without_numba_is_an_error(no_numba: None) -> None:
     result = CliRunner().invoke(warm)
     assert result.exit_code == 1 and "numba cannot be imported" in result.output
+    with pytest.raises(kernels.CompilationError, match="install versions of numba and numpy that fit each other"):
+        kernels.kernel()
 
 
 PACKAGES = {

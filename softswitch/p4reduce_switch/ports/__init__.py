@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import importlib
 from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Protocol
@@ -99,13 +100,13 @@ class Ports(Protocol):
 
 def load_loop(module: str) -> ModuleType:
     """Import the kernels of a native loop; PortError where they cannot be compiled."""
-    compiled = kernels.load(module) if datagrams.supported() else None
-    if compiled is None:
-        raise PortError(
-            "the switch sends and receives in compiled code, which takes 64-bit Linux, numba, and P4REDUCE_KERNELS "
-            "unset or `on`"
-        )
-    return compiled
+    if not datagrams.supported():
+        raise PortError("the switch sends and receives in compiled code, which takes 64-bit Linux")
+    try:
+        loaded: ModuleType = importlib.import_module(module)
+    except kernels.CompilationError as error:
+        raise PortError(str(error)) from error
+    return loaded
 
 
 __all__ = ["DatapathLoop", "Gso", "PortError", "Ports", "Receiver", "load_loop"]

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from p4reduce.codecs.coordinates import STREAM_HEADER_BYTES, Coordinates, GatheredCoordinates, Part, encode, most_bytes
 from p4reduce.errors import InvalidTensorError
-from rigs.kernels import bits
+from rigs.bits import bits
 
 SCALES = (0.0, -0.0, 1.0, -0.75, 1e-45, 1e-38, 3.4028234663852886e38, -3.4028234663852886e38, 0.1)
 

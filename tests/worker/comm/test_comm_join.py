@@ -188,7 +188,6 @@ ONE: dict[str, Any] = {"job": "a", "rank": 0, "world_size": 1}
         ({}, ONE | {"rank": -1}, "ranks are 0 to 0"),
         ({}, ONE | {"timeout_s": timedelta(0)}, "timeout_s is 0:00:00; give a time to wait"),
         ({}, ONE | {"collective_timeout_s": float("nan")}, "collective_timeout_s is nan"),
-        ({"P4REDUCE_KERNELS": "of"}, ONE, "P4REDUCE_KERNELS is 'of'"),
         ({"P4REDUCE_INSECURE": "on"}, ONE, "P4REDUCE_INSECURE is 'on'; it has to be 0 or 1"),
     ],
     indirect=["variables"],

@@ -15,7 +15,7 @@ from p4reduce.compressors import AdaComp, Form, ParameterState, Policy, Step
 from p4reduce.compressors.selection import flat, select_by_bin, subtract_signs
 from p4reduce.errors import InvalidTensorError
 from p4reduce.testing.in_process import exchange_all, groups
-from rigs.kernels import bits
+from rigs.bits import bits
 from rigs.ranks import choose, group
 
 Floats = NDArray[np.float32]

@@ -16,8 +16,8 @@ from p4reduce.compressors import AdaComp, Compressed, NoCompression, Step
 from p4reduce.errors import InvalidTensorError
 from p4reduce.pytorch.ddp import DDPState
 from p4reduce.testing.local_group import LocalGroup
+from rigs.bits import bits
 from rigs.buckets import Bucket, reduce_all
-from rigs.kernels import bits
 from rigs.limits import LIMIT_S
 
 BUCKETS = 4

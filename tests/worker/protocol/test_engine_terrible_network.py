@@ -15,7 +15,6 @@ from p4reduce.testing.reference_switch import ReferenceSwitch
 from p4reduce.testing.world import NetworkConditions, RootSwitches, World
 from p4reduce_contracts.wire.frames import Frame, unpack
 from p4reduce_contracts.wire.geometry import DEFAULT, SMALL, Geometry
-from p4reduce_runtime import kernels
 from rigs.scenarios import EPOCH, FIRST_ROUNDS, JOB, build, network_conditions
 from rigs.secret import rank_secrets
 
@@ -32,7 +31,7 @@ def reference(geometry: Geometry, world_size: int, slots: int, number: int = 0) 
     "until it is complete"
 )
 @pytest.mark.slow
-@settings(max_examples=60 if kernels.compiles() else 15)
+@settings(max_examples=60)
 @given(
     seed=st.integers(0, 2**32),
     world_size=st.integers(1, 8),

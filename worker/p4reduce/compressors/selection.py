@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from p4reduce.codecs.coordinates import Coordinates
 from p4reduce.compressors.step import Step
-from p4reduce_runtime.kernels import arguments
 
 
 class Selection(NamedTuple):
@@ -52,7 +51,7 @@ def select_by_bin(steps: Sequence[Step], *, largest_only: bool = False) -> Selec
     residue_begin = np.full(len(steps), -1)
     residue_begin[[step.state.residue is not None for step in steps]] = residues.begin
     lengths = np.array([step.length for step in steps])
-    parts = arguments(kernels.Parts(np.diff(begin), lengths, residue_begin, gradients.begin, begin))
+    parts = kernels.Parts(np.diff(begin), lengths, residue_begin, gradients.begin, begin)
     total, ends, scales = empty(int(begin[-1])), np.empty(len(steps), np.int64), np.empty(len(steps), np.float32)
     indices = np.empty(int(begin[-1]) + 1, np.int64)  # only the pages that are written to take memory
     sums = total.numpy()

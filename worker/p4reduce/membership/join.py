@@ -162,7 +162,7 @@ def load_all_kernels() -> None:
     try:
         kernels.preload("p4reduce.protocol.kernels", "p4reduce.protocol.blocks_kernels", "p4reduce.codecs.kernels")
         load_pump()
-    except ConfigError as error:
+    except kernels.CompilationError as error:
         raise JoinError(str(error)) from error
 
 

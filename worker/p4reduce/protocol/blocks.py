@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from p4reduce.errors import InvalidTensorError
 from p4reduce.protocol.state import FLOAT32, FORMATS, MOST_LANES, UNTOUCHED, PartLayout
 from p4reduce_contracts.wire.numbers import MAX_BLOCKS
-from p4reduce_runtime import kernels
 from p4reduce_runtime.records import zeros
 
 Array = NDArray[Any]
@@ -209,14 +208,14 @@ class Layout:
 
     def encode(self, blocks: NDArray[np.int64], exponents: NDArray[np.uint8]) -> NDArray[np.uint32]:
         """Return the words of these blocks, [blocks, block_words], in the order of bytes of a frame."""
-        table, size = kernels.argument(self.table), self.parts[0].block_words
+        table, size = self.table, self.parts[0].block_words
         words, spare, weights = np.empty((len(blocks), size), np.uint32), _spare(size), np.zeros(size, np.uint32)
         load_kernels().encode_blocks(table, self.elements, self.scales, blocks, exponents, weights, spare, words)
         return words
 
     def decode(self, words: Array, units: Array, blocks: Array, exponents: Array, sums: Array) -> None:
         """Write the numbers of these blocks' words into `sums`; `units` [parts, 256]."""
-        table, spare = kernels.argument(self.table), _spare(self.parts[0].block_words)
+        table, spare = self.table, _spare(self.parts[0].block_words)
         load_kernels().decode_blocks(table, words, units, blocks, exponents, spare, sums)
 
     def finish(self, sums: NDArray[np.uint32], exponents: NDArray[np.uint8]) -> list[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import weakref
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from p4reduce.protocol.state import NextFrame, Received, Words
-from p4reduce_runtime import datagrams, kernels
+from p4reduce_runtime import datagrams
 from p4reduce_runtime.datagrams import Destination, PollFd, SocketState
 from p4reduce_runtime.records import Matrix, Table, zeros
 
@@ -52,17 +53,15 @@ class Channel:
         for descriptor in descriptors:
             own.append(os.dup(descriptor))  # one by one: if one fails, the others are closed
         self._to = np.repeat(datagrams.destination(plain=plain, run_bytes=datagrams.SHORT_RUN_BYTES), len(own))
-        self.sockets = kernels.arguments(
-            Sockets(
-                io=datagrams.socket_state(*own),
-                to=self._to,
-                readable=datagrams.polled(own),
-                writable=datagrams.polled(own, datagrams.WRITABLE),
-                own=zeros(NextFrame, 0),
-                vector=np.empty((2, 0), np.int64),
-                ring=np.empty(_RING_BYTES // 4, np.uint32),
-                received=zeros(Received, _BURST),
-            )
+        self.sockets = Sockets(
+            io=datagrams.socket_state(*own),
+            to=self._to,
+            readable=datagrams.polled(own),
+            writable=datagrams.polled(own, datagrams.WRITABLE),
+            own=zeros(NextFrame, 0),
+            vector=np.empty((2, 0), np.int64),
+            ring=np.empty(_RING_BYTES // 4, np.uint32),
+            received=zeros(Received, _BURST),
         )
 
     def close(self) -> None:
@@ -84,13 +83,13 @@ class Channel:
     def make_room(self, frames: int) -> None:
         """See to it that so many frames can be sent at once."""
         if self.sockets.vector.shape[1] < frames:
-            room = {"vector": np.empty((2, frames), np.int64), "own": kernels.argument(zeros(NextFrame, frames))}
+            room = {"vector": np.empty((2, frames), np.int64), "own": zeros(NextFrame, frames)}
             self.sockets = self.sockets._replace(**room)
 
 
 def load_pump() -> ModuleType | None:
     """Return the loop over a socket, compiled if need be; None where there is none."""
-    return kernels.load("p4reduce.protocol.pump") if datagrams.supported() else None
+    return importlib.import_module("p4reduce.protocol.pump") if datagrams.supported() else None
 
 
 def make_channel(descriptors: Sequence[int], *, plain: bool) -> Channel | None:

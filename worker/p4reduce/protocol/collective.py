@@ -31,7 +31,6 @@ from p4reduce.protocol.timing import MAX_PTO_S
 from p4reduce_contracts.jobs.answers import WaitingSlot
 from p4reduce_contracts.wire.numbers import KEY_NONE, PRESENT_BYTE, SLOT_BYTES
 from p4reduce_contracts.wire.side_by_side import slot_of
-from p4reduce_runtime import kernels
 from p4reduce_runtime.records import zeros
 
 SAME_CORRUPT_ANSWERS: Final = 3
@@ -87,7 +86,7 @@ class Collective:
         self._state, self._loss = records.state, records.loss
         self.stats = records.stats
         own: tuple[Any, ...] = (
-            kernels.argument(layout.table),
+            layout.table,
             layout.scales,
             layout.units,
             blocks.nonzero,
@@ -263,13 +262,13 @@ class Collective:
 
     def _replace(self, **arrays: Array) -> None:
         """Work on other arrays in the place of these."""
-        self.engine = self.engine._replace(**{name: kernels.argument(array) for name, array in arrays.items()})
+        self.engine = self.engine._replace(**arrays)
         self._slots = arrays.get("slots", self._slots)
 
     def _receive(self, payloads: Sequence[bytes], now: float) -> None:
         state = self._state
         data = self._load(payloads)
-        received = kernels.argument(self._received)
+        received = self._received
         while (event := self._kernels.receive(self.engine, data, received, now)) != END:
             place = int(state["next_received"]) - (event != COMPARE_CALLS)
             self._handle(event, _payload(data, self._received[place]), now)
@@ -340,7 +339,7 @@ class Collective:
         state["slots"] += len(slots)
         state["open_slots"] += len(slots)
         state["contributions"] = len(slots)
-        self._unsent += self._contribute(self.engine._replace(contributions=kernels.argument(opened)), now)
+        self._unsent += self._contribute(self.engine._replace(contributions=opened), now)
         state["contributions"] = pending
 
     def _contribute(self, engine: Engine, now: float) -> list[bytes]:

@@ -22,7 +22,6 @@ from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.wire.check import COLUMN_FACTOR, weight, weights
 from p4reduce_contracts.wire.numbers import MAX_GROWTH_BYTES
 from p4reduce_contracts.wire.side_by_side import place_of
-from p4reduce_runtime import kernels
 from p4reduce_runtime.records import zeros
 from p4reduce_runtime.underlay import ENCAP_BYTES
 
@@ -91,7 +90,7 @@ class Records:
             np.empty((MOST_LANES + 1) * lease.block_words, np.float32),
         )
         self.size = self._first.nbytes + sum(table.nbytes for table in arrays)
-        self.arrays: tuple[Any, ...] = tuple(map(kernels.argument, arrays))
+        self.arrays: tuple[Any, ...] = tuple(arrays)
         """The fields of an Engine that serve all collectives alike, in its order."""
 
     def describe(self, call: Call, agreement: str = "") -> None:

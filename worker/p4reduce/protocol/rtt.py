@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 from p4reduce.protocol.state import Path
-from p4reduce_runtime.kernels import argument
 from p4reduce_runtime.records import zeros
 
 
@@ -30,7 +29,7 @@ class RoundTrip:
         """The maximum duration of a round by all measurements: the longest retransmission timeout, in seconds."""
         from p4reduce.protocol.recovery import retransmission_timeout
 
-        return max(float(retransmission_timeout(path)) for path in argument(self.table))
+        return max(float(retransmission_timeout(path)) for path in self.table)
 
     @property
     def smoothed_s(self) -> float:

@@ -24,7 +24,6 @@ from p4reduce.paths.switch import SwitchPath
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.ranks import name_ranks
 from p4reduce_contracts.wire.side_by_side import MOST_TOGETHER
-from p4reduce_runtime import kernels
 from p4reduce_runtime.logs import event
 from p4reduce_runtime.settings import is_on
 
@@ -68,14 +67,12 @@ class ShardJobs(Protocol):
 def why_alone(environment: Mapping[str, str]) -> str:
     """Return why this rank shares no memory: P4REDUCE_HOSTS is "off", or its processor; else nothing.
 
-    Interpreted kernels cannot order what other processes see, as x86-64 does by itself. ConfigError for other values.
+    ConfigError for other values.
     """
     if not is_on(VARIABLE, environment):
         return f"{VARIABLE} is off"
     machine = platform.machine()
-    if machine == "x86_64" or (machine == "aarch64" and kernels.compiles()):
-        return ""
-    return f"its processor is {machine}" + (", and kernels are not compiled" if machine == "aarch64" else "")
+    return "" if machine in {"x86_64", "aarch64"} else f"its processor is {machine}"
 
 
 class Hosts:
