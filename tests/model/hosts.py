@@ -173,7 +173,7 @@ class SteppedMemory(HostMemory):
         super().wait(*arguments, **options)
         self.rank.saw("flags")
 
-    def _sleeps(self, place: int, awaited: tuple[int, int, int], timeout_s: float) -> bool:
+    def _sleeps(self, place: int, awaited: tuple[int, int, int], timeout_s: float, yields: int) -> bool:
         first, count, least = awaited
         numbers = self.control[first : first + count]
         if not (numbers < least).any():

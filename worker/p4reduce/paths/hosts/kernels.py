@@ -46,8 +46,6 @@ _memset = _types.ExternalFunction("memset", _types.uintp(_types.uintp, _types.in
 _EINTR = errno.EINTR
 _LOOKS = 8
 """Looks of a rank that waits between two times that it yields the processor to a rank that shares its core."""
-_YIELDS = 400
-"""Times that it yields, a quarter of a millisecond, before it sleeps: to be woken takes longer than to have a turn."""
 
 
 @kernel()
@@ -60,15 +58,16 @@ def _behind(control: Vector[np.uint64], first: int, count: int, least: np.uint64
 
 
 @kernel()
-def _wait(control: Vector[np.uint64], place: int, first: int, count: int, least: int, until: int) -> int:
+def _wait(control: Vector[np.uint64], place: int, first: int, count: int, least: int, yields: int, until: int) -> int:
     """Wait until no number of `count` places is below `least`; return the first that is when `until` is over, else -1.
 
-    `until`: microseconds of the monotonic clock. Returns early after a signal. `place`: this rank's.
+    `yields`: times that the rank yields before it sleeps. `until`: microseconds of the monotonic clock. Returns early
+    after a signal. `place`: this rank's.
     """
     number = np.uint64(least)
     found = _behind(control, first, count, number)
     looks = 0
-    while found >= 0 and looks < _YIELDS * _LOOKS:
+    while found >= 0 and looks < yields * _LOOKS:
         fence()
         found = _behind(control, first, count, number)
         looks += 1
@@ -327,7 +326,8 @@ def _run(host: Host, own: Words, found: Words, timeout_us: int) -> int:
         _write(control, run.ranks, CALLED_AT + run.place, run.call_number)
         run.next_step = CALL
     if run.next_step == CALL:
-        if _wait(control, run.place, CALLED_AT, run.ranks, run.call_number, until) >= 0:
+        if _wait(control, run.place, CALLED_AT, run.ranks, run.call_number, run.yields, until) >= 0:
+            run.yields = 0
             return WAITS
         if not _are_alike(host):
             return COMPARE
@@ -337,7 +337,8 @@ def _run(host: Host, own: Words, found: Words, timeout_us: int) -> int:
         _write(control, run.ranks, DONE_AT + run.place, run.sum_number)
         run.next_step = AWAIT_SUMS
     if run.next_step == AWAIT_SUMS:
-        if _wait(control, run.place, DONE_AT, run.ranks, run.sum_number, until) >= 0:
+        if _wait(control, run.place, DONE_AT, run.ranks, run.sum_number, run.yields, until) >= 0:
+            run.yields = 0
             return WAITS
         _take_sums(host, found)
         run.next_step = END

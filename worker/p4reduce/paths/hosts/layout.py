@@ -30,6 +30,7 @@ from p4reduce.paths.hosts.state import (
     NOTHING,
     OTHER_SHARDS,
     PUBLISH,
+    YIELDS,
     Copied,
     Host,
     RunState,
@@ -163,7 +164,8 @@ class HostLayout:
         else has to be equal. Else `run` returns when the data is there.
         """
         state, one = self._state[0], self._one
-        state["sum_number"], state["call_number"], state["next_step"] = sum_number, call_number, PUBLISH
+        state["sum_number"], state["call_number"] = sum_number, call_number
+        state["next_step"], state["yields"] = PUBLISH, YIELDS
         self._called[0] = number
         if compared is not self._compared:
             self._compared = self._called[1:] = compared
@@ -179,9 +181,9 @@ class HostLayout:
             self._found = NO_WORDS if self.keeps_words else self.own.make_room(dense=True)
         return self._arguments, self._data, self._found, _LOOK_US
 
-    def go_on(self) -> int:
-        """Do as `run`, with the arguments of the last one."""
-        return self.run(self._arguments, self._data, self._found, _LOOK_US)
+    def go_on(self, timeout_s: float = LOOK_S) -> int:
+        """Do as `run`, with the arguments of the last one, for so long."""
+        return self.run(self._arguments, self._data, self._found, int(timeout_s * 1e6))
 
     @property
     def has_summed(self) -> bool:

@@ -36,6 +36,7 @@ from p4reduce.paths.hosts.state import (
     FAILED_AT,
     FINISHED_AT,
     PUBLISHED_AT,
+    YIELDS,
 )
 from p4reduce.paths.path import Lost
 from p4reduce.protocol.call import Call
@@ -325,21 +326,23 @@ class HostMemory:
         `place`: this rank's. Meanwhile call `copy` with `number`. Errors are those of `look`.
         """
         awaited = (PUBLISHED_AT, len(self.ranks), blocks) if blocks else (DONE_AT, shards, number)
-        look_at = time.monotonic() + LOOK_S
-        while self._sleeps(place, awaited, LOOK_S if copy is None else _PAUSE_S):
+        look_at, yields = time.monotonic() + LOOK_S, YIELDS
+        while self._sleeps(place, awaited, LOOK_S if copy is None else _PAUSE_S, yields):
+            yields = 0
             if copy is not None:
                 copy(number)
             if copy is None or time.monotonic() >= look_at:
                 look_at = time.monotonic() + LOOK_S
                 self.look(shards, number, deadline, lost, what, blocks=blocks)
 
-    def _sleeps(self, place: int, awaited: tuple[int, int, int], timeout_s: float) -> bool:
+    def _sleeps(self, place: int, awaited: tuple[int, int, int], timeout_s: float, yields: int) -> bool:
         """Sleep until numbers of other ranks are as high as awaited; return whether time, or a signal, ended it.
 
         `awaited`: the index of the first number in the control pages, how many, and the least that they must be.
+        `yields`: as in RunState.
         """
         until = int((time.monotonic() + timeout_s) * 1e6)
-        return int(self._kernels.wait(self.control, place, *awaited, until)) >= 0
+        return int(self._kernels.wait(self.control, place, *awaited, yields, until)) >= 0
 
     def _look(  # noqa: PLR0917
         self,

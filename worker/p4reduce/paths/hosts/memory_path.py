@@ -11,6 +11,7 @@ from typing import Final
 from p4reduce.collectives import Contribution
 from p4reduce.errors import CollectiveError, CollectiveMismatchError
 from p4reduce.paths.hosts.layout import HostCollective, HostLayout
+from p4reduce.paths.hosts.memory import LOOK_S
 from p4reduce.paths.hosts.state import COMPARE, WAITS
 from p4reduce.paths.hosts.sums import HostSums
 from p4reduce.paths.path import Lost
@@ -23,6 +24,9 @@ from p4reduce_contracts.jobs.answers import WaitingSlot
 from p4reduce_contracts.jobs.lease import Lease
 
 _log = logging.getLogger(__name__)
+
+_LONGEST_LOOK_S: Final = 0.1
+"""Seconds between two looks, of a rank that has waited for long, at whether other ranks are alive."""
 
 
 class MemoryPath:
@@ -79,7 +83,7 @@ class MemoryPath:
         begun = min(self.clock(), deadline.at - deadline.limit_s)
         waits = None if self._trace is None else TracedWaits(self._trace, self.lease)
         left_s = deadline.left_s(begun)
-        until = time.monotonic() + left_s
+        until, look_s = time.monotonic() + left_s, LOOK_S
         try:
             while event == WAITS:
                 now = self.clock()
@@ -92,7 +96,8 @@ class MemoryPath:
                     self._memory.look(len(self._memory.ranks), self._sums.number + 1, until, lost, call)
                 else:
                     self._memory.look_for_calls(self._number, until, lost, call, left_s)
-                event = run.go_on()
+                event = run.go_on(max(0.0, min(look_s, until - time.monotonic())))
+                look_s = min(2 * look_s, _LONGEST_LOOK_S)
         finally:
             if waits is not None and self._trace is not None:
                 waits.look((), self.clock())

@@ -33,6 +33,9 @@ IN_PLACE: Final = 1 << 62
 ALL_BLOCKS: Final = 1 << 32
 """The number of blocks that stands for all."""
 
+YIELDS: Final = 400
+"""Times that a rank yields, a quarter of a millisecond, before it sleeps: to be woken takes longer than its turn."""
+
 PUBLISH, CALL, SUM, AWAIT_SUMS, END = range(5)
 """What a rank does next in a collective."""
 DONE, WAITS, COMPARE = range(3)
@@ -51,6 +54,8 @@ class RunState(Record):
     """0: the ranks compare their calls elsewhere, between two calls of the kernel."""
     sum_number: int
     next_step: int
+    yields: int
+    """Times that the rank yields the processor before it sleeps; 0 once it has slept."""
     blocks: int
     input_words: int
     """Words from the memory of one rank to that of the next."""
