@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -118,12 +117,15 @@ class Blocks:
         """[ranks of this host]: the word of the host's memory where each rank's data begins."""
         self.kept: Any = None
         """What a path has made of these blocks, for the next collective with them."""
+        self._layout: Layout | None = None
         self.copy: Callable[[Any], float] | None = None
         """A function that gets the collective now and then, copies data, and returns the seconds to its next call."""
 
     def layout(self, *, keep_words: bool = False) -> Layout:
-        """Return where the data lies, and where its sums belong; see `Layout`."""
-        return Layout(self, keep_words=keep_words)
+        """Return where the data lies, and where its sums belong; see `Layout`. It is kept for the next call alike."""
+        if self._layout is None or self._layout.keeps_words != keep_words:
+            self._layout = Layout(self, keep_words=keep_words)
+        return self._layout
 
     def encode(self, blocks: NDArray[np.int64], exponents: NDArray[np.uint8]) -> Words:
         """Return the words of these blocks, with the exponents that the ranks agreed on; big-endian."""
@@ -151,7 +153,7 @@ class Layout:
         """`keep_words`: all sums stay words; else they are stored as numbers where a part has units."""
         self.parts = parts = blocks.parts
         self._starts = blocks.starts
-        self._clears = not keep_words
+        self.keeps_words = keep_words
         self.scales = _by_exponent([part.scales for part in parts])
         self.units = _by_exponent([part.units for part in parts])
         """[parts, 256], by exponent: the factors that make a word of a number, and back."""
@@ -176,9 +178,9 @@ class Layout:
             self.sums_ends.append(sums_begin)
             self.words_per_block.append(words)
 
-    @functools.cached_property
+    @property
     def elements(self) -> NDArray[np.uint32]:
-        """The data: itself where there is one part, else a copy of all parts'; read-only."""
+        """The data that the parts have now: itself where there is one part, else a copy of all parts'; read-only."""
         data = [part.values for part in self.parts]
         elements = data[0][:] if len(data) == 1 else _joined(data, np.uint32)
         elements.flags.writeable = False
@@ -198,7 +200,7 @@ class Layout:
             make_room = self.parts[0].make_room
             if make_room is not None:
                 return make_room().view(np.uint32)
-        if not dense and not (self._clears and any(part.clears for part in self.parts)):
+        if not dense and (self.keeps_words or not any(part.clears for part in self.parts)):
             return np.zeros(self.sums_words, np.uint32)
         room = np.empty(self.sums_words, np.uint32)
         for part, begin, end in zip(self.parts, [0, *self.sums_ends], self.sums_ends, strict=False):

@@ -104,9 +104,13 @@ class _ShardLayout(Layout):
         self.table = host.table[rows]
         self.table["first_block"] -= first
         self.scales, self.units = host.scales[rows], host.units[rows]
-        self.elements = host.elements
+        self._elements = host.elements
         self.sums_ends, self.words_per_block = [0], []
         self._sums = host.sums
+
+    @property
+    def elements(self) -> NDArray[np.uint32]:
+        return self._elements
 
     def make_room(self, dense: bool) -> Words:
         """Return the host's memory for sums; blocks without a sum have old data."""
