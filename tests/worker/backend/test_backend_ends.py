@@ -22,8 +22,7 @@ CALLBACK = """
 init()
 if rank:
     store.wait(["registered"])
-rows = [torch.zeros(3), torch.zeros(3)]
-work = dist.all_gather(rows, torch.ones(3), async_op=True)
+work = COLLECTIVE
 if rank:
     work.wait()
 else:
@@ -50,9 +49,17 @@ def ends(script: str, ranks: int, folder: Path) -> list[tuple[int, str]]:
 
 
 @pytest.mark.processes
-def test_a_script_may_end_while_gloo_runs_a_callback(tmp_path: Path) -> None:
-    for status, error in ends(CALLBACK, 2, tmp_path):
-        assert status == 0, error
+@pytest.mark.parametrize(
+    "collective",
+    [
+        "dist.all_gather([torch.zeros(3) for _ in range(2)], torch.ones(3), async_op=True)",
+        "dist.all_gather([torch.zeros(2, 3).t() for _ in range(2)], torch.ones(3, 2), async_op=True)",
+        "dist.all_reduce(torch.eye(3).to_sparse(), op=dist.ReduceOp.SUM, async_op=True)",
+    ],
+)
+def test_a_script_may_end_while_gloo_runs_a_callback(collective: str, tmp_path: Path) -> None:
+    for status, error in ends(CALLBACK.replace("COLLECTIVE", collective), 2, tmp_path):
+        assert status == 0 and "Traceback" not in error, error
 
 
 @pytest.mark.processes

@@ -125,6 +125,20 @@ def test_a_premultiplied_sum_has_each_rank_s_factor(ranks: Ranks, as_tensor: boo
     alone.shutdown()
 
 
+@pytest.mark.parametrize("op", [dist.ReduceOp.SUM, dist.ReduceOp.AVG])
+def test_a_sparse_tensor_has_the_sum_or_the_mean_of_all_ranks(ranks: Ranks, op: Any) -> None:
+    def rank_main(group: ProcessGroupP4Reduce, _: object) -> list[float]:
+        mine = torch.sparse_coo_tensor(
+            [[1, 1 + group.rank()]], [1.0, 2.0], (4,), requires_grad=True, check_invariants=True
+        )
+        group.allreduce([mine], options_of(dist.AllreduceOptions, op)).wait()
+        assert mine.is_sparse
+        return list(mine.detach().to_dense().tolist())
+
+    half = 2.0 if op == dist.ReduceOp.AVG else 1.0
+    assert ranks(rank_main) == [[0.0, 4 / half, 2 / half, 0.0]] * 2
+
+
 def test_a_group_that_has_ended_leaves_no_key(ranks: Ranks) -> None:
     def rank_main(group: ProcessGroupP4Reduce, world: bool) -> Any:
         store, group._is_world = group._store, world

@@ -56,7 +56,7 @@ def release(timeout_s: float) -> None:
 
 def check_written(tensors: Sequence[torch.Tensor]) -> None:
     """Raise ValueError for a tensor of which several elements are in one place."""
-    for tensor in tensors:
+    for tensor in (each for each in tensors if each.layout is torch.strided):
         shared = any(not stride and size > 1 for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
         if shared and tensor.numel():
             raise ValueError("elements of a tensor share memory (it was expanded): call .contiguous()")
@@ -65,11 +65,14 @@ def check_written(tensors: Sequence[torch.Tensor]) -> None:
 def _contiguous(argument: Any, copies: list[tuple[torch.Tensor, torch.Tensor]], on_thread: bool) -> Any:
     if isinstance(argument, list | tuple):
         return [_contiguous(each, copies, on_thread) for each in argument]
-    if not isinstance(argument, torch.Tensor) or argument.layout is not torch.strided:
+    if not isinstance(argument, torch.Tensor):
         return argument
-    given = argument.detach().resolve_conj().resolve_neg().contiguous()
-    if not argument.is_contiguous() or argument.is_conj() or argument.is_neg():
-        copies.append((argument, given))
+    if argument.layout is not torch.strided:  # gloo gives what it writes to new indices and values
+        copies.append((argument, given := argument.detach()))
+    else:
+        given = argument.detach().resolve_conj().resolve_neg().contiguous()
+        if not argument.is_contiguous() or argument.is_conj() or argument.is_neg():
+            copies.append((argument, given))
     if on_thread:
         _given.add(weakref.ref(given, _given.discard))  # without code of Python, on gloo's thread
     return given
@@ -83,10 +86,12 @@ class WrappedWork(Work):
         self._work = work
         _works.add(self)
 
-    def release(self) -> None:
-        """Drop gloo's work, if it has ended."""
-        if self._work is not None and self._work.is_completed():
+    def release(self) -> bool:
+        """Drop gloo's work, if it has ended; return whether it has."""
+        work = self._work
+        if work is not None and (work.release() if isinstance(work, WrappedWork) else work.is_completed()):
             self._work = None
+        return self._work is None
 
     def get_future(self) -> Any:
         return self._work.get_future()
@@ -124,7 +129,8 @@ class _CopiedBack(WrappedWork):
         with self._lock:
             while self._copies:
                 tensor, copy = self._copies.pop()
-                tensor.detach().copy_(copy)
+                with torch.no_grad():  # `detach` of a sparse tensor has indices and values of its own
+                    tensor.copy_(copy)
         return []
 
     def wait(self, timeout: timedelta = timedelta(0)) -> bool:

@@ -548,10 +548,10 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
         staged = stage(results[0].device, [], [])
 
         def divide() -> None:
-            with staged.writing(results):
+            with staged.writing(results), torch.no_grad():  # `detach` of a sparse tensor is another one
                 work.wait()
                 for tensor in results:
-                    tensor.detach().copy_(_mean(tensor, self.size()))
+                    tensor.copy_(_mean(tensor, self.size()))
 
         return CollectiveWork(f"{BACKEND}:average", results, staged, self._queue.submit(divide))
 
