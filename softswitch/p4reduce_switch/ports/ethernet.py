@@ -182,8 +182,8 @@ class LinkStates:
         for port, name in self._interfaces.items():
             up = link_is_up(name)
             if up != self._up[port]:
-                self._up[port] = up
                 self._changed(port, up)
+                self._up[port] = up  # not where that has failed: it is called again
 
     def _watch(self) -> None:
         while not self._ended.wait(LINK_INTERVAL_S):

@@ -82,7 +82,7 @@ def _record(recording: Any, request: pb.WatchRequest, security: Security | None)
         try:
             for trace in _traces(replies, address):
                 taken.put((name, trace))
-        except click.ClickException as error:
+        except Exception as error:
             taken.put((name, error))
 
     with ExitStack() as stack, suppress(KeyboardInterrupt):

@@ -15,7 +15,12 @@ from p4reduce_runtime.p4runtime import codec
 from p4reduce_runtime.p4runtime.entries import TableEntry
 from p4reduce_runtime.p4runtime.schema import Schema, parse_p4info
 from p4reduce_switch.p4runtime import pipeline as pipelines
-from p4reduce_switch.p4runtime.idle_timeouts import MAX_ENTRIES_PER_NOTIFICATION, MAX_STALE_TIMERS, MIN_TIMEOUT_US
+from p4reduce_switch.p4runtime.idle_timeouts import (
+    MAX_ENTRIES_PER_NOTIFICATION,
+    MAX_STALE_TIMERS,
+    MIN_TIMEOUT_US,
+    IdleTimeouts,
+)
 from p4reduce_switch.program import Program
 from p4reduce_switch.program.llvm import batch_runner
 from rigs.p4rt import Raw, Served, code_of, config
@@ -179,6 +184,23 @@ def test_the_primary_controller_receives_idle_timeout_notifications(raw: Raw) ->
     assert told == given.table_entry
     assert 0 <= time.time_ns() - message.idle_timeout_notification.timestamp < 60 * SECOND
     assert raw.next().WhichOneof("update") == "idle_timeout_notification", "and again"
+
+
+@pytest.mark.fault("the switch's timers meet an unexpected error: it is logged, and they go on")
+def test_timers_go_on_after_an_unexpected_error(
+    raw: Raw, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    tick, errors = IdleTimeouts.tick, [ZeroDivisionError()]
+
+    def fails_once(self: IdleTimeouts) -> float | None:
+        if errors:
+            raise errors.pop()
+        return tick(self)
+
+    monkeypatch.setattr(IdleTimeouts, "tick", fails_once)
+    assert raw.write(("INSERT", aging(9, SECOND // 20))) == ["OK"]
+    assert raw.next().WhichOneof("update") == "idle_timeout_notification"
+    assert "the thread p4runtime-timers failed" in caplog.messages
 
 
 def test_timeouts_and_idle_times_are_read(raw: Raw, switch: Served) -> None:

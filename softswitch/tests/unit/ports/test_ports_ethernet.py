@@ -12,6 +12,7 @@ import threading
 
 import pytest
 
+from p4reduce_runtime import threads
 from p4reduce_switch.ports import PortError, ethernet
 from p4reduce_switch.ports.ethernet import EthernetPorts, LinkStates, parse_interface
 from rigs.limits import LIMIT_S
@@ -78,6 +79,30 @@ def test_link_states_are_polled_by_a_thread(links: dict[str, bool]) -> None:
         states.close()
     links["a"] = False
     assert told.empty()
+
+
+@pytest.mark.fault("the change of a link meets an unexpected error: it is logged, and the link is polled again")
+def test_a_change_that_was_not_taken_is_reported_again(
+    links: dict[str, bool], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(threads, "_AGAIN_S", 0.0)
+    told: queue.SimpleQueue[tuple[int, bool]] = queue.SimpleQueue()
+    errors = [ZeroDivisionError()]
+
+    def change(port: int, up: bool) -> None:
+        if errors:
+            raise errors.pop()
+        told.put((port, up))
+
+    links["a"] = True
+    states = LinkStates({7: "a"}, change)
+    states.start()
+    try:
+        links["a"] = False
+        assert told.get(timeout=LIMIT_S) == (7, False)
+    finally:
+        states.close()
+    assert "the thread link-states failed" in caplog.messages
 
 
 def test_an_interface_that_is_not_there_has_no_link() -> None:
