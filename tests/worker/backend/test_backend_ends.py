@@ -12,11 +12,11 @@ from rigs.limits import LIMIT_S
 
 BEGIN = """
 import os, signal, sys, time, torch, torch.distributed as dist
-from p4reduce.launch import launch
-from p4reduce.pytorch.backend import group
+from p4reduce.launch import launch, processes
+from p4reduce.pytorch.backend import group, jobs
 rank, size, store = int(sys.argv[1]), int(sys.argv[2]), dist.FileStore(sys.argv[3], int(sys.argv[2]))
 def die(*_): os.kill(os.getpid(), signal.SIGKILL)
-def init(): dist.init_process_group("p4reduce", store=store, rank=rank, world_size=size)
+def init(**more): dist.init_process_group("p4reduce", store=store, rank=rank, world_size=size, **more)
 """
 CALLBACK = """
 init()
@@ -31,6 +31,10 @@ else:
     store.set("registered", "")
     done.wait()
 """
+
+ELSEWHERE = "processes._machine = lambda: f'machine{rank}'"
+NAMED = "os.environ['P4REDUCE_CONTROLLER'] = '127.0.0.1:9'"
+"""Each rank is on a machine of its own; and all wait for a controller that is not there."""
 
 
 def ends(script: str, ranks: int, folder: Path) -> list[tuple[int, str]]:
@@ -69,12 +73,20 @@ def test_a_script_may_end_while_gloo_runs_a_callback(collective: str, tmp_path: 
     [
         ("os.environ['GLOO_SOCKET_IFNAME'] = 'nonesuch0'", "rank 1: .*nonesuch0"),
         ("os.environ['P4REDUCE_LAUNCH'] = 'maybe'", "rank 1: P4REDUCE_LAUNCH is 'maybe'"),
+        ("init(pg_options=5)", "rank 1: pg_options is 5; "),
+        ("launch._start = lambda *_: signal.raise_signal(signal.SIGINT)", "rank 1: KeyboardInterrupt"),
         ("launch._start = die", "rank 1: its process has ended"),
         ("group.ProcessGroupP4Reduce._connect = die", "rank 1: its process has ended"),
+        (f"{NAMED}; jobs.load_all_kernels = die", "rank 1: its process has ended"),
+        (f"{ELSEWHERE}; launch._start = die", "rank 1: its process has ended"),
+        (f"{ELSEWHERE}; group.gloo_address = die", "rank 1: its process has ended"),
+        (f"{ELSEWHERE}; {NAMED}; jobs.load_all_kernels = die", "rank 1: its process has ended"),
     ],
 )
 def test_a_rank_that_fails_in_init_is_named(fault: str, cause: str, tmp_path: Path) -> None:
-    for rank, (status, error) in enumerate(ends(f"if rank == 1:\n    {fault}\ninit()", 3, tmp_path)):
+    *of_all, of_one = fault.split("; ")
+    script = "\n".join([*of_all, f"if rank == 1:\n    {of_one}", "init()"])
+    for rank, (status, error) in enumerate(ends(script, 3, tmp_path)):
         if rank != 1:
             assert status == 1, error
             assert cause.partition(".*")[0] in error and cause.rpartition(".*")[2] in error

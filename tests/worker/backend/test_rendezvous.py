@@ -79,13 +79,14 @@ def test_rank_0_parts_after_the_others_have_used_the_store_for_the_last_time() -
 
 def test_connecting_ends_with_the_group_s_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """gloo waits five times as long for a rank that has ended after it gave its address."""
-    connected = threading.Event()
+    connected, store = threading.Event(), dist.HashStore()
+    dist.PrefixStore("name", dist.PrefixStore("p4reduce/", store)).set("all", '["number0 ", "number1 "]')
     monkeypatch.setattr(group, "meet", lambda *_: "name")
     monkeypatch.setattr(group, "CLOSE_S", 0.05)
     monkeypatch.setattr(launch, "_HEAR_S", 0.05)
     monkeypatch.setattr(dist, "ProcessGroupGloo", lambda *_: connected.wait(LIMIT_S))
     try:
         with pytest.raises(JoinError, match=r"p4reduce:connect timed out after 0.05 s; rank 1 did not begin"):
-            group.ProcessGroupP4Reduce.over(dist.HashStore(), 0, 2, timeout=timedelta(seconds=0.05))
+            group.ProcessGroupP4Reduce.over(store, 0, 2, timeout=timedelta(seconds=0.05))
     finally:
         connected.set()

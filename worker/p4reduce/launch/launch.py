@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 from p4reduce.errors import JoinError
 from p4reduce.launch.addresses import INTERFACE_VARIABLE, host_of, local_addresses, own_address, reachable
 from p4reduce.launch.children import Child
-from p4reduce.launch.processes import has_ended
+from p4reduce.launch.processes import Processes
 from p4reduce.membership import one_host
 from p4reduce.membership.join import load_all_kernels
 from p4reduce.paths.hosts.find import HOST_ID_VARIABLE, host_key
@@ -88,13 +88,13 @@ class Launch:
             os.close(self._descriptors.pop())
 
 
-def start(store: Any, rank: int, size: int, timeout_s: float) -> Launch:
+def start(store: Any, rank: int, size: int, timeout_s: float, processes: Processes | None = None) -> Launch:
     """Start what this rank has to; all ranks call it, and return when the controller is ready.
 
     Where all ranks are on one host and a controller answers at the default address there, that one is used. Raises
     JoinError, on all ranks, with the last lines of a child that fails.
     """
-    launch, told = Launch(), Told(store, timeout_s)
+    launch, told = Launch(), Told(store, timeout_s, processes)
     try:
         with told.telling(rank, size):
             _start(launch, told, rank, size, host_of(store))
@@ -130,7 +130,7 @@ def _start(launch: Launch, told: Told, rank: int, size: int, store_host: str) ->
         launch.children.append(_controller())
     load_all_kernels()  # while the switches do
     if place is not None:
-        ready = launch.children[0].wait_for(r"ready: UDP (\S+:\d+); P4Runtime (\S+:\d+)", told.until, told.check)
+        ready = launch.children[0].wait_for(r"ready: UDP (\S+:\d+); P4Runtime (\S+:\d+)", told.until, told.look)
         told.say(f"switch/{place}", {"udp": ready[1], "p4runtime": ready[2]})
     if not rank:
         switches = [told.hear(f"switch/{place}") for place in range(len(firsts))]
@@ -278,10 +278,9 @@ def _in_memory(launch: Launch, files: Mapping[str, str]) -> Security:
 class Told:
     """What the ranks tell each other in the store. An error that one rank tells is raised where another one waits."""
 
-    def __init__(self, store: Any, timeout_s: float) -> None:
-        self._store, self.timeout_s = store, timeout_s
+    def __init__(self, store: Any, timeout_s: float, processes: Processes | None = None) -> None:
+        self._store, self.timeout_s, self._processes = store, timeout_s, processes
         self.until = time.monotonic() + timeout_s
-        self._processes: list[str] | None = None
         self._heard = 0
         """How many ranks have heard of an error, once this one has."""
 
@@ -290,13 +289,10 @@ class Told:
 
     def look(self) -> None:
         """Raise the error that a rank has told, or that its process has ended, while something of all is awaited."""
-        if self._processes is None:  # as `meet` has left them
-            self._processes = json.loads(self._store.get("all")) if self._store.check(["all"]) else []
         self.check()
-        for rank, named in enumerate(self._processes):
-            if has_ended(named.partition(" ")[2]):
-                self._store.compare_set(_ERROR, "", json.dumps(f"rank {rank}: its process has ended"))
-                self.check()
+        for rank in () if self._processes is None else self._processes.ended():
+            self._store.compare_set(_ERROR, "", json.dumps(f"rank {rank}: its process has ended"))
+            self.check()
 
     def check(self) -> None:
         """Raise the error that a rank has told."""

@@ -45,6 +45,7 @@ from p4reduce.errors import (
 )
 from p4reduce.launch.addresses import gloo_address
 from p4reduce.launch.launch import NoRoomError, Told
+from p4reduce.launch.processes import Processes
 from p4reduce.pytorch.backend import sums
 from p4reduce.pytorch.backend.calls import STORE_S, Calls, GlooWork, within
 from p4reduce.pytorch.backend.contiguous import check_written, contiguously
@@ -159,33 +160,14 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
     """
 
     def __init__(self, group: Any, options: Any = None) -> None:
-        """`group`: torch's `_DistributedBackendOptions`. Raises TypeError for other options than `Options`."""
-        if options is not None and not isinstance(options, Options):
-            raise TypeError(f"pg_options is {options!r}; the backend {BACKEND} takes p4reduce.pytorch.backend.Options")
+        """`group`: torch's `_DistributedBackendOptions`. Raises JoinError, on all ranks, also for options of one."""
         super().__init__(group.group_rank, group.group_size)
-        self._options = options or Options()
-        self._summed_types = sums.DTYPES if self._options.float_sums != "gloo" else frozenset({torch.int32})
-        self._how: Any = {"bits": self._options.bits, "refuse_underflow": self._options.float_sums == "auto"}
-        """Arguments of each sum of floats."""
-        self._ranks: int = group.group_size
-        self._limit: tuple[timedelta, float] = _NO_TIMEOUT, 0.0
-        """The time limit of the last call, also in seconds."""
-        self._routes = Routes()
-        compressor = self._options.compressor_of(world=not group.global_ranks_in_group)
-        self._compressed: CompressedSums | None = None
-        self._hint = ""
-        """Text at the end of an error about different calls."""
-        if compressor is not None:
-            from p4reduce.pytorch.backend.compressed import CompressedSums
-
-            self._hint = "; with a compressor all ranks make the same steps, without DDP.join()"
-            self._hint += " (docs/torch-backend.md#compression)"
-            name = f"{group.group_id}:" if group.global_ranks_in_group else ""
-            self._compressed = CompressedSums(compressor, self._options.compress_bytes, name)
         given_s = group.timeout.total_seconds()
         store = _c10d.PrefixStore("p4reduce/", group.store)
         self._name = meet(store, self.rank(), self.size(), given_s)
         self._store = _c10d.PrefixStore(self._name, store)  # with the key "all" of `meet`
+        with Told(self._store, given_s).telling(self.rank(), self.size()):
+            self._set_options(group, options)
         self._calls = Calls(self._store, self.rank(), self.size())
         self._is_world = not group.global_ranks_in_group
         self._over_switch = self._is_world and self.size() > 1
@@ -214,6 +196,29 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
             process_group._set_default_backend(_c10d.ProcessGroup.BackendType.GLOO)
         if self._over_switch:
             self._communicator()
+
+    def _set_options(self, group: Any, options: Any) -> None:
+        if options is not None and not isinstance(options, Options):
+            raise TypeError(f"pg_options is {options!r}; the backend {BACKEND} takes p4reduce.pytorch.backend.Options")
+        self._options = options or Options()
+        self._summed_types = sums.DTYPES if self._options.float_sums != "gloo" else frozenset({torch.int32})
+        self._how: Any = {"bits": self._options.bits, "refuse_underflow": self._options.float_sums == "auto"}
+        """Arguments of each sum of floats."""
+        self._ranks: int = group.group_size
+        self._limit: tuple[timedelta, float] = _NO_TIMEOUT, 0.0
+        """The time limit of the last call, also in seconds."""
+        self._routes = Routes()
+        compressor = self._options.compressor_of(world=not group.global_ranks_in_group)
+        self._compressed: CompressedSums | None = None
+        self._hint = ""
+        """Text at the end of an error about different calls."""
+        if compressor is not None:
+            from p4reduce.pytorch.backend.compressed import CompressedSums
+
+            self._hint = "; with a compressor all ranks make the same steps, without DDP.join()"
+            self._hint += " (docs/torch-backend.md#compression)"
+            name = f"{group.group_id}:" if group.global_ranks_in_group else ""
+            self._compressed = CompressedSums(compressor, self._options.compress_bytes, name)
 
     @classmethod
     def over(
@@ -690,8 +695,11 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
                 raise CommunicatorClosedError("this process group was shut down")
             try:
                 whose = self._store, self.rank(), self.size(), self._timeout.total_seconds()
-                with Told(self._store, 0.0).telling(self.rank(), self.size()):
-                    self._job = join_job(*whose, self._options, subgroup=not self._is_world, run=self._name)
+                with (
+                    Told(self._store, 0.0).telling(self.rank(), self.size()),
+                    Processes(self._store, self.rank(), "join") as seen,
+                ):
+                    self._job = join_job(*whose, self._options, seen, subgroup=not self._is_world, run=self._name)
             except NoRoomError as error:
                 if self._is_world:
                     raise
@@ -707,7 +715,8 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
 
     def _connect(self, timeout: timedelta) -> None:
         """Make both gloo groups in this time; gloo alone takes five times as long where a rank has ended."""
-        told = Told(self._store, timeout.total_seconds())
+        processes = Processes(self._store, self.rank(), "connect")
+        told = Told(self._store, timeout.total_seconds(), processes)
         store = Watched(self._store, told.look)
         store.set(f"connects/{self.rank()}", "")
 
@@ -724,10 +733,10 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
             self._second_gloo = kind(_c10d.PrefixStore("second/", store), self.rank(), self.size(), options)
 
         try:
-            with told.telling(self.rank(), self.size()):
+            with told.telling(self.rank(), self.size()), processes:
                 made = self._queue.submit(make)
                 while not made.wait(min(_LOOK_S, max(0.0, told.until - time.monotonic()))):
-                    told.check()
+                    told.look()
                     if time.monotonic() >= told.until:
                         away = [rank for rank in range(self.size()) if not self._store.check([f"connects/{rank}"])]
                         text = f"; {name_ranks(away)} did not begin" if away else ""

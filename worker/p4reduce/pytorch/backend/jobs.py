@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from p4reduce.communicator import Communicator
 from p4reduce.errors import JoinError, P4ReduceError
 from p4reduce.launch.launch import VARIABLE, Launch, NoRoomError, Told, is_controller, share_memory, start
+from p4reduce.launch.processes import Processes
 from p4reduce.membership.join import Patience, join, load_all_kernels
 from p4reduce.pytorch.backend.options import SUBGROUP_SLOTS, Options
 from p4reduce.timeouts import tries
@@ -77,8 +78,16 @@ class GroupJob:
         _end(self._launch)
 
 
-def join_job(
-    store: Any, rank: int, size: int, timeout_s: float, options: Options, *, subgroup: bool, run: str = ""
+def join_job(  # noqa: PLR0917
+    store: Any,
+    rank: int,
+    size: int,
+    timeout_s: float,
+    options: Options,
+    processes: Processes | None = None,
+    *,
+    subgroup: bool,
+    run: str = "",
 ) -> GroupJob:
     """Make or find the group's job and join it, in `timeout_s` each; all ranks call it, with one name `run`.
 
@@ -97,7 +106,7 @@ def join_job(
     _agree(store, rank, launches=launches)
     if launches:
         if not subgroup:
-            launch = start(store, rank, size, timeout_s)
+            launch = start(store, rank, size, timeout_s, processes)
             _launches.append(launch)
         elif _launches:
             launch = _launches[0]
@@ -105,12 +114,12 @@ def join_job(
             store.set(_KEY, json.dumps({"error": _NOTHING_STARTED, "full": False}))
             raise JoinError(_NOTHING_STARTED)
     if launch is not None and launch.comm is not None:
-        found = share_memory(Told(store, timeout_s), rank, size) if subgroup else launch.comm
+        found = share_memory(Told(store, timeout_s, processes), rank, size) if subgroup else launch.comm
         if isinstance(found, str):
             raise NoRoomError(found)
         return GroupJob(found, _launch=None if subgroup else launch)
     controller, security = (launch.controller, launch.security) if launch else (named or DEFAULT_CONTROLLER, None)
-    own, check = None if subgroup else launch, Told(store, timeout_s).check
+    own, check = None if subgroup else launch, Told(store, timeout_s, processes).look
     try:
         name, token, made, owner = options.job, options.token, None, ""
         if name is None:
