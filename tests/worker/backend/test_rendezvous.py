@@ -11,9 +11,9 @@ import pytest
 import torch.distributed as dist
 
 from p4reduce.errors import JoinError
-from p4reduce.launch import launch
+from p4reduce.launch import addresses, launch
 from p4reduce.pytorch.backend import group
-from p4reduce.pytorch.backend.rendezvous import meet, part
+from p4reduce.pytorch.backend.rendezvous import Watched, meet, part
 
 LIMIT_S = 60.0
 
@@ -90,3 +90,11 @@ def test_connecting_ends_with_the_group_s_time_limit(monkeypatch: pytest.MonkeyP
             group.ProcessGroupP4Reduce.over(store, 0, 2, timeout=timedelta(seconds=0.05))
     finally:
         connected.set()
+
+
+def test_gloo_s_address_follows_from_the_store_below_a_watched_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "")
+    monkeypatch.setattr(addresses, "route_to", lambda host, *_: f"the route to {host}")
+    store = dist.TCPStore("127.0.0.1", 0, 1, is_master=True, wait_for_workers=False)
+    watched = Watched(dist.PrefixStore("group", store), lambda: None)
+    assert addresses.gloo_address(watched, 0, 1) == "the route to 127.0.0.1"

@@ -75,7 +75,8 @@ class Watched(_c10d.Store):  # type: ignore[misc]
 
     def __init__(self, store: Any, look: Callable[[], None]) -> None:
         super().__init__()
-        self._store, self._look = store, look
+        self.underlying_store = self._store = store  # as PrefixStore has it: gloo's address follows from a TCPStore's
+        self._look = look
 
     def set(self, key: str, value: str | bytes) -> None:
         self._store.set(key, value)
