@@ -98,14 +98,18 @@ class ResettableGroup(LocalGroup):
         return leased_switches(self._drawn, rank)
 
 
+def slow_clock() -> float:
+    """Return a time by which a busy machine repeats no frame: answers are counted."""
+    return time.monotonic() / 1000
+
+
 class CutGroup(ResettableGroup):
     """Resets its job instead of handing out certain answers, counted from the first; what is under way is lost."""
 
     def __init__(
         self, world_size: int, cuts: set[int], *, geometry: Geometry = SMALL, slots: int = 4, **options: Any
     ) -> None:
-        slow = lambda: time.monotonic() / 1000  # noqa: E731 - so that a busy machine repeats no frame: the answers are counted
-        super().__init__(world_size, geometry=geometry, slots=slots, clock=slow, **options)
+        super().__init__(world_size, geometry=geometry, slots=slots, clock=slow_clock, **options)
         self.cuts = cuts
         self.answers = 0
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,10 +15,11 @@ from p4reduce.epoch import EpochMembership
 from p4reduce.errors import CollectiveError, JobResetError
 from p4reduce.paths.hosts import find
 from p4reduce.paths.hosts.find import Hosts, ShardJob
+from p4reduce.paths.switch import SwitchPath
 from p4reduce.testing.local_group import LocalGroup
 from p4reduce_contracts.jobs.errors import SwitchFullError
 from p4reduce_contracts.wire.geometry import SMALL
-from rigs.cut_runs import CutGroup
+from rigs.cut_runs import CutGroup, slow_clock
 
 
 class LocalShards:
@@ -122,9 +124,12 @@ class CutShards(LocalShards):
 class CutHostGroup(HostGroup, CutGroup):
     """A CutGroup on hosts. A reset at an answer of a shard's switch is one of this shard's job, or of `all_jobs`."""
 
-    def __init__(self, *arguments: Any, all_jobs: bool = False, **options: Any) -> None:
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, *arguments: Any, all_jobs: bool = False, **options: Any
+    ) -> None:
         self.all_jobs = all_jobs
-        super().__init__(*arguments, **options)
+        monkeypatch.setattr(find, "SwitchPath", partial(SwitchPath, clock=slow_clock))
+        super().__init__(monkeypatch, *arguments, **options)
 
     def make_shards(self, *, full: bool) -> LocalShards:
         return CutShards(self, full=full)
