@@ -12,11 +12,9 @@ import warnings
 from collections.abc import Mapping
 from typing import Any
 
-from p4reduce_contracts.jobs.option import CONTROLLER_VARIABLE
 from p4reduce_lab.errors import MissingToolError, SetupError
 from p4reduce_lab.network import Namespace, NetworkBuilder, need
 from p4reduce_lab.processes import P4REDUCE
-from p4reduce_runtime.security import INSECURE_VARIABLE
 from p4reduce_testbed.networks import DATA, Trunks, add_data_link
 from p4reduce_testbed.topology import Host, Topology
 
@@ -88,7 +86,7 @@ class MininetNetwork:
 
             def do_p4reduce(self, line: str) -> None:
                 """p4reduce ...: run a command with the testbed's controller, like `p4reduce stats`."""
-                own = {**os.environ, INSECURE_VARIABLE: "1", CONTROLLER_VARIABLE: address}
+                own = {**os.environ, "P4REDUCE_INSECURE": "1", "P4REDUCE_CONTROLLER": address}
                 subprocess.run([*P4REDUCE, *shlex.split(line)], env=own, check=False)
 
         for name, environment in environments.items():

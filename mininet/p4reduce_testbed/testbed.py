@@ -20,7 +20,6 @@ from p4reduce_lab.shaping import shape_link
 from p4reduce_lab.system import READY_S, System, new_state_dir, started_controller
 from p4reduce_runtime import pipeline_folders
 from p4reduce_runtime.addresses import answers
-from p4reduce_runtime.security import INSECURE_VARIABLE
 from p4reduce_runtime.settings import toml_table
 from p4reduce_testbed import networks
 from p4reduce_testbed.mininet_network import MininetNetwork
@@ -65,7 +64,7 @@ class Testbed:
             "MASTER_PORT": str(MASTER_PORT),
             "P4REDUCE_JOB": job,
             "P4REDUCE_CONTROLLER": self.system.controller,
-            INSECURE_VARIABLE: "1",
+            "P4REDUCE_INSECURE": "1",
             "GLOO_SOCKET_IFNAME": networks.DATA,
             "PYTHONUNBUFFERED": "1",
             "PATH": f"{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}",

@@ -25,6 +25,8 @@ import time
 from pathlib import Path
 from typing import Final
 
+from p4reduce_runtime.environment import P4REDUCE_CACHE_DIR
+
 _log = logging.getLogger(__name__)
 
 MOST_BYTES: Final = 512 << 20
@@ -34,7 +36,7 @@ UNUSED_S: Final = 14 * 86400.0
 _LEFT_OVER_S: Final = 3600.0
 """A temporary file of this age is left over from a process that ended while it wrote."""
 _DIGEST_BYTES: Final = 32
-_ADVICE: Final = "set P4REDUCE_CACHE_DIR to a folder that only this user can write"
+_ADVICE: Final = f"set {P4REDUCE_CACHE_DIR} to a folder that only this user can write"
 _MOST_LINKS: Final = 40
 """Symbolic links on the way to the folder, as many as Linux follows."""
 
@@ -51,7 +53,7 @@ def usable_folder() -> Path:
 
     It is $P4REDUCE_CACHE_DIR, or p4reduce in $XDG_CACHE_HOME, or in ~/.cache. Raises UnusableCacheError.
     """
-    named = os.environ.get("P4REDUCE_CACHE_DIR")
+    named = P4REDUCE_CACHE_DIR.read()
     try:
         folder = Path(named) if named else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "p4reduce"
         return safe_folder(folder.absolute())

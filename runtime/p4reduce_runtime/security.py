@@ -21,17 +21,13 @@ from urllib.parse import unquote
 import grpc
 
 from p4reduce_runtime import forks
+from p4reduce_runtime.environment import P4REDUCE_CA, P4REDUCE_CERT, P4REDUCE_INSECURE, P4REDUCE_KEY
 from p4reduce_runtime.settings import ConfigError, host_port
 
 CONTROLLER: Final = "controller.p4reduce"
 SWITCH: Final = "switch.p4reduce"
 WORKER: Final = "worker.p4reduce"
 ROLES: Final = (CONTROLLER, SWITCH, WORKER)
-
-CA_VARIABLE: Final = "P4REDUCE_CA"
-CERTIFICATE_VARIABLE: Final = "P4REDUCE_CERT"
-KEY_VARIABLE: Final = "P4REDUCE_KEY"
-INSECURE_VARIABLE: Final = "P4REDUCE_INSECURE"
 
 _LOOPBACK: Final = "127.0.0.1"
 _UNIX: Final = ("unix:", "unix-abstract:")
@@ -115,16 +111,8 @@ def given(ca: str | Path | None, certificate: str | Path | None, key: str | Path
 
 def from_environment(environment: Mapping[str, str]) -> Security | None:
     """Return the Security of P4REDUCE_CA, P4REDUCE_CERT and P4REDUCE_KEY. Raises ConfigError."""
-    ca, certificate, key = (environment.get(name) for name in (CA_VARIABLE, CERTIFICATE_VARIABLE, KEY_VARIABLE))
-    return given(ca, certificate, key, f"{CA_VARIABLE}, {CERTIFICATE_VARIABLE} and {KEY_VARIABLE}")
-
-
-def insecure_from_environment(environment: Mapping[str, str]) -> bool:
-    """Return whether P4REDUCE_INSECURE is 1; ConfigError for another value than 0 and 1."""
-    value = environment.get(INSECURE_VARIABLE) or "0"
-    if value not in ("0", "1"):
-        raise ConfigError(f"{INSECURE_VARIABLE} is {value!r}; it has to be 0 or 1")
-    return value == "1"
+    ca, certificate, key = (each.read(environment) for each in (P4REDUCE_CA, P4REDUCE_CERT, P4REDUCE_KEY))
+    return given(ca, certificate, key, f"{P4REDUCE_CA}, {P4REDUCE_CERT} and {P4REDUCE_KEY}")
 
 
 def check_dialling(address: str, security: Security | None, *, insecure: bool) -> None:
@@ -138,8 +126,8 @@ def check_dialling(address: str, security: Security | None, *, insecure: bool) -
         _check_name(address)
         raise ConfigError(
             f"the controller at {address} is beyond loopback, and all that is sent there, a token too, would be in the "
-            f"clear: set {CA_VARIABLE}, {CERTIFICATE_VARIABLE} and {KEY_VARIABLE} (`p4reduce certs init` makes the "
-            f"files), or set {INSECURE_VARIABLE}=1 on a network where every host is trusted"
+            f"clear: set {P4REDUCE_CA}, {P4REDUCE_CERT} and {P4REDUCE_KEY} (`p4reduce certs init` makes the "
+            f"files), or set {P4REDUCE_INSECURE}=1 on a network where every host is trusted"
         )
 
 

@@ -15,7 +15,7 @@ import json
 import os
 import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -122,14 +122,6 @@ def _parse_text(kind: type[Any], value: object) -> Any:
     if not isinstance(value, str):
         raise ValueError(f"expected a string, not {value!r}")
     return kind(value)
-
-
-def is_on(variable: str, environment: Mapping[str, str]) -> bool:
-    """Return whether a variable of the environment is not "off". ConfigError for other values than on and off."""
-    wanted = environment.get(variable) or "on"
-    if wanted not in ("on", "off"):
-        raise ConfigError(f"{variable} is {wanted!r}; it has to be on or off")
-    return wanted == "on"
 
 
 def toml_table(header: str, **values: object) -> list[str]:

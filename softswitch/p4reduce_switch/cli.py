@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from p4reduce_runtime.environment import P4REDUCE_SWITCH_THREADS
 from p4reduce_runtime.readiness import notify_ready
 from p4reduce_runtime.settings import ConfigError
 from p4reduce_runtime.terminal import HostPort, log_options, one_line
@@ -79,7 +80,7 @@ def switch() -> None:
     "--threads",
     type=click.IntRange(0, 64),
     default=1,
-    envvar="P4REDUCE_SWITCH_THREADS",
+    envvar=P4REDUCE_SWITCH_THREADS.name,
     show_default=True,
     show_envvar=True,
     help="Threads that share the frames of UDP peers, without queues; 0: one less than there are cores.",

@@ -31,6 +31,7 @@ from p4reduce.testing.local_group import EPOCH, JOB, LocalGroup
 from p4reduce.testing.reference_switch import ReferenceSwitch
 from p4reduce_contracts.jobs.lease import Lease, LeasedSwitch
 from p4reduce_contracts.wire.geometry import SMALL
+from p4reduce_runtime.environment import VARIABLES, Variable
 from rigs.limits import LIMIT_S
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -179,6 +180,8 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "p4reduce.DDPState" in (tmp_path / "api/p4reduce.html").read_text(encoding="utf-8")
+    page = (tmp_path / "configuration.html").read_text(encoding="utf-8")
+    assert re.findall(r"<li><code>(P4REDUCE_\w+)</code>", page) == [variable.name for variable in VARIABLES]
 
 
 def links(page: Path) -> Iterator[str]:
@@ -209,10 +212,14 @@ def test_links_of_pages_outside_the_site(page: Path) -> None:
         assert not anchor or anchor in anchors(target), f"{link}: no heading of that page"
 
 
-def test_every_environment_variable_is_listed() -> None:
-    folders = ("contracts", "controller", "lab", "mininet", "runtime", "softswitch", "worker")
-    text = "".join(file.read_text(encoding="utf-8") for folder in folders for file in (ROOT / folder).rglob("*.py"))
-    read = set(re.findall(r'"(P4REDUCE_[A-Z_]*[A-Z])"', text))
-    page = (ROOT / "docs/configuration.md").read_text(encoding="utf-8").partition("\n## Environment variables\n")[2]
-    for_children = ["P4REDUCE_MARK"]  # which programs set for the processes that they start
-    assert sorted([*re.findall(r"`(P4REDUCE_\w+)`", page), *for_children]) == sorted(read)
+def test_every_environment_variable_is_declared_and_read_by_its_declaration() -> None:
+    folders = ("contracts", "controller", "lab", "mininet", "runtime", "softswitch/p4reduce_switch", "worker")
+    texts = [path.read_text(encoding="utf-8") for folder in folders for path in (ROOT / folder).rglob("*.py")]
+    declared = {variable.name for variable in VARIABLES}
+    assert {name for text in texts for name in re.findall(r'"(P4REDUCE_[A-Z_]*[A-Z])"', text)} == {
+        *declared,
+        "P4REDUCE_MARK",  # which programs set for the processes that they start
+    }
+    assert [text for text in texts if re.search(r'environ\w*(\.get\(|\[)"P4REDUCE_\w+"(?!\] = )', text)] == []
+    imports = (node for text in texts for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ImportFrom))
+    assert {name for node in imports if node.module == Variable.__module__ for name in used(node)} >= declared

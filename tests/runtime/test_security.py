@@ -122,17 +122,6 @@ def test_an_address_without_a_port_is_an_error_that_says_so() -> None:
     security.check_dialling("unix:/run/controller", None, insecure=False)
 
 
-@pytest.mark.parametrize(("value", "insecure"), [(None, False), ("", False), ("0", False), ("1", True)])
-def test_the_environment_may_allow_clear_text(value: str | None, insecure: bool) -> None:
-    environment = {} if value is None else {"P4REDUCE_INSECURE": value}
-    assert security.insecure_from_environment(environment) is insecure
-
-
-def test_another_value_of_p4reduce_insecure_is_an_error() -> None:
-    with pytest.raises(ConfigError, match="P4REDUCE_INSECURE is 'yes'; it has to be 0 or 1"):
-        security.insecure_from_environment({"P4REDUCE_INSECURE": "yes"})
-
-
 def test_generated_files_are_valid_and_keys_private(bench: Bench) -> None:
     for name in ("controller", "switch", "worker"):
         bench.of(name).check()

@@ -14,7 +14,6 @@ from p4reduce_lab import targets
 from p4reduce_lab.addresses import free_address
 from p4reduce_lab.network import Interface, NetworkBuilder
 from p4reduce_lab.processes import P4REDUCE, Children
-from p4reduce_runtime.security import INSECURE_VARIABLE
 from p4reduce_runtime.settings import toml_table
 from rigs.limits import LIMIT_S
 
@@ -79,7 +78,7 @@ def test_a_job_sums_over_two_bmv2_and_goes_on_over_one(tmp_path: Path) -> None:
         )
         controller.wait_line("ready", LIMIT_S)
         create = ["job", "create", "train", "--world-size", str(len(RANKS)), "--controller", f"{SERVER}:9600"]
-        server.run("env", f"{INSECURE_VARIABLE}=1", *P4REDUCE, *create)
+        server.run("env", "P4REDUCE_INSECURE=1", *P4REDUCE, *create)
         ranks = [
             children.start(f"rank {rank}", [*host.within, sys.executable, "-c", RANK, str(rank)])
             for rank, host in zip(RANKS, hosts, strict=True)

@@ -17,15 +17,15 @@ from pathlib import Path
 from typing import Final
 
 from p4reduce_contracts.jobs.lease import Lease
+from p4reduce_runtime.environment import P4REDUCE_TRACE
 
-VARIABLE: Final = "P4REDUCE_TRACE"
 _TRACKS: Final = 1000
 """Tracks of a job: its own, and one for each rank that is waited for."""
 
 
 def opened() -> TraceFile | None:
     """Return the file that the environment names; None without one. Raises OSError if it cannot be written."""
-    name = os.environ.get(VARIABLE)
+    name = P4REDUCE_TRACE.read()
     return _open(name, os.getpid()) if name else None
 
 

@@ -4,5 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-DEFAULT_CONTROLLER: Final = "127.0.0.1:9600"
+from p4reduce_runtime.environment import P4REDUCE_CONTROLLER
+
+DEFAULT_CONTROLLER: Final = P4REDUCE_CONTROLLER.default
 """HOST:PORT of the job service by default."""

@@ -26,14 +26,8 @@ from p4reduce_contracts.jobs.errors import (
 from p4reduce_contracts.jobs.lease import Lease, LeasedSwitch, Level
 from p4reduce_contracts.jobs.watch import Watch
 from p4reduce_runtime import forks
-from p4reduce_runtime.security import (
-    CONTROLLER,
-    Security,
-    check_dialling,
-    dial,
-    from_environment,
-    insecure_from_environment,
-)
+from p4reduce_runtime.environment import P4REDUCE_INSECURE, P4REDUCE_TOKEN
+from p4reduce_runtime.security import CONTROLLER, Security, check_dialling, dial, from_environment
 from p4reduce_runtime.streams import received
 
 AnswerT = TypeVar("AnswerT")
@@ -43,8 +37,6 @@ AnswerT = TypeVar("AnswerT")
 _LEASE_GRACE_S = 2.0
 
 _TLS_WORDS = ("handshake", "verification", "Socket closed")
-
-TOKEN_VARIABLE = "P4REDUCE_TOKEN"
 
 _CHANNEL_OPTIONS = [
     ("grpc.enable_http_proxy", 0),
@@ -80,8 +72,8 @@ class JobClient:
         self.address = address
         self.timeout_s = timeout_s
         self._security = security or from_environment(os.environ)
-        check_dialling(address, self._security, insecure=insecure or insecure_from_environment(os.environ))
-        self._token = token or os.environ.get(TOKEN_VARIABLE, "")
+        check_dialling(address, self._security, insecure=insecure or P4REDUCE_INSECURE.read())
+        self._token = token or P4REDUCE_TOKEN.read()
         self._channel = dial(address, self._security, role=CONTROLLER, options=_CHANNEL_OPTIONS)
         self._stub = jobs_pb2_grpc.JobsStub(self._channel)
 

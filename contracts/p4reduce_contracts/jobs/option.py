@@ -8,15 +8,14 @@ from typing import Any
 import click
 
 from p4reduce_contracts.jobs import DEFAULT_CONTROLLER
+from p4reduce_runtime.environment import P4REDUCE_CONTROLLER
 from p4reduce_runtime.terminal import HostPort
-
-CONTROLLER_VARIABLE = "P4REDUCE_CONTROLLER"
 
 controller_option: Callable[[Any], Any] = click.option(
     "--controller",
     "address",
     type=HostPort(),
-    envvar=CONTROLLER_VARIABLE,
+    envvar=P4REDUCE_CONTROLLER.name,
     show_envvar=True,
     default=DEFAULT_CONTROLLER,
     show_default=True,

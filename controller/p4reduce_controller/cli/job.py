@@ -13,15 +13,16 @@ from typing import TextIO
 import click
 
 from p4reduce_contracts.jobs.answers import JobInfo, MemberInfo
-from p4reduce_contracts.jobs.client import TOKEN_VARIABLE, JobClient
+from p4reduce_contracts.jobs.client import JobClient
 from p4reduce_contracts.jobs.lease import Level
 from p4reduce_contracts.jobs.option import controller_option
 from p4reduce_contracts.ranks import name_ranks
 from p4reduce_contracts.wire.side_by_side import slot_of, slots_together
+from p4reduce_runtime.environment import P4REDUCE_TOKEN
 from p4reduce_runtime.terminal import json_option, print_json, print_table
 
 _token_option = click.option(
-    "--token", envvar=TOKEN_VARIABLE, show_envvar=True, help="A token of the job, if it is private."
+    "--token", envvar=P4REDUCE_TOKEN.name, show_envvar=True, help="A token of the job, if it is private."
 )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Mapping, Sequence
 from importlib import resources
@@ -13,15 +12,14 @@ from typing import Any, Final
 import click
 import msgspec
 
-from p4reduce_contracts.jobs import DEFAULT_CONTROLLER
 from p4reduce_contracts.jobs.answers import JobInfo
 from p4reduce_contracts.jobs.client import JobClient
-from p4reduce_contracts.jobs.option import CONTROLLER_VARIABLE
 from p4reduce_contracts.ranks import name_ranks
 from p4reduce_contracts.wire.numbers import RESULT, TYPE_NAMES
 from p4reduce_contracts.wire.side_by_side import slot_of, slots_together
 from p4reduce_controller.cli import trace_view
 from p4reduce_controller.cli.trace_steps import DUPLICATE, FIRST, PARENT, PASSED, Reader, Step
+from p4reduce_runtime.environment import P4REDUCE_CONTROLLER
 
 MOST_BYTES: Final = 400_000
 """Bytes of the steps of a page, which with all else stays below 500 KB."""
@@ -239,7 +237,7 @@ def page(document: Mapping[str, Any]) -> str:
 def record(job: str, slot: int | None, most: int | None) -> tuple[list[tuple[int, bytes]], Recording]:
     """Return the bytes by which a job's frames are chosen, and what takes the traces. Raises JobServiceError."""
     where, _ = trace_view.view(job, slot)
-    with JobClient(os.environ.get(CONTROLLER_VARIABLE) or DEFAULT_CONTROLLER) as client:
+    with JobClient(P4REDUCE_CONTROLLER.read()) as client:
         infos = {info.name: info for info in client.list_jobs().with_shards}
         addresses = {switch.name: switch.p4runtime for switch in client.list_switches()}
     if not infos[job].tree:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import struct
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 import click
 
-from p4reduce_contracts.jobs import DEFAULT_CONTROLLER
 from p4reduce_contracts.jobs.client import JobClient
-from p4reduce_contracts.jobs.option import CONTROLLER_VARIABLE
 from p4reduce_contracts.wire.numbers import DROP_REASONS, KEY_NONE, TYPE_NAMES
+from p4reduce_runtime.environment import P4REDUCE_CONTROLLER
 from p4reduce_runtime.underlay import AGGREGATION_PORT
 
 _UDP_PORT, _FRAME = 36, 42
@@ -28,7 +26,7 @@ View = tuple[list[tuple[int, bytes]], Callable[[Mapping[str, Any]], Iterator[str
 
 def view(job: str, slot: int | None) -> View:
     """Return the bytes by which a job's frames are chosen, and what makes lines of a trace. Raises JobServiceError."""
-    with JobClient(os.environ.get(CONTROLLER_VARIABLE) or DEFAULT_CONTROLLER) as client:
+    with JobClient(P4REDUCE_CONTROLLER.read()) as client:
         jobs = client.list_jobs()
     known = {info.name: info for info in jobs.with_shards}
     if shards := [shard.name for info in jobs.jobs if info.name == job for shard in info.shards]:

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from p4reduce.paths.hosts.find import VARIABLE as HOSTS_VARIABLE
 from p4reduce_contracts.jobs.lease import ONLY_SWITCH
 from p4reduce_lab.addresses import LOOPBACK as LOOPBACK_ADDRESS
 from p4reduce_lab.addresses import reserved_port
@@ -25,7 +24,6 @@ from p4reduce_lab.bench.tensors import ALL_OVERLAP
 from p4reduce_lab.network import NetworkBuilder
 from p4reduce_lab.processes import Child, ProcessError
 from p4reduce_lab.system import ANY_PORT, EmbeddedSwitch, System, new_state_dir, started_embedded_system
-from p4reduce_runtime.security import INSECURE_VARIABLE
 from p4reduce_runtime.settings import toml_table
 from p4reduce_runtime.underlay import AGGREGATION_PORT
 
@@ -200,7 +198,7 @@ def running_cluster(
         if not link.on_loopback:
             network = links.build(builder, world_size // ranks_per_host, placement.servers)
             network.shape(link)
-        variables = {HOSTS_VARIABLE: "on" if share and ranks_per_host > 1 or placement.of_launch else "off"}
+        variables = {"P4REDUCE_HOSTS": "on" if share and ranks_per_host > 1 or placement.of_launch else "off"}
         system = None
         if not placement.of_launch:
             jobs = ANY_PORT if link.on_loopback else f"{links.SWITCH_ADDRESS}:{_CONTROLLER_PORT}"
@@ -211,7 +209,7 @@ def running_cluster(
             system = stack.enter_context(started_embedded_system(run.children, switches, config, insecure=insecure))
             stack.enter_context(system.job(_JOB, world_size))
             variables |= {"P4REDUCE_JOB": _JOB, "P4REDUCE_CONTROLLER": system.controller}
-            variables |= {INSECURE_VARIABLE: str(int(insecure))}
+            variables |= {"P4REDUCE_INSECURE": str(int(insecure))}
         hosts = network.hosts
         each = ranks_per_host if hosts else world_size
         workers = Workers(*_start_workers(run, stack, hosts, world_size, each, variables))

@@ -28,8 +28,8 @@ import torch.distributed as dist
 
 from p4reduce.doctor.bottleneck import framed, host_tensors, switches_beside
 from p4reduce.pytorch.backend.options import BACKEND
-from p4reduce_contracts.jobs.client import TOKEN_VARIABLE
 from p4reduce_contracts.jobs.lease import Lease
+from p4reduce_runtime.environment import P4REDUCE_TOKEN
 
 _TYPES: Final = {"float": torch.float32, "half": torch.float16, "bfloat16": torch.bfloat16, "int32": torch.int32}
 """The types, by nccl-tests' names."""
@@ -306,7 +306,7 @@ class Report:
     def document(self, begun: datetime.datetime) -> dict[str, Any]:
         """Return the JSON document, whose truth values are texts; of the environment it has what is p4reduce's."""
         asked = self._asked
-        ours = [name for name in sorted(os.environ) if name.startswith("P4REDUCE_") and name != TOKEN_VARIABLE]
+        ours = [name for name in sorted(os.environ) if name.startswith("P4REDUCE_") and name != P4REDUCE_TOKEN.name]
         config: dict[str, Any] = {"nthreads": 1, "ngpus": 1, "step_factor": asked.stepfactor, "devices": self._devices}
         config |= {"minimum_bytes": asked.minbytes, "maximum_bytes": asked.maxbytes, "iterations": asked.iters}
         config |= {"warmup_iters": asked.warmup_iters, "aggregated_iterations": 1, "validation": 1, "graph": 0}

@@ -26,6 +26,7 @@ from p4reduce_lab.bench.case import COMMUNICATOR
 from p4reduce_lab.bench.rank import Rank, Reply, Sum, later
 from p4reduce_lab.bench.tensors import Kind
 from p4reduce_lab.training import find_script
+from p4reduce_runtime.environment import P4REDUCE_JOB
 
 _JOIN_S = 60.0
 _COLLECTIVE_S = 120.0
@@ -51,7 +52,7 @@ class Worker(Rank):
     def join(self) -> Reply:
         """Join the process group and the job, or the launch where no job is named."""
         torch.set_num_threads(1)
-        if "P4REDUCE_JOB" in os.environ:
+        if P4REDUCE_JOB.read():
             dist.init_process_group("gloo")
             self._barriers = dist.group.WORLD
             self._comm = p4reduce.join(timeout_s=_JOIN_S, collective_timeout_s=_COLLECTIVE_S)

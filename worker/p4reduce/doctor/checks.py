@@ -24,7 +24,7 @@ from p4reduce.communicator import Communicator
 from p4reduce.doctor import bottleneck
 from p4reduce.errors import GeometryMismatchError, JoinError, P4ReduceError
 from p4reduce.membership.join import join, run_id
-from p4reduce.paths.gso import DAMAGED_COLLECTIVES, VARIABLE
+from p4reduce.paths.gso import DAMAGED_COLLECTIVES
 from p4reduce.protocol.deadline import IP_UDP_BYTES
 from p4reduce.protocol.timing import MAX_PTO_S
 from p4reduce.transport import BUFFER_BYTES, sockets_of
@@ -34,7 +34,8 @@ from p4reduce_contracts.jobs.errors import JobServiceError
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.ranks import name_children, name_ranks
 from p4reduce_contracts.wire.geometry import JUMBO
-from p4reduce_runtime.security import Security, check_dialling, from_environment, insecure_from_environment, is_loopback
+from p4reduce_runtime.environment import P4REDUCE_INSECURE
+from p4reduce_runtime.security import Security, check_dialling, from_environment, is_loopback
 from p4reduce_runtime.settings import ConfigError
 
 _log = logging.getLogger(__name__)
@@ -70,8 +71,8 @@ DAMAGES: Final = ("CHECKSUM", "HEADER_CHECKSUM", "TRUNCATED")
 """The reasons for which a switch drops frames damaged on the way; others are met by other programs' frames too."""
 _DAMAGE_ADVICE: Final = "look for a faulty host, cable or switch"
 _GSO_ADVICE: Final = (
-    f"update kernels 7.0.0 to 7.1.4 and the network card's firmware, or set {VARIABLE}=off on the workers, and start "
-    "the switch with --gso off"
+    "update kernels 7.0.0 to 7.1.4 and the network card's firmware, or set P4REDUCE_SEGMENTATION=off on the workers, "
+    "and start the switch with --gso off"
 )
 
 
@@ -172,7 +173,7 @@ def run_checks(
 def _checks(address: str, spec: RankSpec | None, token: str | None, timeout_s: float, switch: str) -> Iterator[Check]:
     try:
         security = from_environment(os.environ)
-        check_dialling(address, security, insecure=insecure_from_environment(os.environ))
+        check_dialling(address, security, insecure=P4REDUCE_INSECURE.read())
     except ConfigError as error:
         yield Check(CERTIFICATES, Status.FAILED, str(error), "see docs/security.md, Certificates")
         return
@@ -313,7 +314,7 @@ def _collectives(
             (SUM, _exact_sum, "do not train like this: look for a faulty host, cable, switch or pipeline"),
             (HOSTS, partial(_hosts, hosts), "set P4REDUCE_HOSTS=off on all ranks"),
             (FULL_FRAMES, _full_frames, ""),
-            (BATCHES, _batches, f"examine with {VARIABLE}=off: if that passes, {_GSO_ADVICE}"),
+            (BATCHES, _batches, f"examine with P4REDUCE_SEGMENTATION=off: if that passes, {_GSO_ADVICE}"),
             (BOTTLENECK, partial(_bottleneck, hosts, access, client), "see that all ranks are examined at once"),
         ):
             try:

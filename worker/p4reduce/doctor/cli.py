@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from p4reduce_contracts.jobs.client import TOKEN_VARIABLE
 from p4reduce_contracts.jobs.option import controller_option
+from p4reduce_runtime.environment import P4REDUCE_SWITCH, P4REDUCE_TOKEN
 from p4reduce_runtime.terminal import json_option, print_json, print_table
 
 
@@ -15,7 +15,7 @@ from p4reduce_runtime.terminal import json_option, print_json, print_table
 )
 @click.option("--rank", type=click.IntRange(min=0), help="With --job: as this rank. All ranks run a doctor at once.")
 @click.option("--world-size", type=click.IntRange(min=1), help="With --job: how many ranks it has.")
-@click.option("--token", envvar=TOKEN_VARIABLE, show_envvar=True, help="A token of the job, if it is private.")
+@click.option("--token", envvar=P4REDUCE_TOKEN.name, show_envvar=True, help="A token of the job, if it is private.")
 @click.option(
     "--timeout",
     "timeout_s",
@@ -26,7 +26,7 @@ from p4reduce_runtime.terminal import json_option, print_json, print_table
 )
 @click.option(
     "--switch",
-    envvar="P4REDUCE_SWITCH",
+    envvar=P4REDUCE_SWITCH.name,
     show_envvar=True,
     default="",
     help="The switch that this worker sends to, where the controller has several with different addresses.",

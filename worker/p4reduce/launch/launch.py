@@ -26,12 +26,13 @@ from p4reduce.launch.children import Child
 from p4reduce.launch.processes import Processes
 from p4reduce.membership import one_host
 from p4reduce.membership.join import load_all_kernels
-from p4reduce.paths.hosts.find import HOST_ID_VARIABLE, host_key
+from p4reduce.paths.hosts.find import host_key
 from p4reduce.timeouts import tries
 from p4reduce_contracts.jobs import DEFAULT_CONTROLLER
 from p4reduce_contracts.wire.numbers import MAX_CHILDREN
 from p4reduce_runtime.addresses import answers
-from p4reduce_runtime.security import CA_VARIABLE, is_loopback
+from p4reduce_runtime.environment import P4REDUCE_CA, P4REDUCE_CONTROLLER, P4REDUCE_HOSTID, P4REDUCE_LAUNCH
+from p4reduce_runtime.security import is_loopback
 from p4reduce_runtime.settings import toml_table
 from p4reduce_runtime.tied import open_in_memory
 
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-VARIABLE: Final = "P4REDUCE_LAUNCH"
 _DAYS: Final = 365
 _ASK_S: Final = 3.0
 """Seconds that a controller has to answer."""
@@ -157,7 +157,7 @@ def share_memory(told: Told, rank: int, size: int) -> Communicator | str:
 
 def _this_host(store_host: str) -> dict[str, Any]:
     """Return a rank's host: its key, an address, or the problem why there is none, and all local ones if they count."""
-    local = [] if os.environ.get(HOST_ID_VARIABLE) else local_addresses()
+    local = [] if P4REDUCE_HOSTID.read() else local_addresses()
     row = {"key": host_key(os.environ), "address": "", "problem": "", "local": local}
     try:
         return row | {"address": own_address(os.environ, store_host)}
@@ -191,7 +191,7 @@ def _plan(said: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             f"a launch that names no controller has at most {MAX_CHILDREN} ranks, and this one has {len(said)}: start "
             "a controller with a tree of switches (docs/racks.md) and name it (P4REDUCE_CONTROLLER)"
         )
-    files = _certificates() if several or os.environ.get(CA_VARIABLE) and not there else {}
+    files = _certificates() if several or P4REDUCE_CA.read() and not there else {}
     return {"firsts": firsts, "addresses": addresses, "controller": there, "files": files}
 
 
@@ -342,6 +342,6 @@ class Told:
                 return said
             self.look()
         raise JoinError(
-            f"the ranks have not started in time what the launch needs (missing: {key}); is P4REDUCE_CONTROLLER or "
-            f"{VARIABLE} set on some of them only?"
+            f"the ranks have not started in time what the launch needs (missing: {key}); is {P4REDUCE_CONTROLLER} or "
+            f"{P4REDUCE_LAUNCH} set on some of them only?"
         )

@@ -27,12 +27,18 @@ from p4reduce.protocol.channel import load_pump
 from p4reduce.stats import CollectiveStats
 from p4reduce.timeouts import DEFAULT_TIMEOUT_S, Timeout, timeout_seconds
 from p4reduce.transport import SideBySide, Transport, UdpTransport
-from p4reduce_contracts.jobs import DEFAULT_CONTROLLER
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.wire.hello import nonce_for
 from p4reduce_runtime import forks, kernels
+from p4reduce_runtime.environment import (
+    P4REDUCE_CONTROLLER,
+    P4REDUCE_INSECURE,
+    P4REDUCE_JOB,
+    P4REDUCE_SUMMARY,
+    P4REDUCE_SWITCH,
+)
 from p4reduce_runtime.logs import event
-from p4reduce_runtime.settings import ConfigError, is_on
+from p4reduce_runtime.settings import ConfigError
 from p4reduce_runtime.threads import DaemonThread
 from p4reduce_runtime.underlay import pack_hello
 
@@ -46,7 +52,6 @@ _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-SUMMARY_VARIABLE: Final = "P4REDUCE_SUMMARY"
 _RETRY_S: Final = 0.5
 _CHECK_EVERY_S: Final = 1.0
 _SAY_EVERY_S: Final = 5.0
@@ -95,30 +100,28 @@ def join(
     sent and saved; P4REDUCE_SUMMARY=off ends that.
     Raises JoinError, whose message says what to change.
     """
-    from p4reduce_runtime.security import insecure_from_environment
-
     try:
         timeout_s = timeout_seconds(timeout_s)
         collective_timeout_s = timeout_seconds(collective_timeout_s, "collective_timeout_s")
     except ValueError as error:
         raise JoinError(str(error)) from None
     try:
-        insecure = insecure or insecure_from_environment(os.environ)
-        alone, summary = why_alone(os.environ), is_on(SUMMARY_VARIABLE, os.environ)
+        insecure = insecure or P4REDUCE_INSECURE.read()
+        alone, summary = why_alone(os.environ), P4REDUCE_SUMMARY.read()
     except ConfigError as error:
         raise JoinError(str(error)) from error
     environment = os.environ
-    job = job or environment.get("P4REDUCE_JOB")
+    job = job or P4REDUCE_JOB.read(environment)
     if not job:
         raise JoinError("no job name: pass job=... or set P4REDUCE_JOB (create one with `p4reduce job create`)")
     rank = _number("rank", "RANK", rank, environment)
     world_size = _number("world_size", "WORLD_SIZE", world_size, environment)
     if not 0 <= rank < world_size:
         raise JoinError(f"rank {rank} of world size {world_size}: ranks are 0 to {world_size - 1}")
-    address = controller or environment.get("P4REDUCE_CONTROLLER") or DEFAULT_CONTROLLER
+    address = controller or P4REDUCE_CONTROLLER.read(environment)
     metrics_address = address_of(metrics, environment)
     counted = None if metrics_address is None else RankMetrics(metrics_address, insecure=insecure)
-    switch = environment.get("P4REDUCE_SWITCH", "") if switch is None else switch
+    switch = P4REDUCE_SWITCH.read(environment) if switch is None else switch
     run = run_id(environment) if run is None else run
     joiner = _Joiner(job, rank, world_size, address, security, token, insecure, switch, check, run, persistent=rejoin)
     try:

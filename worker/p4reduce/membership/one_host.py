@@ -6,13 +6,13 @@ import os
 
 from p4reduce.communicator import Communicator
 from p4reduce.errors import JoinError
-from p4reduce.membership.join import SUMMARY_VARIABLE, close_at_exit, load_all_kernels, log_summary
+from p4reduce.membership.join import close_at_exit, load_all_kernels, log_summary
 from p4reduce.membership.rank_metrics import RankMetrics, address_of
 from p4reduce.paths.hosts.find import Gather, Hosts, why_alone
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.wire.geometry import DEFAULT
-from p4reduce_runtime.security import insecure_from_environment
-from p4reduce_runtime.settings import ConfigError, is_on
+from p4reduce_runtime.environment import P4REDUCE_INSECURE, P4REDUCE_SUMMARY
+from p4reduce_runtime.settings import ConfigError
 
 
 def share_memory(name: str, rank: int, world_size: int, gather: Gather, timeout_s: float) -> Communicator | str:
@@ -22,8 +22,8 @@ def share_memory(name: str, rank: int, world_size: int, gather: Gather, timeout_
     are those of the switch's default pipeline, so that sums have the same bits. Raises JoinError.
     """
     try:
-        alone, summary = why_alone(os.environ), is_on(SUMMARY_VARIABLE, os.environ)
-        insecure, metrics = insecure_from_environment(os.environ), address_of(None, os.environ)
+        alone, summary = why_alone(os.environ), P4REDUCE_SUMMARY.read()
+        insecure, metrics = P4REDUCE_INSECURE.read(), address_of(None, os.environ)
     except ConfigError as error:
         raise JoinError(str(error)) from error
     load_all_kernels()

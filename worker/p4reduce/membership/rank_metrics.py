@@ -10,10 +10,10 @@ from typing import Final
 from p4reduce.communicator import Communicator
 from p4reduce.errors import JoinError
 from p4reduce_runtime import metrics
+from p4reduce_runtime.environment import P4REDUCE_METRICS
 from p4reduce_runtime.metrics import Sample
 from p4reduce_runtime.settings import ConfigError, host_port
 
-VARIABLE: Final = "P4REDUCE_METRICS"
 _LABELS: Final = ("job_name", "rank")
 _BY_NAME: Final = {metric.name: replace(metric, labels=_LABELS) for metric in metrics.declared()}
 
@@ -27,10 +27,10 @@ def address_of(given: str | None, environment: Mapping[str, str]) -> str | None:
     try:
         if given is not None:
             return host_port("metrics", given)
-        if not environment.get(VARIABLE):
+        if (named := P4REDUCE_METRICS.read(environment)) is None:
             return None
-        host, _, port = host_port(VARIABLE, environment[VARIABLE]).rpartition(":")
-        return host_port(VARIABLE, f"{host}:{int(port) + int(environment.get('LOCAL_RANK') or 0)}")
+        host, _, port = named.rpartition(":")
+        return host_port(P4REDUCE_METRICS.name, f"{host}:{int(port) + int(environment.get('LOCAL_RANK') or 0)}")
     except (ConfigError, ValueError) as error:
         raise JoinError(str(error)) from error
 

@@ -26,9 +26,9 @@ from p4reduce_contracts.wire.frames import unpack
 from p4reduce_contracts.wire.geometry import Geometry
 from p4reduce_contracts.wire.numbers import RESULT
 from p4reduce_runtime.datagrams import MAX_SEGMENTS, RUN_BYTES, SHORT_RUN_BYTES
+from p4reduce_runtime.environment import P4REDUCE_SEGMENTATION
 from p4reduce_runtime.underlay import ENCAP_BYTES
 
-VARIABLE: Final = "P4REDUCE_SEGMENTATION"
 FEWEST_SLOTS: Final = 2
 """Slots below which GSO is not used: a collective with fewer has one frame, which is a datagram in any case."""
 _PROBES: Final = 3
@@ -42,13 +42,10 @@ class GsoProbe:
     def __init__(self, environment: Mapping[str, str] = os.environ, *, damages: bool = False) -> None:
         """`damages`: as of an earlier path to the same switches.
 
-        ValueError when the environment's P4REDUCE_SEGMENTATION is neither auto, on nor off.
+        ConfigError when the environment's P4REDUCE_SEGMENTATION is neither auto, on nor off.
         """
-        chosen = environment.get(VARIABLE, "auto")
-        if chosen not in ("auto", "on", "off"):
-            raise ValueError(f"{VARIABLE} is {chosen!r}; it has to be auto, on or off")
-        self.allowed: bool | None = {"auto": None, "on": True, "off": False}[chosen]
-        self._chosen = chosen != "auto"
+        self.allowed = P4REDUCE_SEGMENTATION.read(environment)
+        self._chosen = self.allowed is not None
         self._damaged = DAMAGED_COLLECTIVES if damages else 0
         if self.damages:
             self.allowed = False

@@ -24,13 +24,11 @@ from p4reduce.paths.switch import SwitchPath
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.ranks import name_ranks
 from p4reduce_contracts.wire.side_by_side import MOST_TOGETHER
+from p4reduce_runtime.environment import P4REDUCE_HOSTID, P4REDUCE_HOSTS
 from p4reduce_runtime.logs import event
-from p4reduce_runtime.settings import is_on
 
 _log = logging.getLogger(__name__)
 
-VARIABLE: Final = "P4REDUCE_HOSTS"
-HOST_ID_VARIABLE: Final = "P4REDUCE_HOSTID"
 _LONGEST_NAME: Final = 64
 _FEWEST_SLOTS: Final = 16
 _JOIN_S: Final = 30.0
@@ -69,8 +67,8 @@ def why_alone(environment: Mapping[str, str]) -> str:
 
     ConfigError for other values.
     """
-    if not is_on(VARIABLE, environment):
-        return f"{VARIABLE} is off"
+    if not P4REDUCE_HOSTS.read(environment):
+        return f"{P4REDUCE_HOSTS} is off"
     machine = platform.machine()
     return "" if machine in {"x86_64", "aarch64"} else f"its processor is {machine}"
 
@@ -267,7 +265,7 @@ class Hosts:
 
 def host_key(environment: Mapping[str, str]) -> str:
     """Return what ranks of one host have in common: P4REDUCE_HOSTID, or boot id and network namespace."""
-    given = environment.get(HOST_ID_VARIABLE)
+    given = P4REDUCE_HOSTID.read(environment)
     if given:
         return f"id {given}"
     try:
@@ -279,7 +277,7 @@ def host_key(environment: Mapping[str, str]) -> str:
 
 def host_name(environment: Mapping[str, str]) -> str:
     """Return the name of this host, as `job show` has it: P4REDUCE_HOSTID, or that of the machine."""
-    name = environment.get(HOST_ID_VARIABLE) or socket.gethostname()
+    name = P4REDUCE_HOSTID.read(environment) or socket.gethostname()
     return "".join(filter(str.isprintable, name))[:_LONGEST_NAME]
 
 

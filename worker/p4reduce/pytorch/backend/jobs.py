@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,12 +11,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from p4reduce.communicator import Communicator
 from p4reduce.errors import JoinError, P4ReduceError
-from p4reduce.launch.launch import VARIABLE, Launch, NoRoomError, Told, is_controller, share_memory, start
+from p4reduce.launch.launch import Launch, NoRoomError, Told, is_controller, share_memory, start
 from p4reduce.launch.processes import Processes
 from p4reduce.membership.join import Patience, join, load_all_kernels
 from p4reduce.pytorch.backend.options import SUBGROUP_SLOTS, Options
 from p4reduce.timeouts import tries
-from p4reduce_runtime.settings import ConfigError, is_on
+from p4reduce_runtime.environment import P4REDUCE_CONTROLLER, P4REDUCE_LAUNCH
+from p4reduce_runtime.settings import ConfigError
 
 if TYPE_CHECKING:
     from p4reduce_contracts.jobs.answers import JobInfo
@@ -100,9 +100,9 @@ def join_job(  # noqa: PLR0917
     """
     from p4reduce_contracts.jobs import DEFAULT_CONTROLLER
 
-    named = options.controller or os.environ.get("P4REDUCE_CONTROLLER")
+    named = options.controller or P4REDUCE_CONTROLLER.text()
     launch = None
-    launches = not named and options.job is None and is_on(VARIABLE, os.environ)
+    launches = not named and options.job is None and P4REDUCE_LAUNCH.read()
     _agree(store, rank, launches=launches)
     if launches:
         if not subgroup:
@@ -153,7 +153,7 @@ def _agree(store: Any, rank: int, *, launches: bool) -> None:
     way = "names no controller" if launches else "names a controller or a job"
     first = store.compare_set(_WAY, "", f"rank {rank} {way}").decode()
     if not first.endswith(f" {way}"):
-        text = f"{first}, and rank {rank} {way}: set P4REDUCE_CONTROLLER and {VARIABLE} alike on all ranks"
+        text = f"{first}, and rank {rank} {way}: set {P4REDUCE_CONTROLLER} and {P4REDUCE_LAUNCH} alike on all ranks"
         raise JoinError(text)
 
 

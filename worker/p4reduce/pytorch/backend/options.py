@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -16,7 +15,6 @@ SUBGROUP_SLOTS = 32
 """Slots of the job of a `new_group`: a switch has about a thousand for all jobs."""
 BROADCAST_BYTES = 1 << 20
 """Bytes below which gloo's broadcast is faster."""
-COMPRESSOR_VARIABLE: Final = "P4REDUCE_COMPRESSOR"
 
 
 @dataclass(frozen=True)
@@ -61,9 +59,11 @@ class Options:
 
     def compressor_of(self, *, world: bool) -> Compressor | None:
         """Return the compressor of a group, with `world` that of all ranks; ValueError for a text that names none."""
+        from p4reduce_runtime.environment import P4REDUCE_COMPRESSOR
+
         text = self.compressor
         if text is None and world and self.float_sums != "gloo":
-            text = os.environ.get(COMPRESSOR_VARIABLE) or None
+            text = P4REDUCE_COMPRESSOR.read() or None
         if not isinstance(text, str):
             return text
         from p4reduce.compressors.interface import by_text
