@@ -21,6 +21,8 @@ ROOT = Path(__file__).parents[2]
 RIGS = ROOT / "tests" / "rigs"
 LEAVES = ("leaf1", "leaf2")
 WALKS = {
+    "Path of a sum on one host": ("worker/p4reduce/", {"one host"}),
+    "Path of a sum on two hosts": ("worker/p4reduce/", {"two hosts"}),
     "Path of a gradient": ("worker/p4reduce/", {"hook"}),
     "Path of a gradient through the torch backend": ("worker/p4reduce/", {"rank"}),
     "Path of a frame": ("softswitch/p4reduce_switch/", {"leaf1"}),
@@ -81,7 +83,10 @@ def two_racks(folder: Path) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def entered(torch_server: ForkServer, tmp_path_factory: pytest.TempPathFactory) -> Entered:
-    """While a job is made and its one rank trains two steps, then two ranks sum by the backend, one in each rack."""
+    """While a job is made and its one rank trains two steps, and two ranks sum by the backend in three ways.
+
+    They are in two racks, and without a controller on one host and on two.
+    """
     folder = tmp_path_factory.mktemp("walks")
 
     def start(name: str, *command: str, variables: Mapping[str, str]) -> Forked:
@@ -96,12 +101,20 @@ def entered(torch_server: ForkServer, tmp_path_factory: pytest.TempPathFactory) 
         alone = {"P4REDUCE_JOB": "walk", "RANK": "0", "WORLD_SIZE": "1"}
         train = str(RIGS / "one_rank_training.py")
         assert start("hook", train, variables={**variables, **alone}).wait(LIMIT_S) == 0
-        script, store = str(RIGS / "backend_rank.py"), str(folder / "store")
-        ranks = [
-            start(name, script, store, str(rank), "2", variables={**variables, "P4REDUCE_SWITCH": LEAVES[rank]})
-            for rank, name in enumerate(("rank", "other"))
-        ]
-        assert [rank.wait(LIMIT_S) for rank in ranks] == [0, 0]
+        script = str(RIGS / "backend_rank.py")
+
+        def sum_of_two(name: str, of_rank: Callable[[int], Mapping[str, str]]) -> None:
+            """The first rank's files are those of the program `name`."""
+            store = str(folder / f"{name} store")
+            ranks = [
+                start(each, script, store, str(rank), "2", variables=of_rank(rank))
+                for rank, each in enumerate((name, f"{name} other"))
+            ]
+            assert [rank.wait(LIMIT_S) for rank in ranks] == [0, 0]
+
+        sum_of_two("rank", lambda rank: {**variables, "P4REDUCE_SWITCH": LEAVES[rank]})
+    sum_of_two("one host", lambda rank: {"P4REDUCE_HOSTS": "on"})
+    sum_of_two("two hosts", lambda rank: {"P4REDUCE_HOSTID": f"host{rank}", "GLOO_SOCKET_IFNAME": "lo"})
     return {
         name: [(int(when), path) for when, path in map(str.split, (folder / name).read_text().splitlines())]
         for name in set().union(*(programs for _, programs in WALKS.values()))
