@@ -330,7 +330,9 @@ class Switch:
             while not self._stopping.is_set():
                 reason = loop.help_once(self.lock.shared, number)
                 with self.lock:
-                    packet_ins = self._settle(reason, loop, batch_program(self.program), number)  # traced now or not
+                    packet_ins = self._handle_reason(
+                        reason, loop, batch_program(self.program), number
+                    )  # traced now or not
                 if reason is Reason.FRAMES:
                     self._receive(loop.buffers.frames())
                     self.wake()  # `run` serves the queues
@@ -353,7 +355,7 @@ class Switch:
                 reason = loop.run_once(self.lock.shared)
             finally:
                 self.lock.end_native()
-            packet_ins = self._settle(reason, loop, native)
+            packet_ins = self._handle_reason(reason, loop, native)
             self.ports.flush()
         if reason is Reason.WOKEN:
             self._woken()
@@ -369,7 +371,9 @@ class Switch:
         if program is not None and program.queues is not None:
             self._depart(program)
 
-    def _settle(self, reason: Reason, loop: DatapathLoop, native: BatchProgram | None, thread: int = 0) -> list[bytes]:
+    def _handle_reason(
+        self, reason: Reason, loop: DatapathLoop, native: BatchProgram | None, thread: int = 0
+    ) -> list[bytes]:
         """Do what a thread's loop needs, with the lock held since its last frame; return frames for the controller."""
         if native is not None and (reason is Reason.EVENT or loop.buffers.clear_event()):
             try:

@@ -1,4 +1,4 @@
-"""The metrics' names, and and the server."""
+"""The metrics' names, and the server."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The names of the P4 programs' objects, as their P4Info has them: one P4Names for each target.
 
 The pipeline selects one (pipeline.py). Match fields and action parameters are named where entries are made
-(jobs/v1model.py, jobs/tofino.py, forwarding.py).
+(entries/v1model.py, entries/tofino.py, mac_table.py).
 """
 
 from __future__ import annotations

@@ -94,7 +94,7 @@ def _prompted() -> str:
 
 
 def _carry_out(line: str, stub: queues_pb2_grpc.EgressQueuesStub, address: str) -> None:
-    """Raises ClickException."""
+    """Send the command of one line to the switch. Raises ClickException with its usage, or the switch's answer."""
     name, *words = line.split()
     usage = COMMANDS.get(name)
     if usage is None:

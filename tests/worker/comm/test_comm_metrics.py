@@ -20,7 +20,7 @@ import p4reduce
 from p4reduce.errors import JoinError, UnderflowError
 from p4reduce.membership.join import log_summary
 from p4reduce.membership.rank_metrics import RankMetrics, address_of
-from p4reduce.pytorch.settle import settle
+from p4reduce.pytorch.refused_sums import all_may_go_on
 from p4reduce.testing.local_group import LocalGroup
 from p4reduce_contracts.jobs.client import JobClient
 from p4reduce_runtime import metrics
@@ -148,7 +148,7 @@ def test_rank_0_says_at_the_end_what_was_sent_and_saved(caplog: pytest.LogCaptur
             comm.at_close.append(log_summary)
         first.failure.membership, first.count_over_gloo = membership, lambda: 7
         for _ in range(2):
-            group.run(lambda comm: settle(comm, UnderflowError("found by its exponents")))
+            group.run(lambda comm: all_may_go_on(comm, UnderflowError("found by its exponents")))
         group.run(lambda comm: comm.all_reduce(numbers))
         group.run(lambda comm: comm.all_reduce(numbers.astype(np.float16)))
         group.run(lambda comm: comm.broadcast(told, root=0))

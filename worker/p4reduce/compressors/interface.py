@@ -55,7 +55,7 @@ class Compressor(ABC):
         """
         known = (AUTO, *self.forms) if len(self.forms) > 1 else self.forms
         if form not in known:
-            raise ValueError(f"{self.name} travels in the forms {', '.join(known)}, not in {form!r}")
+            raise ValueError(f"{self.name} has the forms {', '.join(known)}, not {form!r}")
         check_whole("warmup_steps", warmup_steps, 0)
         if not isinstance(policy, Policy):
             raise ValueError(f"policy is {policy!r}; give a Policy, and other settings by name")

@@ -49,7 +49,7 @@ class Rejoin:
         """
         self._join, self._cancel = join, cancel
         self._timeout_s = timeout_s
-        self._settled = False
+        self._agreed = False
         self._given_up = False
         self.kept: CollectiveOutcome | None = None
         """The outcome of the last collective that this rank ended."""
@@ -78,9 +78,9 @@ class Rejoin:
         deadline: float | None = None
         while True:
             try:
-                if not self._settled:
-                    behind = self._settle(communicator, blocks, timeout_s)
-                    self._settled = True
+                if not self._agreed:
+                    behind = self._agree_on_progress(communicator, blocks, timeout_s)
+                    self._agreed = True
                     if behind is not None:
                         self.kept = behind
                         communicator.operations += 1
@@ -97,7 +97,9 @@ class Rejoin:
                     deadline = time.monotonic() + patience_s
                 self._join_again(communicator, reset, deadline)
 
-    def _settle(self, communicator: Communicator, blocks: Blocks, timeout_s: float) -> CollectiveOutcome | None:
+    def _agree_on_progress(
+        self, communicator: Communicator, blocks: Blocks, timeout_s: float
+    ) -> CollectiveOutcome | None:
         try:
             lease = communicator.lease
             mine = pack_progress(communicator.operations, self.kept, lease.world_size)
@@ -123,7 +125,7 @@ class Rejoin:
             event(_log, logging.WARNING, "job not joined again", **of_rank(old), cause=str(error))
             communicator.check()
             raise
-        self._settled = False  # before an interrupt can come between
+        self._agreed = False  # before an interrupt can come between
         enter_epoch(communicator, epoch)
         event(
             _log,

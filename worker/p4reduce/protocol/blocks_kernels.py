@@ -149,7 +149,7 @@ def sum_held_blocks(  # noqa: PLR0917
 
     `begins`: the words from which the ranks' words are counted. `exponents`, `nonzero`: those of the ranks' blocks, as
     far apart as their memory; exponents of the sums come after the last rank's. `holders` and `words` [2, block_words]
-    are memory. `sums_at`: the words from which the places of sums are counted, each of which gets them.
+    are memory. `sums_at`: the offset in `sums`, in words, of each copy of the result; a block's sum is stored in all.
 
     With `own_parts`, of one part of float32 in 32 bits, the data of the rank at `place` is in `own`, and its results
     are written to `found` too.

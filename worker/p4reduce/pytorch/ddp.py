@@ -61,7 +61,7 @@ from p4reduce.errors import (
 )
 from p4reduce.pytorch.inner import InnerRanks, Passed, Shards
 from p4reduce.pytorch.recommend import FirstMoment, recommend, warn_of_first_moment
-from p4reduce.pytorch.settle import settle
+from p4reduce.pytorch.refused_sums import all_may_go_on
 from p4reduce.pytorch.staging import OnHost, stage
 from p4reduce_contracts.ranks import name_ranks
 
@@ -372,7 +372,10 @@ class DDPState:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self.error, self._names, self._pending, self._closed = _CopiedError(COPIED), {}, None, True
+        self.error = _CopiedError(COPIED)
+        self._names = {}
+        self._pending = None
+        self._closed = True
         _log.warning("%s", COPIED)
 
     def __enter__(self) -> Self:
@@ -478,7 +481,7 @@ class DDPState:
                 self.comm.all_reduce_segments([Floats(bucket.buffer, mean=True, out=bucket.buffer)], name="gradients")
             return
         except (InvalidTensorError, PeerRefusedError) as error:
-            if not (bucket.summed is not None or settle(self.comm, error)) or self.on_nonfinite != "skip":
+            if not (bucket.summed is not None or all_may_go_on(self.comm, error)) or self.on_nonfinite != "skip":
                 named = _not_finite(bucket) if isinstance(error, NotFiniteError) else None
                 raise (named or error) from None
         self._skip()

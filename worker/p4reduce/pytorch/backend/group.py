@@ -54,7 +54,7 @@ from p4reduce.pytorch.backend.options import BACKEND, BROADCAST_BYTES, Options
 from p4reduce.pytorch.backend.rendezvous import Watched, leave, meet, part
 from p4reduce.pytorch.backend.routes import Routes
 from p4reduce.pytorch.backend.work import CollectiveWork, queues
-from p4reduce.pytorch.settle import settle
+from p4reduce.pytorch.refused_sums import all_may_go_on
 from p4reduce.pytorch.staging import OnHost, is_staged, stage
 from p4reduce_contracts.ranks import name_ranks
 
@@ -660,7 +660,7 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
         try:
             return over_switch(comm)
         except (InvalidTensorError, PeerRefusedError) as error:
-            if not settle(comm, error):
+            if not all_may_go_on(comm, error):
                 raise
         return None
 
@@ -778,7 +778,7 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
                     try:
                         collective(timeout_s=timeout_s)
                     except (InvalidTensorError, PeerRefusedError) as error:
-                        if over_gloo is None or self._job is None or not settle(self._job.comm, error):
+                        if over_gloo is None or self._job is None or not all_may_go_on(self._job.comm, error):
                             raise
                         over_gloo()
                     if staged.is_copy:

@@ -13,7 +13,7 @@ from p4reduce_runtime.logs import event
 _log = logging.getLogger(__name__)
 
 
-def settle(comm: Communicator, error: InvalidTensorError | PeerRefusedError) -> bool:
+def all_may_go_on(comm: Communicator, error: InvalidTensorError | PeerRefusedError) -> bool:
     """Return whether NaN, infinity and underflow are all that kept ranks from a sum; the same on every rank.
 
     `error`: what the sum raised here, or what was wrong with this rank's data before it; the other ranks then
