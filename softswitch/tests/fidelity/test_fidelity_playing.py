@@ -16,7 +16,6 @@ from p4reduce_runtime.p4runtime import codec
 from p4reduce_runtime.p4runtime.entries import Entry, MulticastGroup, TableEntry
 from p4reduce_runtime.p4runtime.schema import Schema, parse_p4info
 from rigs.entity_text import clone_session, entity
-from rigs.p4rt import primary
 
 
 @pytest.fixture
@@ -105,21 +104,3 @@ def test_clone_and_multicast_entries_are_deleted_after_their_test(
         assert sorted(set(copied.outputs) - set(without.outputs)) and len(copied.outputs) == len(without.outputs) + 2
         assert player.play(program, GeneratedTest(1, frame, ())).outputs == without.outputs
         assert sorted(player.play(program, with_entry).outputs) == sorted(copied.outputs), "each copy leaves once"
-
-
-@pytest.mark.bmv2
-@pytest.mark.skipif(bmv2.SWITCH is None, reason="simple_switch_grpc is not on PATH")
-@pytest.mark.parametrize(("name", "entry", "frame"), COPIED, ids=lambda value: value if isinstance(value, str) else "")
-def test_on_bmv2_groups_and_sessions_remain_after_a_change_of_the_program(
-    name: str, entry: Entry | str, frame: bytes
-) -> None:
-    """The reason why a player deletes them."""
-    program = built(name)
-    with bmv2.Bmv2Target() as target, primary(target.address) as client:
-        client.set_program(PROGRAMS / name)
-        target.pipeline_set()
-        client.insert(encoded(program, entry))
-        copied = target.arrive(1, frame)
-        client.set_program(PROGRAMS / name)
-        target.pipeline_set()
-        assert len(copied) >= 2 and sorted(target.arrive(1, frame)) == sorted(copied)

@@ -41,8 +41,10 @@ def test_a_quick_run_of_a_case_writes_everything(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert "share" in done.stdout and "processor cores" in done.stdout
     results = json.loads((tmp_path / "results.json").read_text())
+    assert set(results) == {"machine", "software", "quick", "seconds", "cases", "not_measured"}
     series = results["cases"]["switch-udp"]["series"]
-    assert all(len(each["values"]) == 3 and min(each["values"]) > 0 for each in series)
+    assert all(len(each["values"]) == 3 and min(each["values"]) > 0 for each in series), "every single value"
+    assert set(series[0]) == {"what", "peer", "link", "unit", "values", "at", "counted", "size", "ranks"}
     assert json.loads((tmp_path / "thresholds.json").read_text()) == []
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import subprocess
 from collections.abc import Callable
@@ -14,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
-from p4reduce_lab.bench import cases, report, run, store
+from p4reduce_lab.bench import cases, run, store
 from p4reduce_lab.bench.case import Case, Findings, Need, Run, Series, Threshold
 from p4reduce_lab.bench.cli import bench
 from p4reduce_lab.processes import Children
@@ -64,11 +63,13 @@ def run_cases(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., 
     return run_them
 
 
-def test_a_threshold_holds_from_its_ratio_on_and_not_without_what_it_needs(run_cases: Any) -> None:
+def test_a_threshold_holds_from_its_ratio_on_and_not_without_what_it_needs(run_cases: Any, tmp_path: Path) -> None:
     those = case("low", 2.0), case("even", 2.0), case("none", 2.0, NOWHERE)
     status, output, written = run_cases(*those, ratios={"low": 1.99, "even": 2.0}, arguments=("--check",))
     assert status == 1 and "needs a thing that is nowhere" in output
     assert [(one["ratio"], one["holds"]) for one in written] == [(1.99, False), (2.0, True), (None, False)]
+    not_measured = json.loads((tmp_path / "results.json").read_text())["not_measured"]
+    assert not_measured == {"none": "needs a thing that is nowhere"}
     status, output, _ = run_cases(*those, ratios={}, arguments=("--only", "z"))
     assert status == 1 and "there is no case z; there are: low, even, none" in output
 
@@ -123,19 +124,6 @@ def test_a_truncated_result_is_measured_again(tmp_path: Path) -> None:
     assert store.load(path, quick=False) == found(2.0, "x") and store.load(path, quick=True) is None
     path.write_text(path.read_text()[:-20])
     assert store.load(path, quick=False) is None
-
-
-def test_a_run_writes_every_single_value(tmp_path: Path) -> None:
-    some, results = [case("x", 1.0)], {"x": found(2.0, "x")}
-    console = Console(file=io.StringIO(), width=150)
-    judged = report.judge(some, results)
-    report.write(tmp_path, results, {"y": "no"}, judged, quick=False, seconds=3.0, console=console)
-    document = json.loads((tmp_path / "results.json").read_text())
-    assert set(document) == {"machine", "software", "quick", "seconds", "cases", "not_measured"}
-    (series,) = document["cases"]["x"]["series"]
-    assert set(series) == {"what", "peer", "link", "unit", "values", "at", "counted", "size", "ranks"}
-    assert series["values"] == [1.0, 2.0, 3.0]
-    assert document["not_measured"] == {"y": "no"}
 
 
 def test_every_threshold_has_a_name_of_its_own() -> None:
