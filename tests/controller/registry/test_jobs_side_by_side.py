@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
-
 import pytest
 from msgspec import structs
 
-from p4reduce_contracts.artifacts import SwitchGeometry
 from p4reduce_contracts.jobs.answers import Count, SwitchAddress
 from p4reduce_contracts.jobs.errors import InvalidRequestError, MemberResetError
 from p4reduce_contracts.jobs.lease import MOST_SWITCHES, Level
@@ -18,8 +15,9 @@ from p4reduce_controller.registry.hello import Address, Hello
 from p4reduce_controller.registry.job import Job, Member
 from p4reduce_controller.registry.registry import Registry
 from p4reduce_controller.registry.tree import Tree, TreeSwitch
-from p4reduce_controller.service import saved
-from rigs.registry import MemoryJobStore
+from rigs.registry import hello as hello_at
+from rigs.registry import install
+from rigs.registry import make_registry as registry_of
 
 A, B, C = (SwitchConfig(name=name, address=HostAddress(f"10.0.0.{n}")) for n, name in enumerate("abc", 1))
 ROOT = SwitchConfig(name="root", address=HostAddress("10.0.1.1"))
@@ -30,11 +28,8 @@ def make_tree(*switches: SwitchConfig) -> Tree:
     return Tree(map(TreeSwitch, switches or (A, B, C)))
 
 
-def make_registry(*switches: SwitchConfig, store: MemoryJobStore | None = None, slots: int = 64) -> Registry:
-    numbers = itertools.count(1000)
-    draw = lambda: next(numbers)  # noqa: E731
-    geometry = SwitchGeometry(columns=8, block_words=32, slots=slots)
-    return Registry(geometry, store or MemoryJobStore(), 10.0, draw, draw, tree=make_tree(*switches))
+def make_registry(*switches: SwitchConfig, slots: int = 64) -> Registry:
+    return registry_of(make_tree(*switches), slots=slots)
 
 
 @pytest.fixture
@@ -49,9 +44,7 @@ def place(rank: int, switch: str) -> Address:
 
 def hello(registry: Registry, job: Job, member: Member, *switches: str) -> None:
     for switch in switches or registry.tree.side_by_side:
-        beside = registry.tree.side_by_side
-        nonce = nonce_for(member.nonce, beside.index(switch) if switch in beside else 0)
-        registry.hello(Hello(job.id, nonce, place(member.rank, switch)), 0.0, switch)
+        hello_at(registry, job, member, switch, place(member.rank, switch))
 
 
 def join(registry: Registry, name: str, *switches: str, target: str = "") -> list[Member]:
@@ -63,17 +56,10 @@ def join(registry: Registry, name: str, *switches: str, target: str = "") -> lis
     return members
 
 
-def activate(registry: Registry, job: Job) -> None:
-    for grant in list(job.grants.values()):
-        registry.installed(grant, 0.0)
-    assert job.active
-
-
 def form(registry: Registry, name: str, world_size: int = 2, **options: int) -> Job:
     job = registry.create(name, world_size, 4, **options)
     join(registry, name)
-    activate(registry, job)
-    return job
+    return install(registry, job)
 
 
 # ---- which switches
@@ -265,7 +251,7 @@ def test_the_next_epoch_goes_on_over_the_remaining_switches(registry: Registry) 
     assert other.active and job.counted_from.keys() == {"a", "c"}
     join(registry, "train", "a", "c")
     assert list(job.grants) == ["c", "a"] and registry.grants("b") == {}
-    activate(registry, job)
+    install(registry, job)
     assert job.epoch > before
     registry.can_use("b", usable=True)
     assert job.active and list(job.grants) == ["c", "a"], "it is taken in the next epoch"
@@ -278,15 +264,11 @@ def test_the_next_epoch_goes_on_over_the_remaining_switches(registry: Registry) 
 def test_a_switch_that_is_lost_while_ranks_join_is_left_out(registry: Registry, granted: bool) -> None:
     job = registry.create("train", 2, 4)
     join(registry, "train", *("abc" if granted else "ac"))
-    taken_back = dict(job.grants)
-    assert bool(taken_back) is granted
+    assert bool(job.grants) is granted
     registry.switch_lost("lost", switch="b")
     registry.can_use("b", usable=False)
     assert list(job.grants) == ["c", "a"]
-    for grant in taken_back.values():
-        registry.installed(grant, 0.0)
-    assert not job.active, "grants that were taken back must not make the job active"
-    activate(registry, job)
+    install(registry, job)
 
 
 def test_another_primary_controller_at_a_switch_takes_back_grants_that_no_rank_has(registry: Registry) -> None:
@@ -321,44 +303,3 @@ def test_without_any_switch_a_job_waits_until_one_is_back(registry: Registry) ->
     for member in members:
         hello(registry, job, member, "b")
     assert list(job.grants) == ["b"]
-
-
-# ---- memory
-
-
-def test_a_job_is_saved_and_restored() -> None:
-    store = MemoryJobStore()
-    registry = make_registry(store=store)
-    before = form(registry, "train", switches=2)
-    again = make_registry(store=store)
-    again.restore(store.jobs(), 0.0)
-    job = again.get("train")
-    assert job.active and job.grants == before.grants and list(job.grants) == ["b", "c"]
-    assert [member.addresses for member in job.members.values()] == [
-        {name: place(rank, name) for name in "abc"} for rank in range(2)
-    ]
-    assert (job.switches, job.paths(1)) == (2, before.paths(1))
-
-
-@pytest.mark.parametrize("switches", [(A, B), (A, B, C, structs.replace(LEAF, parent="c"))])
-def test_a_job_whose_switches_are_no_longer_side_by_side_is_reset(switches: tuple[SwitchConfig, ...]) -> None:
-    store = MemoryJobStore()
-    form(make_registry(store=store), "train")
-    again = make_registry(*switches, store=store)
-    again.restore(store.jobs(), 0.0)
-    assert not again.get("train").active
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        ('"ranks": [1]', '"ranks": [0]', "2 ranks, and its grants others"),
-        ('"b": {"ingress_port"', '"d": {"ingress_port"', "rank 0 is a child of switch 'b', and has no address there"),
-        ('"count": 4', '"count": 32768', "32768 slots of each of 3 switches"),
-    ],
-)
-def test_grants_that_do_not_fit_are_refused(registry: Registry, old: str, new: str, message: str) -> None:
-    text = saved.to_text(form(registry, "train"))
-    assert old in text
-    with pytest.raises(ValueError, match=message):
-        saved.from_text(text.replace(old, new))

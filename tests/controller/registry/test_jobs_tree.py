@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping
 from dataclasses import replace
 
 import msgspec
 import pytest
 
-from p4reduce_contracts.artifacts import SwitchGeometry
 from p4reduce_contracts.jobs.answers import Count
 from p4reduce_contracts.jobs.errors import MemberResetError
 from p4reduce_contracts.jobs.lease import Level
@@ -19,11 +17,9 @@ from p4reduce_controller.registry.job import Job
 from p4reduce_controller.registry.links import SILENT_AFTER, Links
 from p4reduce_controller.registry.registry import Cause, Registry
 from p4reduce_controller.registry.tree import PlacementError, Tree, TreeSwitch
-from p4reduce_controller.service import saved
 from rigs.fake_switch_client import RACKS, UPLINK, with_tree
-from rigs.registry import MemoryJobStore, place
-
-GEOMETRY = SwitchGeometry(columns=8, block_words=32, slots=64)
+from rigs.registry import MemoryJobStore, find_links, hello, install, parent_port, place, send_link_hellos
+from rigs.registry import make_registry as registry_of
 
 
 def switches(parents: Mapping[str, str]) -> tuple[SwitchConfig, ...]:
@@ -35,26 +31,7 @@ def make_tree(parents: Mapping[str, str] = RACKS, max_children: int = 32) -> Tre
 
 
 def make_registry(parents: Mapping[str, str] = RACKS, store: MemoryJobStore | None = None) -> Registry:
-    numbers, tree = itertools.count(1000), make_tree(parents)
-    draw = lambda: next(numbers)  # noqa: E731
-    return Registry(GEOMETRY, store or MemoryJobStore(), 10.0, draw, draw, tree=tree, links=Links(tree, draw))
-
-
-def parent_port(child: str) -> int:
-    return 100 + int(child[-1])
-
-
-def send_link_hellos(registry: Registry, switch: str) -> None:
-    """The HELLOs that `switch` has to send arrive at the other ends of its cables."""
-    for port, frame in registry.links.hellos(switch):
-        if port == UPLINK:
-            receiver, arrives_at = registry.tree.parent(switch), parent_port(switch)
-        else:
-            (receiver,) = (child for child in registry.tree.children(switch) if parent_port(child) == port)
-            arrives_at = UPLINK
-        hello = parse_hello(arrives_at, frame)
-        assert hello is not None
-        registry.hello(hello, 0.0, receiver)
+    return registry_of(make_tree(parents), store)
 
 
 def send_link_hello(registry: Registry, sender: str, receiver: str, port: int) -> None:
@@ -73,29 +50,17 @@ def move_link(registry: Registry, child: str, port: int) -> None:
     send_link_hello(registry, parent, child, UPLINK)
 
 
-def find_links(registry: Registry) -> None:
-    for _ in range(2):
-        for switch in registry.tree.switches:
-            send_link_hellos(registry, switch)
-
-
 def join(registry: Registry, name: str, at: list[str]) -> Job:
     """Create the job; all its ranks join it and say HELLO at these switches."""
     job = registry.create(name, len(at), 4)
     for rank, switch in enumerate(at):
         member = registry.join(name, rank, len(at), 0.0)
-        registry.hello(Hello(job.id, member.nonce, place(1 + rank)), 0.0, switch)
+        hello(registry, job, member, switch, place(1 + rank))
     return job
 
 
 def form(registry: Registry, name: str, at: list[str]) -> Job:
-    job = join(registry, name, at)
-    assert job.grants, job.missing()
-    for grant in list(job.grants.values()):
-        assert not job.active
-        registry.installed(grant, 0.0)
-    assert job.active
-    return job
+    return install(registry, join(registry, name, at))
 
 
 @pytest.fixture
@@ -454,18 +419,15 @@ def test_a_lost_switch_resets_just_the_jobs_whose_tree_has_it(registry: Registry
 
 def test_a_lost_switch_takes_the_hellos_of_forming_ranks_there(registry: Registry) -> None:
     job = join(registry, "train", ["leaf1", "leaf2", "leaf2"])
-    members, taken_back = list(job.members.values()), dict(job.grants)
+    members, epoch = list(job.members.values()), job.grants["leaf1"].epoch
     registry.switch_lost("restarted", switch="leaf1")
     assert not job.grants
     assert [list(member.addresses) for member in members] == [[], ["leaf2"], ["leaf2"]]
     assert "no HELLO of rank 0 came" in job.missing()
-    for grant in taken_back.values():
-        registry.installed(grant, 0.0)
-    assert not job.active, "a grant that was taken back must not make the job active"
     registry.hello(Hello(job.id, members[0].nonce, place(9)), 1.0, "leaf1")
     assert "the link from leaf1 to root was not seen" in job.missing()
     find_links(registry)
-    assert job.grants["leaf1"].epoch != taken_back["leaf1"].epoch
+    assert job.grants["leaf1"].epoch != epoch
 
 
 def test_a_forming_job_at_other_switches_is_left_alone_and_counts_begin_anew_at_the_lost_one(
@@ -479,33 +441,6 @@ def test_a_forming_job_at_other_switches_is_left_alone_and_counts_begin_anew_at_
     assert list(job.counted_from) == ["root"]
 
 
-# ---- memory
-
-
-def test_a_job_of_a_tree_is_saved_and_restored() -> None:
-    store = MemoryJobStore()
-    registry = make_registry(store=store)
-    find_links(registry)
-    before = form(registry, "train", ["leaf1", "root", "leaf1"])
-    again = make_registry(store=store)
-    again.restore(store.jobs(), 0.0)
-    job = again.get("train")
-    assert job.active and job.grants == before.grants and job.tree == before.tree
-    assert job.paths(2) == before.paths(2)
-
-
-@pytest.mark.parametrize("parents", [{"root": "", "leaf2": "root"}, {"leaf1": "", "root": "leaf1"}])
-def test_a_job_whose_switches_were_configured_anew_is_reset(parents: dict[str, str]) -> None:
-    store = MemoryJobStore()
-    registry = make_registry(store=store)
-    find_links(registry)
-    nonce = form(registry, "train", ["leaf1", "root"]).members[0].nonce
-    again = make_registry(parents, store)
-    again.restore(store.jobs(), 0.0)
-    assert not again.get("train").active
-    assert again.heartbeat(nonce, 1.0) == "the controller's switches were configured anew"
-
-
 def test_a_rank_whose_switch_is_no_longer_configured_is_told_what_is_missing() -> None:
     store = MemoryJobStore()
     registry = make_registry(store=store)
@@ -515,19 +450,3 @@ def test_a_rank_whose_switch_is_no_longer_configured_is_told_what_is_missing() -
     again.restore(store.jobs(), 0.0)
     told = "rank 1 did not join; no HELLO of rank 0 came through the switch"
     assert again.missing(again.get("train")) == told
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        ('"switch": "leaf1"}', '"switch": "leaf2"}', "child leaf2 of job.grants.root. is not below it"),
-        ('"ranks": [0, 2]', '"ranks": [0]', "a child of job.grants.root. has other ranks than are behind it"),
-        ('"target": ""', '"target": "", "rank": 0', "rank twice"),
-        ('"parent": {"switch": "root"', '"parent": {"switch": "other"', "child leaf1 of job.grants.root. is not below"),
-    ],
-)
-def test_grants_that_are_no_tree_are_refused(registry: Registry, old: str, new: str, message: str) -> None:
-    text = saved.to_text(form(registry, "train", ["leaf1", "root", "leaf1"]))
-    assert old in text
-    with pytest.raises(ValueError, match=message):
-        saved.from_text(text.replace(old, new))
