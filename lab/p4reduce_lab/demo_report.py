@@ -102,7 +102,7 @@ def draw(path: Path, results: list[Result], where: str = "") -> None:
             steps = range(window, len(curve) + 1)
             loss.plot(steps, smooth, color=COLORS[name], label=name, linewidth=_WIDTHS.get(name, 1.6))
         loss.set(title="Training loss", xlabel="step", yscale="log")
-        loss.legend(frameon=False)
+        loss.legend(loc="upper right", frameon=False)  # to look for the best place takes long
         _draw_accuracy(accuracy, results)
         _draw_bytes(wire, results)
 
@@ -130,7 +130,7 @@ def _draw_bytes(axes: Axes, results: list[Result]) -> None:
                 axes.text(at + offset, height, f"{direction}\n{height:.1f}", ha="center", va="bottom", fontsize=9)
     axes.axhline(ring, color="black", linewidth=1, linestyle="--", label=f"a ring's 2(N-1)/N·4·D: {ring:.1f}")
     axes.margins(y=0.25)
-    axes.legend(frameon=False, fontsize=9)
+    axes.legend(loc="upper right", frameon=False, fontsize=9)
     axes.set(title="On the wire, kB a worker and step")
     _name_bars(axes, names)
 
