@@ -24,6 +24,10 @@ from p4reduce.protocol.blocks import Array, Blocks
 from p4reduce.protocol.call import HIGH_ROOT, Call, CodecId, Kind
 from p4reduce_contracts.jobs.lease import Lease
 
+MOST_BYTES = 1 << 27
+"""Bytes of tensors in one collective: fewer blocks of the smallest pipeline than a key can number, and whole blocks of
+the largest one, so that cut tensors have the same blocks."""
+
 Rows = NDArray[np.uint8]
 """Every rank's bytes, [world_size, bytes]."""
 
@@ -81,6 +85,14 @@ class Contribution:
         layout = f"{self.layout}|{self.agreement}" + ("" if slots is None else f"|{slots}")
         layout += f" of {window}" if window > (slots or 0) else ""
         return Call(self.number, self.kind, self.codec, self.detail, self.elements, layout, limit_s)
+
+
+def takes_several(array: Tensor, out: Tensor | None) -> bool:
+    """Return whether a sum of a tensor takes several collectives; not where the first says what is wrong with it."""
+    try:
+        return array.nbytes > MOST_BYTES and (out is None or out.shape == array.shape)
+    except (AttributeError, RuntimeError):  # it is no tensor, or sparse
+        return False
 
 
 def no_blocks(kind: Kind, detail: int = 0) -> Contribution:

@@ -17,7 +17,7 @@ import numpy as np
 
 from p4reduce import collectives
 from p4reduce.codecs import Segment
-from p4reduce.codecs.arrays import Tensor
+from p4reduce.codecs.arrays import Tensor, is_torch, plain_array
 from p4reduce.codecs.formats import Bits
 from p4reduce.collective_queue import CallersTurn, CollectiveFuture, CollectiveQueue
 from p4reduce.collectives import Contribution, Plans
@@ -192,12 +192,33 @@ class Communicator:
         `refuse_underflow`: raise UnderflowError where more than 1 in 1,000 of the numbers of a float32 tensor that are
         not 0 would become 0 beside much larger ones.
 
+        A tensor of more than 128 MB takes several collectives; `refuse_underflow` is then of each piece.
+
         `timeout_s`, in seconds or as a timedelta, bounds the whole call. A sum beyond the type's range is an infinity,
         without an error, and an int32 sum wraps, as numpy's additions do.
         """
+        if collectives.takes_several(array, out):
+            return self._all_reduce_in_pieces(array, out, timeout_s, bits=bits, refuse_underflow=refuse_underflow)
         how = self._plans, self.path.lease, array, out, bits, refuse_underflow
         total: SomeTensor = self._run(timeout_s, collectives.all_reduce, *how)
         return total
+
+    def _all_reduce_in_pieces(
+        self, array: SomeTensor, out: SomeTensor | None, timeout_s: Timeout | None, **how: Any
+    ) -> SomeTensor:
+        """Do as `all_reduce`, in a collective for each piece of the tensor."""
+        until = self._clock() + (self.timeout_s if timeout_s is None else timeout_seconds(timeout_s))
+        total: Any = out
+        if out is None or plain_array(out) is None:
+            total = array.new_empty(array.shape) if is_torch(array) else np.empty(array.shape, array.dtype)
+        rows, sums, most = array.reshape(-1), total.reshape(-1), collectives.MOST_BYTES // array.itemsize
+        for begin in range(0, len(rows), most):
+            left_s, piece = max(1e-3, until - self._clock()), slice(begin, begin + most)
+            self.all_reduce(rows[piece], out=sums[piece], timeout_s=left_s, **how)
+        if out is not None and out is not total:
+            out[...] = total
+        found: SomeTensor = total if out is None else out
+        return found
 
     def all_reduce_segments(
         self,

@@ -45,6 +45,32 @@ def test_many_segments_in_one_collective() -> None:
         assert group.run(lambda comm: comm.all_reduce_segments([])) == [[]] * 4
 
 
+def test_a_sum_that_takes_several_collectives_has_the_bits_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def sums(comm: Communicator) -> list[bytes]:
+        mine = np.random.default_rng(comm.rank).standard_normal((3, 431)).astype(np.float32)
+        half, into, strided = torch.from_numpy(mine).bfloat16(), np.empty_like(mine), np.empty((431, 3), np.float32).T
+        halves = torch.empty_like(half)
+        assert comm.all_reduce(mine, out=into) is into and comm.all_reduce(mine, out=strided) is strided
+        assert comm.all_reduce(half, out=halves) is halves
+        found = [
+            comm.all_reduce(mine),
+            into,
+            strided,
+            *(each.float().numpy() for each in (comm.all_reduce(half), halves)),
+        ]
+        with pytest.raises(InvalidTensorError, match="give one like the tensor"):
+            comm.all_reduce(mine, out=np.empty(9999, np.float32))
+        return [each.tobytes() for each in found] + [str(comm.operations).encode()]
+
+    with LocalGroup(2) as group:
+        whole = group.run(sums)
+    monkeypatch.setattr("p4reduce.collectives.MOST_BYTES", 1024)
+    with LocalGroup(2) as group:
+        pieces = group.run(sums)
+    assert [found[:-1] for found in pieces] == [found[:-1] for found in whole]
+    assert [int(found[-1]) for found in (whole[0], pieces[0])] == [6, 25]
+
+
 @pytest.mark.parametrize("root", [0, 2])
 def test_broadcast_moves_bits(root: int) -> None:
     tensors = [np.array([[np.nan, -0.0, rank], [np.inf, 1e-45, 0.0]], np.float64) for rank in range(3)]

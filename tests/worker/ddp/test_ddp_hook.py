@@ -29,6 +29,7 @@ from p4reduce.errors import CollectiveTimeoutError, CommunicatorClosedError, Inv
 from p4reduce.pytorch.ddp import DDPState, ddp_hook
 from p4reduce.testing.in_process import exchange_all
 from p4reduce.testing.local_group import LocalGroup
+from rigs.bits import bits
 from rigs.buckets import Bucket, model_of, reduce_all
 from rigs.cut_runs import ResettableGroup
 from rigs.fork_server import ForkServer
@@ -97,6 +98,20 @@ def test_dense_gradients_are_those_of_backward(
             for name, expected in gradients(plain).items():
                 torch.testing.assert_close(gradients(model.module)[name], expected, rtol=error, atol=least)
     assert comm.stats.collectives > (5 if "bucket_cap_mb" in options else 3)  # one more is close()
+
+
+def test_a_bucket_that_takes_several_collectives_has_the_bits_of_one(
+    comm: Communicator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, found = DistributedDataParallel(net()), []
+    with hooked(model, comm):
+        step(model)  # after which the bucket has another order
+        for most in (1 << 27, 1024):
+            monkeypatch.setattr("p4reduce.collectives.MOST_BYTES", most)
+            before = comm.operations
+            step(model, 1)
+            found.append((bits(gradients(model)), comm.operations - before))
+    assert found[0][0] == found[1][0] and (found[0][1], found[1][1]) == (1, 6)
 
 
 @pytest.mark.filterwarnings("ignore::FutureWarning")  # of some versions of torch

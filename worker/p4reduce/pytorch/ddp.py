@@ -46,6 +46,7 @@ import torch.distributed as dist
 from torch._C._profiler import _RecordFunctionFast
 from torch.distributed import GradBucket  # type: ignore[attr-defined]  # stubs leave it out
 
+from p4reduce import collectives
 from p4reduce.codecs import Floats
 from p4reduce.collective_queue import CollectiveFuture, CollectiveQueue
 from p4reduce.communicator import Communicator
@@ -478,7 +479,8 @@ class DDPState:
                 for name, mean in outcome.means.items():
                     bucket.parts[name].copy_(mean)
             else:
-                self.comm.all_reduce_segments([Floats(bucket.buffer, mean=True, out=bucket.buffer)], name="gradients")
+                for piece in torch.split(bucket.buffer, collectives.MOST_BYTES // bucket.buffer.element_size()):
+                    self.comm.all_reduce_segments([Floats(piece, mean=True, out=piece)], name="gradients")
             return
         except (InvalidTensorError, PeerRefusedError) as error:
             if not (bucket.summed is not None or all_may_go_on(self.comm, error)) or self.on_nonfinite != "skip":

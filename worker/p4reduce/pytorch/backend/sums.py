@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 import torch
 
 from p4reduce.codecs import Floats, Int32, Segment
+from p4reduce.collectives import MOST_BYTES as MOST_BYTES
 
 if TYPE_CHECKING:
     from p4reduce.codecs.formats import Bits
@@ -21,9 +22,6 @@ if TYPE_CHECKING:
 
 DTYPES: Final = frozenset({torch.float32, torch.int32, torch.float16, torch.bfloat16, torch.complex64})
 """The types that the switch can sum."""
-MOST_BYTES = 1 << 27
-"""Bytes of tensors in one collective: fewer blocks of the smallest pipeline than a key can number, and whole blocks of
-the largest one, so that cut tensors have the same blocks."""
 
 
 def in_rows(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
