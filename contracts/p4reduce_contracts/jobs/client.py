@@ -97,6 +97,7 @@ class JobClient:
         private: bool = False,
         ephemeral: bool = False,
         part_of: str = "",
+        single_epoch: bool = False,
     ) -> JobInfo:
         """Create a job of `world_size` ranks. `slots` None takes 128 to 256, or what is free.
 
@@ -105,7 +106,8 @@ class JobClient:
         A `private` job has tokens, which only this answer holds; over TLS every job has.
         An `ephemeral` job is removed when it has had no member for the controller's `heartbeat_timeout_s`, or never one
         for 30 s: for a launch that makes a job for itself. `part_of` is the job whose shard this one sums, on as many
-        switches.
+        switches. Ranks of a job with a `single_epoch` never join it again: it is removed with its last member, and a
+        member leaves it 0.1 s after its connection has ended, in place of 1 s.
         """
         _whole("world size", world_size)
         if slots is not None and _whole("slots", slots) == 0:
@@ -120,6 +122,7 @@ class JobClient:
             private=private,
             ephemeral=ephemeral,
             part_of=part_of,
+            single_epoch=single_epoch,
         )
         return _job(self._call(self._stub.CreateJob, request))
 

@@ -149,7 +149,7 @@ class Job(_message.Message):
     def __init__(self, name: _Optional[str] = ..., id: _Optional[int] = ..., world_size: _Optional[int] = ..., first_slot: _Optional[int] = ..., slots: _Optional[int] = ..., state: _Optional[_Union[JobState, str]] = ..., epoch: _Optional[int] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., last_reset: _Optional[str] = ..., run_id: _Optional[str] = ..., private: bool = ..., owner_token: _Optional[str] = ..., member_token: _Optional[str] = ..., hidden: bool = ..., ephemeral: bool = ..., tree: _Optional[_Iterable[_Union[Level, _Mapping]]] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ..., hosts: _Optional[_Iterable[str]] = ..., resets: _Optional[_Mapping[str, int]] = ..., part_of: _Optional[str] = ..., shards: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., created: _Optional[float] = ..., ended: _Optional[float] = ..., switches: _Optional[int] = ..., missing: _Optional[str] = ...) -> None: ...
 
 class CreateJobRequest(_message.Message):
-    __slots__ = ("name", "world_size", "slots", "private", "ephemeral", "part_of", "switches")
+    __slots__ = ("name", "world_size", "slots", "private", "ephemeral", "part_of", "switches", "single_epoch")
     NAME_FIELD_NUMBER: _ClassVar[int]
     WORLD_SIZE_FIELD_NUMBER: _ClassVar[int]
     SLOTS_FIELD_NUMBER: _ClassVar[int]
@@ -157,6 +157,7 @@ class CreateJobRequest(_message.Message):
     EPHEMERAL_FIELD_NUMBER: _ClassVar[int]
     PART_OF_FIELD_NUMBER: _ClassVar[int]
     SWITCHES_FIELD_NUMBER: _ClassVar[int]
+    SINGLE_EPOCH_FIELD_NUMBER: _ClassVar[int]
     name: str
     world_size: int
     slots: int
@@ -164,7 +165,8 @@ class CreateJobRequest(_message.Message):
     ephemeral: bool
     part_of: str
     switches: int
-    def __init__(self, name: _Optional[str] = ..., world_size: _Optional[int] = ..., slots: _Optional[int] = ..., private: bool = ..., ephemeral: bool = ..., part_of: _Optional[str] = ..., switches: _Optional[int] = ...) -> None: ...
+    single_epoch: bool
+    def __init__(self, name: _Optional[str] = ..., world_size: _Optional[int] = ..., slots: _Optional[int] = ..., private: bool = ..., ephemeral: bool = ..., part_of: _Optional[str] = ..., switches: _Optional[int] = ..., single_epoch: bool = ...) -> None: ...
 
 class ListJobsRequest(_message.Message):
     __slots__ = ("ended",)

@@ -17,7 +17,7 @@ from p4reduce_contracts.jobs import jobs_pb2
 from p4reduce_runtime.streams import received
 from p4reduce_runtime.threads import DaemonThread
 
-_AGAIN_S: Final = 0.2
+_AGAIN_S: Final = 0.05
 """Seconds from one try to the next, well below what the controller waits for a member whose connection broke."""
 _CLOSE_S: Final = 1.0
 

@@ -134,7 +134,7 @@ class Job:
     has some, and `joined` whether it ever had one.
     `part_of` is the job whose shard it sums. `created` is in seconds since 1970; `hosts` has the host of each rank that
     ever joined, and `usage` what all of them have counted, its collectives those of rank 0; `resets` counts those of
-    the ACTIVE job by cause.
+    the ACTIVE job by cause. Nobody joins one with a `single_epoch` again.
     """
 
     name: str
@@ -160,6 +160,7 @@ class Job:
     hosts: dict[str, str] = field(default_factory=dict)
     usage: Usage = Usage()
     resets: dict[str, int] = field(default_factory=dict)
+    single_epoch: bool = False
 
     @property
     def private(self) -> bool:

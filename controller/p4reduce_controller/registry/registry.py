@@ -61,6 +61,8 @@ _log = logging.getLogger(__name__)
 
 RECONNECT_S = 1.0
 """Seconds after the end of its connection at which a member is dropped: it may reconnect in that time."""
+SINGLE_EPOCH_RECONNECT_S = 0.1
+"""The same in a job with a single epoch: its members go on in another one within a second, and may do so in vain."""
 NEVER_JOINED_S = 30.0
 """Seconds that an ephemeral job is kept before its first rank joins, as its maker does at once."""
 _MOST_WAITS = 4  # of one member at a time: every change wakes each of them
@@ -89,6 +91,10 @@ class Cause(StrEnum):
     def level(self) -> int:
         """The log level: a reset that was requested is no warning."""
         return logging.INFO if self in (Cause.LEFT, Cause.FINISHED, Cause.REMOVED) else logging.WARNING
+
+
+def _reconnect_s(job: Job) -> float:
+    return SINGLE_EPOCH_RECONNECT_S if job.single_epoch else RECONNECT_S
 
 
 def _at(member: Member) -> str:
@@ -182,11 +188,13 @@ class Registry:
         part_of: str = "",
         switches: int = 0,
         created: float = 0.0,
+        single_epoch: bool = False,
     ) -> Job:
         """Make a job and give it slots; with `tokens` it is private. `sweep` removes an `ephemeral` one.
 
         `part_of` names the job whose shard it sums, on as many switches; of those side by side it takes at most
-        `switches`, 0: all. `created` is kept for `job show`, in seconds since 1970.
+        `switches`, 0: all. `created` is kept for `job show`, in seconds since 1970. A job with a `single_epoch` ends
+        with its last member.
 
         Raises InvalidRequestError, UnknownJobError, JobExistsError, SwitchFullError, QuotaExceededError or StoreError.
         """
@@ -206,16 +214,19 @@ class Registry:
             )
         if part_of:
             whole = self.get(part_of)
-            switches = whole.switches
+            switches, single_epoch = whole.switches, whole.single_epoch
             if whole.part_of:
                 raise InvalidRequestError(f"job {part_of!r} sums a shard itself: name the job of all ranks")
             if whole.owner != owner:  # `job show` would list this owner's job as a shard of another owner's
                 part_of = ""
+        for ended in [each for each in self._jobs.values() if each.single_epoch and each.joined]:
+            self._remove_if_unused(ended, now=0.0)  # whose slots this job may need
         job_id = self._free_id()
         shares = self._quotas.slots or (switches or len(self.tree.side_by_side)) > 1
         most = DEFAULT_SLOTS if shares else MOST_BY_DEFAULT
         job = Job(name, job_id, world_size, self.slots.take(name, slots, most), owner=owner)
         job.ephemeral, job.part_of, job.switches, job.created = ephemeral, part_of, switches, created
+        job.single_epoch = single_epoch
         if tokens is not None:
             job.owner_lock, job.member_lock = lock(tokens.owner), lock(tokens.member)
         try:
@@ -328,7 +339,7 @@ class Registry:
         if rank in job.members and job.members[rank].nonce != former:
             raise PlaceTakenError(
                 f"rank {rank} of job {name} is held by another worker{_at(job.members[rank])}: end that one first. Its "
-                f"place is free {RECONNECT_S:g} s after its connection has ended, and after "
+                f"place is free {_reconnect_s(job):g} s after its connection has ended, and after "
                 f"{self._heartbeat_timeout_s:g} s (controller.heartbeat_timeout_s) without a call at the latest"
             )
         if rank in job.members:
@@ -513,6 +524,10 @@ class Registry:
                 with contextlib.suppress(StoreError):
                     self._store.save_ended(job)
 
+    def reconnect_s(self, nonce: int) -> float:
+        """Return how long a member may be without a connection."""
+        return _reconnect_s(self._members[nonce][0]) if nonce in self._members else RECONNECT_S
+
     def sweep(self, now: float) -> None:
         """Drop the members without heartbeats for too long, or whose connection ended."""
         limit = self._heartbeat_timeout_s
@@ -520,7 +535,7 @@ class Registry:
             for member in list(job.members.values()):
                 if member.nonce not in self._members or member.waiting or member.watching:
                     continue
-                if member.disconnected_at is not None and now - member.disconnected_at >= RECONNECT_S:
+                if member.disconnected_at is not None and now - member.disconnected_at >= _reconnect_s(job):
                     reason = f"rank {member.rank} is gone: its connection to the controller ended"
                     self._drop(job, member.rank, reason, Cause.DISCONNECTED)
                 elif now - member.last_seen >= limit:
@@ -538,7 +553,8 @@ class Registry:
             return
         if job.empty_since is None:
             job.empty_since = now
-        wait_s = 0.0 if job.part_of else self._heartbeat_timeout_s  # the next epoch has other jobs for its shards
+        at_once = job.part_of or job.single_epoch  # the next epoch has other jobs for its shards
+        wait_s = 0.0 if at_once else self._heartbeat_timeout_s
         if now - job.empty_since >= (wait_s if job.joined else NEVER_JOINED_S):
             try:
                 self.remove(job.name)

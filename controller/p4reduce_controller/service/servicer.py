@@ -38,7 +38,7 @@ from p4reduce_contracts.jobs.lease import Level
 from p4reduce_controller.config import ControllerConfig
 from p4reduce_controller.registry import tokens
 from p4reduce_controller.registry.job import Job
-from p4reduce_controller.registry.registry import RECONNECT_S, Registry
+from p4reduce_controller.registry.registry import Registry
 from p4reduce_controller.switches.reconciler import Notifier, SwitchCounters, Switches
 from p4reduce_runtime.logs import RateLimitedLog
 from p4reduce_runtime.security import is_local_peer, peer_name, peer_owner, peer_roles
@@ -119,6 +119,7 @@ class JobsServicer:
             ephemeral=request.ephemeral,
             part_of=request.part_of,
             switches=request.switches,
+            single_epoch=request.single_epoch,
             created=time.time(),
         )
         reply = self._job(job, shown=True)
@@ -210,7 +211,8 @@ class JobsServicer:
             disconnected = True
             raise
         finally:
-            self._connection_ended(lambda: self._registry.wait_ended(request.nonce, self._clock(), disconnected))
+            note = partial(self._registry.wait_ended, request.nonce, self._clock(), disconnected)
+            self._connection_ended(request.nonce, note)
             self._notifier.notify()
 
     async def Heartbeat(self, request: jobs_pb2.HeartbeatRequest, context: Context) -> jobs_pb2.HeartbeatReply:
@@ -229,15 +231,15 @@ class JobsServicer:
                 while not self._stopping and (reason := self._registry.void(nonce)) is None:
                     await self._notifier.wait()
             finally:
-                self._connection_ended(lambda: self._registry.watch_ended(nonce, self._clock()))
+                self._connection_ended(nonce, partial(self._registry.watch_ended, nonce, self._clock()))
         if reason is not None:
             yield jobs_pb2.WatchEvent(reset=True, reason=reason)
 
-    def _connection_ended(self, note: Callable[[], None]) -> None:
+    def _connection_ended(self, nonce: int, note: Callable[[], None]) -> None:
         """`note` it, and check later whether the member has reconnected; not when the controller itself ends."""
         if not self._stopping:
             note()
-            asyncio.get_running_loop().call_later(RECONNECT_S, self._sweep)
+            asyncio.get_running_loop().call_later(self._registry.reconnect_s(nonce), self._sweep)
 
     async def Leave(self, request: jobs_pb2.LeaveRequest, context: Context) -> jobs_pb2.LeaveReply:
         """Drop a member at its own request."""

@@ -18,8 +18,8 @@ import pytest
 from p4reduce_contracts.jobs import jobs_pb2
 from p4reduce_contracts.jobs.client import JobClient
 from p4reduce_contracts.jobs.errors import PlaceTakenError
-from p4reduce_controller.registry.registry import RECONNECT_S
-from rigs.fake_switch_client import Running, create_and_form
+from p4reduce_controller.registry.registry import RECONNECT_S, SINGLE_EPOCH_RECONNECT_S
+from rigs.fake_switch_client import Running, create_and_form, form
 from rigs.fork_server import Forked, program_server
 from rigs.limits import LIMIT_S, wait_until
 from rigs.system import System
@@ -78,6 +78,27 @@ def test_a_member_whose_connection_ends_is_dropped_and_the_others_are_notified(
     running.pass_time(0.1 * RECONNECT_S)
     assert reasons.get(timeout=LIMIT_S) == "rank 1 is gone: its connection to the controller ended"
     client.join("train", 1, 2)
+    watch.close()
+
+
+@pytest.mark.fault(
+    "a member of a group that changes its members ends: its job ends 0.1 s later, and its slots are free"
+)
+def test_a_job_with_a_single_epoch_ends_soon_after_a_connection(
+    running: Running, client: JobClient, second: JobClient
+) -> None:
+    free = client.list_jobs().free_slots
+    client.create_job("train", 2, free, ephemeral=True, single_epoch=True)
+    tickets, _ = form(running, client, "train", 2)
+    reasons: Reasons[str] = queue.SimpleQueue()
+    watch = client.watch(tickets[0].nonce, reasons.put)
+    second.watch(tickets[1].nonce, print)
+    watched(running, 2)
+    second.close()
+    watched(running, 1)
+    running.pass_time(SINGLE_EPOCH_RECONNECT_S)
+    assert reasons.get(timeout=LIMIT_S) == "rank 1 is gone: its connection to the controller ended"
+    assert client.create_job("next", 1, free).slots == free
     watch.close()
 
 
