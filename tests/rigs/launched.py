@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -15,14 +16,19 @@ from p4reduce.testing.local_group import LocalGroup
 from rigs.limits import LIMIT_S
 
 
-def started(ranks: int, timeout_s: float = LIMIT_S, store: HashStore | None = None) -> list[launch.Launch | str]:
-    """Return what each rank, a thread named after it, has started, or its error."""
+def started(
+    ranks: int,
+    timeout_s: float = LIMIT_S,
+    store: HashStore | None = None,
+    former: Sequence[launch.Launch | None] = (None,) * 32,
+) -> list[launch.Launch | str]:
+    """Return what each rank, a thread named after it, has started, or its error; `former`: its launch before."""
     store = store or HashStore()
 
     def rank_main(rank: int) -> launch.Launch | str:
         threading.current_thread().name = f"rank {rank}"
         try:
-            return launch.start(store, rank, ranks, timeout_s)
+            return launch.start(store, rank, ranks, timeout_s, former=former[rank])
         except JoinError as error:
             return str(error)
 

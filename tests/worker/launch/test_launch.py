@@ -114,6 +114,29 @@ def test_hosts_have_a_switch_each_over_tls(temporary: Path, monkeypatch: pytest.
 
 
 @pytest.mark.processes
+@pytest.mark.fault("the host that had the launch's controller leaves: the others start one, and their switches, anew")
+def test_other_members_use_the_controller_that_one_of_them_has_started(
+    temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launch, "host_key", lambda environment: threading.current_thread().name)
+    monkeypatch.setattr(launch, "own_address", lambda environment, store_host: "127.0.0.1")
+    first, second = launches(started(2))
+    address, children = first.controller, [*first.children]
+    joined = launches(started(3, former=[None, second, first]))
+    assert [one.controller for one in joined] == [address] * 3
+    assert [len(one.children) for one in joined] == [0, 1, 2] and all(child.is_running() for child in children)
+    assert [switches_of(one) for one in joined] == [["host0", "host1"]] * 3
+    new, second, first = joined
+    first.close()
+    alone = launches(started(2, former=[second, new]))
+    assert alone[0].controller == alone[1].controller != address
+    assert [switches_of(one) for one in alone] == [["host0", "host1"]] * 2 and not second.children
+    for one in alone:
+        one.close()
+    assert not any(child.is_running() for child in children)
+
+
+@pytest.mark.processes
 @pytest.mark.fault("a rank is killed: its switch and its controller end, even stopped ones, and no file is left")
 @pytest.mark.parametrize("stopped", [False, True])
 def test_children_end_with_a_rank_that_is_killed(temporary: Path, stopped: bool) -> None:

@@ -32,7 +32,7 @@ class Child:
 
     def __init__(self, what: str, arguments: Sequence[str], imports: Sequence[str] = ()) -> None:
         """`what` it is, in errors and logs. `imports`: modules that it imports before it waits for `give`."""
-        self._what = what
+        self.what = what
         tied = "-P", "-m", "p4reduce_runtime.tied"  # -P: nothing is imported from the working folder
         command = [sys.executable, *tied, ",".join([*imports, "p4reduce_contracts"]), *arguments]
         self._lines: deque[str] = deque(maxlen=_KEPT_LINES)
@@ -62,12 +62,16 @@ class Child:
             if ended:
                 break
             ended = not self._reader.is_alive()  # then its last output is looked at
-        raise JoinError(f"{self._what} {'ended' if ended else 'was not ready in time'}: {self._last_lines()}")
+        raise JoinError(f"{self.what} {'ended' if ended else 'was not ready in time'}: {self._last_lines()}")
 
     def check_silent(self, pattern: str) -> None:
         """Raise JoinError, with its last lines, where a line of its output so far matches."""
         if self._found(pattern):
-            raise JoinError(f"{self._what}: {self._last_lines()}")
+            raise JoinError(f"{self.what}: {self._last_lines()}")
+
+    def is_running(self) -> bool:
+        """Return whether it has not ended."""
+        return self._process.poll() is None
 
     def mute(self) -> None:
         """Log nothing more of it: it is about to end, and so is what it needs."""
@@ -107,9 +111,9 @@ class Child:
         for line in process.stdout:
             self._lines.append(line.decode(errors="replace").rstrip())
             if self._logs:
-                _log.warning("%s: %s", self._what, self._lines[-1])
+                _log.warning("%s: %s", self.what, self._lines[-1])
         if self._logs:
-            _log.warning("%s has ended", self._what)
+            _log.warning("%s has ended", self.what)
 
     def _found(self, pattern: str) -> re.Match[str] | None:
         return next(filter(None, (re.search(pattern, line) for line in self._lines.copy())), None)

@@ -29,6 +29,7 @@ from p4reduce.membership.join import load_all_kernels
 from p4reduce.paths.hosts.find import host_key
 from p4reduce.timeouts import tries
 from p4reduce_contracts.jobs import DEFAULT_CONTROLLER
+from p4reduce_contracts.ranks import name_ranks
 from p4reduce_contracts.wire.numbers import MAX_CHILDREN
 from p4reduce_runtime.addresses import answers
 from p4reduce_runtime.environment import P4REDUCE_CA, P4REDUCE_CONTROLLER, P4REDUCE_HOSTID, P4REDUCE_LAUNCH
@@ -42,12 +43,15 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+_CONTROLLER: Final = "the controller of this launch"
 _DAYS: Final = 365
 _ASK_S: Final = 3.0
 """Seconds that a controller has to answer."""
 _HEAR_S: Final = 5.0
 """Seconds that the others have to hear of an error."""
 _ERROR: Final = "launch/error"
+_NONE: Final = "null"
+"""What stands in the place of an error once the ranks have agreed that there is none."""
 _ADDRESS_ADVICE: Final = f"Give MASTER_ADDR as IPv4, or name in {INTERFACE_VARIABLE} an interface that has IPv4"
 
 
@@ -73,7 +77,19 @@ class Launch:
     """The communicator of this rank, where all ranks share a host's memory."""
     security: Security | None = None
     children: list[Child] = field(default_factory=list)
+    files: dict[str, str] = field(default_factory=dict)
+    """The certificates of its programs, by the names of their files; {} without TLS."""
     _descriptors: list[int] = field(default_factory=list)
+
+    @property
+    def owned(self) -> dict[str, Any] | None:
+        """What other ranks need to use the controller, if it is a child of this rank that runs; else None."""
+        runs = bool(self.children) and self.children[-1].what == _CONTROLLER and self.children[-1].is_running()
+        return {"controller": self.controller, "files": self.files} if runs else None
+
+    def take(self, former: Launch) -> None:
+        """Take over the children of a launch whose controller this one uses."""
+        self.children, former.children = former.children, []
 
     def mute(self) -> None:
         """Log nothing more of this rank's children: all of them are about to end."""
@@ -88,31 +104,39 @@ class Launch:
             os.close(self._descriptors.pop())
 
 
-def start(store: Any, rank: int, size: int, timeout_s: float, processes: Processes | None = None) -> Launch:
+def start(  # noqa: PLR0917
+    store: Any, rank: int, size: int, timeout_s: float, processes: Processes | None = None, former: Launch | None = None
+) -> Launch:
     """Start what this rank has to; all ranks call it, and return when the controller is ready.
 
-    Where all ranks are on one host and a controller answers at the default address there, that one is used. Raises
+    Where all ranks are on one host and a controller answers at the default address there, that one is used. `former`:
+    the launch of a group before, whose controller is used if a rank of this one has it; else this ends it. Raises
     JoinError, on all ranks, with the last lines of a child that fails.
     """
-    launch, told = Launch(), Told(store, timeout_s, processes)
+    launch, former, told = Launch(), former or Launch(), Told(store, timeout_s, processes)
     try:
         with told.telling(rank, size):
-            _start(launch, told, rank, size, host_of(store))
+            _start(launch, former, told, rank, size, host_of(store))
     except BaseException:
         launch.close()
         raise
+    finally:
+        former.close()
     return launch
 
 
-def _start(launch: Launch, told: Told, rank: int, size: int, store_host: str) -> None:
-    told.say(f"host/{rank}", _this_host(store_host))
+def _start(launch: Launch, former: Launch, told: Told, rank: int, size: int, store_host: str) -> None:
+    told.say(f"host/{rank}", _this_host(store_host) | {"owned": former.owned})
     if not rank:
         told.say("hosts", _plan([told.hear(f"host/{other}") for other in range(size)]))
     plan: dict[str, Any] = told.hear("hosts", times=size)
-    launch.controller, firsts, files = plan["controller"], plan["firsts"], plan["files"]
+    launch.controller, firsts = plan["controller"], plan["firsts"]
+    launch.files = files = plan["files"]
     if files:
         launch.security = _in_memory(launch, files)
     if launch.controller:
+        if launch.controller == former.controller:
+            launch.take(former)
         return
     why = ""
     if len(firsts) == 1:
@@ -174,7 +198,10 @@ def _share_host(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 
 def _plan(said: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the first rank of each host, their addresses, certificates, and a controller that runs already."""
+    """Return the first rank of each host, their addresses, certificates, and a controller that runs already.
+
+    Of the controllers that ranks have started before, it is that of the first one.
+    """
     firsts = [rank for rank, one in enumerate(said) if not any(_share_host(one, other) for other in said[:rank])]
     several = len(firsts) > 1
     addresses = [said[first]["address"] for first in firsts] if several else ["127.0.0.1"]
@@ -186,6 +213,8 @@ def _plan(said: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             f"the ranks are on {len(firsts)} hosts, and not of all an address is known: set {INTERFACE_VARIABLE}"
         )
     there = DEFAULT_CONTROLLER if not several and is_controller(DEFAULT_CONTROLLER) else ""
+    if several and (owned := next(filter(None, (one.get("owned") for one in said)), None)):
+        return {"firsts": firsts, "addresses": addresses, **owned}
     if len(said) > MAX_CHILDREN and not there:
         raise NamingError(
             f"a launch that names no controller has at most {MAX_CHILDREN} ranks, and this one has {len(said)}: start "
@@ -232,7 +261,7 @@ def _controller() -> Child:
     """Return the controller, which waits for its configuration: its modules take a second to import."""
     arguments = ["controller", "run", "--config", "{controller.toml}", "--log-level", "warning"]
     modules = "p4reduce_contracts.cli", "p4reduce_controller.service.process"
-    return Child("the controller of this launch", arguments, modules)
+    return Child(_CONTROLLER, arguments, modules)
 
 
 def _configured(
@@ -296,15 +325,32 @@ class Told:
 
     def check(self) -> None:
         """Raise the error that a rank has told."""
-        if self._store.check([_ERROR]):
+        if self._store.check([_ERROR]) and (said := json.loads(self._store.get(_ERROR))) is not None:
             self._hear_error()
-            raise LaunchError(json.loads(self._store.get(_ERROR)))
+            raise LaunchError(said)
+
+    def agree(self, rank: int, size: int, what: str) -> None:
+        """Return, on all ranks or on none, once all have called it, at the end of a block of `telling`.
+
+        Raises the error that a rank has told; after the time is over that the missing ones did not do `what`.
+        """
+        self.say(f"ready/{rank}", "")
+        missing = list(range(size))
+        for _ in tries(self.until - time.monotonic()):
+            missing = [each for each in missing if not self._store.check([f"launch/ready/{each}"])]
+            if not missing:
+                break
+            self.look()
+        else:
+            raise NamingError(f"timed out after {self.timeout_s:g} s: {name_ranks(missing)} did not {what}")
+        if (said := json.loads(self._store.compare_set(_ERROR, "", _NONE))) is not None:
+            raise LaunchError(said)
 
     @contextlib.contextmanager
-    def telling(self, rank: int, size: int) -> Iterator[None]:
-        """Tell all ranks what error ends the block, and raise that which was told first.
+    def telling(self, rank: int, size: int, hear_s: float | None = None) -> Iterator[None]:
+        """Tell all ranks what error ends the block, and raise that which was told first; none if all agreed before it.
 
-        Rank 0, with which the store may end, waits until all have heard of it, for `_HEAR_S` at most.
+        Rank 0, with which the store may end, waits until all have heard of it, for `hear_s` at most (None: 5 s).
         """
         try:
             yield
@@ -316,7 +362,9 @@ class Told:
             text = text if names else f"rank {rank}: {text}"
             with contextlib.suppress(RuntimeError):  # the store may be what has failed
                 said = json.loads(self._store.compare_set(_ERROR, "", json.dumps(text)))
-                for _ in tries(_HEAR_S if rank == 0 else 0):
+                if said is None and isinstance(error, Exception):
+                    return
+                for _ in tries(0 if rank else _HEAR_S if hear_s is None else hear_s):
                     if self._hear_error() >= size:
                         break
                 if isinstance(error, Exception):
