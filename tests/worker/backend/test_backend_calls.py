@@ -11,11 +11,11 @@ from unittest.mock import Mock
 
 import pytest
 import torch
-from torch.distributed import AllreduceOptions, DistNetworkError, HashStore, ProcessGroupGloo
+from torch.distributed import AllreduceOptions, DistBackendError, DistNetworkError, HashStore, ProcessGroupGloo
 
 from p4reduce.communicator import Communicator
 from p4reduce.pytorch.backend import calls
-from p4reduce.pytorch.backend.calls import Calls, GlooWork
+from p4reduce.pytorch.backend.calls import Calls, GlooWork, wait_for
 from p4reduce.pytorch.backend.contiguous import contiguously
 from p4reduce.pytorch.backend.group import ProcessGroupP4Reduce
 from p4reduce.pytorch.backend.routes import TRIALS, Routes
@@ -145,8 +145,8 @@ def test_all_ranks_choose_what_is_faster_on_the_slowest(slowest_gloo_s: list[flo
     assert found == [["gloo", "switch"] * TRIALS + [chosen] * 2] * RANKS
 
 
-UNSUPPORTED = {"endCoalescing", "reconfigure"}
-"""gloo has none of these: C++ raises an error without waiting for anything."""
+UNSUPPORTED = {"endCoalescing"}
+"""gloo has not this: C++ raises an error without waiting for anything."""
 
 
 def test_every_collective_of_torch_s_trampoline_is_overridden() -> None:
@@ -159,3 +159,37 @@ def test_every_collective_of_torch_s_trampoline_is_overridden() -> None:
     assert [method for method, ways in names.items() if not ours.keys() & {*ways}] == [
         method for method in names if method in UNSUPPORTED
     ]
+
+
+def test_a_collective_over_gloo_that_ends_right_after_a_look_is_done() -> None:
+    class Late:
+        """Is not done when it is waited for first, and is when it is looked at."""
+
+        waits = 0
+
+        def wait(self, timeout: timedelta) -> bool:
+            self.waits += 1
+            if self.waits == 1:
+                raise RuntimeError("Operation timed out!")
+            return True
+
+        def is_completed(self) -> bool:
+            return True
+
+    assert wait_for(Late(), lost=lambda: "")
+
+
+def test_a_wait_for_gloo_ends_when_a_member_is_lost() -> None:
+    gloo = [None, None]
+
+    def make(rank: int) -> None:
+        gloo[rank] = ProcessGroupGloo(store, rank, 2, timedelta(seconds=LIMIT_S))
+
+    store = HashStore()
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(make, range(2)))
+    work = gloo[0].allreduce([torch.ones(3)], AllreduceOptions())
+    causes = iter(["", "", "rank 1 has ended"])
+    with pytest.raises(DistBackendError, match="rank 1 has ended"):
+        wait_for(work, lost=lambda: next(causes))
+    gloo[1].allreduce([torch.ones(3)], AllreduceOptions()).wait()

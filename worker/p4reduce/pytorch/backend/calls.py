@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import torch.distributed as dist
@@ -25,11 +26,17 @@ from p4reduce_runtime.threads import DaemonThread
 if TYPE_CHECKING:
     import torch
 
+Lost = Callable[[], str]
+"""A function that returns why what is waited for may not come; "" while it may."""
+
+LOOK_S: Final = 0.1
+"""Seconds between two looks of a rank that waits for gloo at whether the members of its group are there."""
 OTHERS_S: Final = 5.0
 """Seconds that a rank whose time is over waits for what the others are in."""
 STORE_S: Final = 2.0
 """Seconds that the store may take: its process may have ended, or been stopped."""
 _PAUSE_S: Final = 0.02
+_LEAST_S: Final = 0.001  # no time is none for gloo
 _NAMES: Final = {
     "allreduce": "all_reduce",
     "allreduce_coalesced": "all_reduce_coalesced",
@@ -170,14 +177,14 @@ class Calls:
 class GlooWork(WrappedWork):
     """A collective over gloo, whose errors say which collectives the other ranks are in."""
 
-    def __init__(self, work: Any, call: GroupCall, calls: Calls) -> None:
+    def __init__(self, work: Any, call: GroupCall, calls: Calls, lost: Lost | None = None) -> None:
         super().__init__(work)
-        self._call, self._calls = call, calls
+        self._call, self._calls, self._lost = call, calls, lost
 
     def wait(self, timeout: timedelta = timedelta(0)) -> bool:
         """Return True when it is done, or raise its error; RuntimeError after `timeout` (0: its own time limit)."""
         try:
-            done = self._wait(timeout)
+            done = wait_for(self._work, timeout, self._lost, partial(self._calls.waits, self._call))
         except RuntimeError as error:
             ended = self._work.is_completed()  # else only `timeout` is over
             more = self._calls.after(self._call, timed_out="imed out" in str(error)) if ended else ""
@@ -187,16 +194,29 @@ class GlooWork(WrappedWork):
         self._calls.ended(self._call)
         return done
 
-    def _wait(self, timeout: timedelta) -> bool:
-        first = timedelta(seconds=LOG_AFTER_S)
-        if timedelta(0) < timeout <= first:
-            return bool(self._work.wait(timeout))
+
+def wait_for(
+    work: Any, timeout: timedelta = timedelta(0), lost: Lost | None = None, waits: Callable[[], None] | None = None
+) -> bool:
+    """Wait for a collective over gloo; call `waits` once it has taken long.
+
+    Raises its error, RuntimeError after `timeout` (0: its own time limit), and DistBackendError with what `lost`
+    returns: where a member has ended gloo tells those alone that wait for it.
+    """
+    begun, look_s = time.monotonic(), LOG_AFTER_S if lost is None else LOOK_S
+    until = begun + (timeout.total_seconds() or math.inf)
+    while (left_s := until - time.monotonic()) > look_s:
         try:
-            return bool(self._work.wait(first))
+            return bool(work.wait(timedelta(seconds=look_s)))
         except RuntimeError:  # also where it is only not done yet
-            if not self._work.is_completed():
-                self._calls.waits(self._call)
-            return bool(self._work.wait(timeout and timeout - first))
+            if work.is_completed():
+                break  # it may have ended after that
+            if lost is not None and (cause := lost()):
+                raise dist.DistBackendError(cause) from None
+            if waits is not None and time.monotonic() - begun >= LOG_AFTER_S:
+                waits()
+                look_s = math.inf if lost is None else look_s
+    return bool(work.wait(timedelta(seconds=max(left_s, _LEAST_S)) if left_s < math.inf else timedelta(0)))
 
 
 def within(limit_s: float, use: Callable[[], object]) -> None:
