@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -115,6 +116,23 @@ def test_negated_and_conjugated_views_are_taken_as_their_numbers(ranks: Callable
     for *views, conjugated in ranks(rank_main, Host()):
         assert all(torch.equal(view, torch.full((6,), -3.0)) for view in views)
         assert torch.equal(conjugated, torch.full((6,), -2j))
+
+
+def test_set_timeout_reaches_the_group_of_another_backend(ranks: Callable[..., list[Any]]) -> None:
+    def rank_main(group: ProcessGroupP4Reduce, _device: Any) -> list[timedelta]:
+        gloo = dist.ProcessGroupGloo(dist.HashStore(), 0, 1, timedelta(minutes=1))
+        other = dist.ProcessGroup(0, 1)
+        other._register_backend(torch.device("cpu"), dist.ProcessGroup.BackendType.GLOO, gloo)
+        other._set_default_backend(dist.ProcessGroup.BackendType.GLOO)
+        group._others["cuda"] = other
+        found = []
+        set_by_torch = getattr(dist, "set_timeout", dist.distributed_c10d._set_pg_timeout)
+        for seconds, set_it in enumerate((group.set_timeout, lambda timeout: set_by_torch(timeout, group)), 5):
+            set_it(timedelta(seconds=seconds))
+            found += [group._timeout, gloo.options._timeout]
+        return found
+
+    assert ranks(rank_main) == [[timedelta(seconds=seconds) for seconds in (5, 5, 6, 6)]] * 2
 
 
 @pytest.mark.cuda

@@ -144,6 +144,12 @@ class _Gloo(_c10d.ProcessGroupGloo):  # type: ignore[misc]
     group: weakref.ref[ProcessGroupP4Reduce]
     """The group, which has this: with a strong reference nothing would free either, and the store."""
 
+    def _set_default_timeout(self, timeout: timedelta) -> None:
+        """Set the group's time limit; torch before 2.14 calls it for each backend of the group."""
+        super()._set_default_timeout(timeout)
+        if (group := self.group()) is not None:
+            group._set_timeout_of_others(timeout)
+
     def supports_tensor_alloc(self, device: torch.device) -> bool:
         return device.type == "cpu"
 
@@ -438,6 +444,14 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
     send = _by_gloo("send")
     recv = _by_gloo("recv")
     recv_anysource = recvAnysource = _by_gloo("recv_anysource")
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        """Set the time limit of calls that give none, also of the groups of other backends."""
+        self._gloo._set_default_timeout(timeout)
+
+    def _set_timeout_of_others(self, timeout: timedelta) -> None:
+        for other in self._others.values():
+            getattr(dist, "set_timeout", _c10d.distributed_c10d._set_pg_timeout)(timeout, other)
 
     # The end
 
