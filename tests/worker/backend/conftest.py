@@ -23,7 +23,7 @@ Rank = Callable[[ProcessGroupP4Reduce, Any], Any]
 
 
 class Job(GroupJob):
-    def close(self) -> None:
+    def close(self, **_how: object) -> None:
         pass
 
 

@@ -112,6 +112,10 @@ class Compressor(ABC):
         sent = sum(bits[1] for bits in counted)
         return sum(bits[0] for bits in counted) / sent if sent else float("nan")
 
+    def forget(self) -> None:
+        """Forget all states, as if no step had been made."""
+        self._states = {}
+
     def state_dict(self) -> dict[str, Any]:
         """Return everything a checkpoint needs. Each rank's is its own: residues differ between ranks."""
         known = self._states.items()

@@ -165,6 +165,8 @@ class HostMemory:
         """The begin and end of the bytes of the memory that this rank's arrays have had."""
         self.has_arrays = False
         """Whether this rank has had arrays here."""
+        self.notice_s = _NOTICE_S
+        """Seconds that a controller has to say why a rank has ended; 0 without one."""
         self._allocating, self.detached, self._process = threading.Lock(), False, os.getpid()
         self._kernels = load_run()
         self._watched = _watch([pid for pid in processes if pid != os.getpid()])
@@ -371,7 +373,7 @@ class HostMemory:
             raise CollectiveError(f"{what}: rank {self.ranks[place]} of this host failed in it; {_HINT}")
         for process, ended in self._watched:
             if ended():
-                time.sleep(_NOTICE_S)
+                time.sleep(self.notice_s)
                 if (failure := lost()) is not None:
                     raise failure.with_traceback(None)
                 rank = self.ranks[self._processes.index(process)]

@@ -41,6 +41,7 @@ class MemoryPath:
         """`lease`: names the job and its ranks; its switch is not used. `total`: what each call is counted in."""
         self.lease, self.total, self.clock = lease, total, clock
         self._sums, self._memory = sums, sums.memory
+        self._memory.notice_s = 0.0
         self._number = 0
         self.keep_words = False
         self.at_wait: Callable[[], None] | None = None

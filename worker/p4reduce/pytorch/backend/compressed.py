@@ -95,6 +95,11 @@ class CompressedSums:
         """Let the next call begin a step, unless it belongs to the same backward pass as the last one."""
         self._stepped = True
 
+    def begin_anew(self) -> None:
+        """Begin as a new group does, without residues: other ranks may have none."""
+        self.compressor.forget()
+        self._before, self._calls, self._known, self._pass, self._stepped = [], [], False, -1, False
+
     def _begin_step(self) -> None:
         if self._calls:  # a second optimizer's step
             self._before, self._calls, self._known = self._calls, [], True

@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 import logging
 import os
+import secrets
 import sys
 import threading
 import time
@@ -40,16 +41,19 @@ from p4reduce.errors import (
     CollectiveTimeoutError,
     CommunicatorClosedError,
     InvalidTensorError,
+    JoinError,
     P4ReduceError,
     PeerRefusedError,
 )
-from p4reduce.launch.addresses import gloo_address
-from p4reduce.launch.launch import NoRoomError, Told
-from p4reduce.launch.processes import Processes
+from p4reduce.launch.addresses import INTERFACE_VARIABLE, gloo_address
+from p4reduce.launch.launch import Launch, NoRoomError, Told
+from p4reduce.launch.processes import Processes, has_ended
+from p4reduce.membership.join import load_all_kernels
 from p4reduce.pytorch.backend import sums
-from p4reduce.pytorch.backend.calls import STORE_S, Calls, GlooWork, within
+from p4reduce.pytorch.backend.calls import STORE_S, Calls, GlooWork, Lost, wait_for, within
 from p4reduce.pytorch.backend.contiguous import check_written, contiguously
-from p4reduce.pytorch.backend.jobs import GroupJob, join_job
+from p4reduce.pytorch.backend.jobs import GroupJob, end_launch, join_job
+from p4reduce.pytorch.backend.members import Handle, claim, ordered, tell
 from p4reduce.pytorch.backend.options import BACKEND, BROADCAST_BYTES, Options
 from p4reduce.pytorch.backend.rendezvous import Watched, leave, meet, part
 from p4reduce.pytorch.backend.routes import Routes
@@ -66,8 +70,15 @@ CLOSE_S = 5.0
 _LOOK_S = 0.1
 """Seconds between two looks at what the other ranks tell, while gloo connects."""
 
+_FEWEST_S = 1.0
+"""Seconds that the members of a group that is reconfigured have at least, once they have met."""
+_AGAIN = ": call reconfigure again, with another uuid, on all ranks"
+
 _log = logging.getLogger(__name__)
 _c10d: Any = dist  # whose stubs know one signature of the several that torch calls
+_PlainGloo: Any = _c10d.ProcessGroupGloo
+RECONFIGURES: bool = hasattr(_PlainGloo, "reconfigure")
+"""Whether torch's groups can change their members: from 2.14 on."""
 _AllgatherOptions: Any = _c10d.distributed_c10d.AllgatherOptions
 _NOTHING = OnHost([], [])
 _NO_TIMEOUT = timedelta(0)
@@ -124,6 +135,7 @@ def _by_gloo(name: str) -> Any:
             return getattr(other, name)(*arguments, **keywords)
         method = getattr(self._companion, name)
         if name in {"send", "recv", "recv_anysource"}:  # not of all ranks
+            self._check_usable(name)
             return contiguously(method, *arguments, writes=name != "send", on_thread=False, **keywords)
         return self._call_gloo(functools.partial(method, **keywords), *arguments, name=name)
 
@@ -150,13 +162,22 @@ class _Gloo(_c10d.ProcessGroupGloo):  # type: ignore[misc]
         if (group := self.group()) is not None:
             group._set_timeout_of_others(timeout)
 
+    def get_reconfigure_handle(self) -> Any:
+        return self._of_group("get_reconfigure_handle")
+
+    def reconfigure(self, opts: Any) -> Any:
+        return self._of_group("reconfigure", opts)
+
     def supports_tensor_alloc(self, device: torch.device) -> bool:
         return device.type == "cpu"
 
-    def allocate_tensor(self, size: int, *, dtype: torch.dtype, device: Any = "cpu") -> torch.Tensor:
+    def allocate_tensor(self, size: int, *, dtype: torch.dtype, device: Any = "cpu") -> Any:
+        return self._of_group("allocate_tensor", size, dtype=dtype, device=device)
+
+    def _of_group(self, name: str, *arguments: Any, **keywords: Any) -> Any:
         group = self.group()
         assert group is not None
-        return group.allocate_tensor(size, dtype=dtype, device=device)
+        return getattr(group, name)(*arguments, **keywords)
 
 
 class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
@@ -168,39 +189,56 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
     def __init__(self, group: Any, options: Any = None) -> None:
         """`group`: torch's `_DistributedBackendOptions`. Raises JoinError, on all ranks, also for options of one."""
         super().__init__(group.group_rank, group.group_size)
-        given_s = group.timeout.total_seconds()
-        store = _c10d.PrefixStore("p4reduce/", group.store)
-        self._name = meet(store, self.rank(), self.size(), given_s)
-        self._store = _c10d.PrefixStore(self._name, store)  # with the key "all" of `meet`
-        with Told(self._store, given_s).telling(self.rank(), self.size()):
-            self._set_options(group, options)
-        self._calls = Calls(self._store, self.rank(), self.size())
+        self._calls: Any = None
+        self._base_store = _c10d.PrefixStore("p4reduce/", group.store)
+        """The store with the prefix that all processes have which may become members."""
+        self._store: Any = None
+        """The store with the prefix of the present members."""
         self._is_world = not group.global_ranks_in_group
-        self._over_switch = self._is_world and self.size() > 1
-        """Whether a collective over the switch was called: equal on all ranks, in the order of their calls."""
         self._others: dict[str, Any] = {}
         """The groups of other backends, by the types of their devices."""
-        self._making = threading.Lock()
+        self._making, self._reconfiguring = threading.Lock(), threading.Lock()
         self._job: GroupJob | None = None
+        self._former: Launch | None = None
+        """What this rank has started for the members before."""
+        self._unusable = ""
+        """The reason why no collective can be called; "" where one can."""
+        self._members: list[Handle] = []
+        """The members that the last reconfigure has made; none before."""
         self._closed = False
         self._closing = threading.Lock()
         self._queue = CollectiveQueue(f"p4reduce-group-{group.group_id}")
         """The queue of collectives over the switch, and of those over gloo in their place; the communicator's too."""
         queues.add(self._queue)
         self._gloo: Any = None
+        self._gloo_store = Watched(None, lambda: None)
+        """The store of `_gloo`, which goes on in that of other members."""
         self._second_gloo: Any = None
         """The gloo group for what the queue runs: other threads call the first one, in another order."""
-        self._connect(group.timeout)
+        self._handle = Handle.of_this_process(group.group_rank, secrets.token_hex(8), is_new=True)
+        self._begin(group.group_size)
+        rank, size, timeout = group.group_rank, group.group_size, group.timeout
+        if deferred := getattr(group, "enable_reconfigure", False):
+            self._set_options(group, options)
+            self._unusable = "this process group was made with enable_reconfigure=True: call reconfigure first"
+            load_all_kernels()  # now: other members may wait for the first reconfigure
+            options = _gloo_options("127.0.0.1", timeout)  # until then
+            options.enable_reconfigure = True
+            self._make_gloo(rank, size, options)
+        else:
+            self._name = meet(self._base_store, rank, size, timeout.total_seconds())
+            self._store = _c10d.PrefixStore(self._name, self._base_store)  # with the key "all" of `meet`
+            with Told(self._store, timeout.total_seconds()).telling(rank, size):
+                self._set_options(group, options)
+            self._calls = Calls(self._store, rank, size)
+            self._connect(rank, size, timeout)
         self._companion = _c10d.ProcessGroup(group.group_rank, group.group_size)
         """Calls `_gloo`, without the interpreter's lock, by methods that `_gloo` has not."""
-        self._no_room = ""
-        """The reason why gloo takes all collectives; "" where it does not."""
-        self._submitted = 0
         for process_group in (self, self._companion):
             for device in ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",):
                 process_group._register_backend(torch.device(device), _c10d.ProcessGroup.BackendType.GLOO, self._gloo)
             process_group._set_default_backend(_c10d.ProcessGroup.BackendType.GLOO)
-        if self._over_switch:
+        if self._over_switch and not deferred:
             self._communicator()
 
     def _set_options(self, group: Any, options: Any) -> None:
@@ -210,10 +248,8 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
         self._summed_types = sums.DTYPES if self._options.float_sums != "gloo" else frozenset({torch.int32})
         self._how: Any = {"bits": self._options.bits, "refuse_underflow": self._options.float_sums == "auto"}
         """Arguments of each sum of floats."""
-        self._ranks: int = group.group_size
         self._limit: tuple[timedelta, float] = _NO_TIMEOUT, 0.0
         """The time limit of the last call, also in seconds."""
-        self._routes = Routes()
         compressor = self._options.compressor_of(world=not group.global_ranks_in_group)
         self._compressed: CompressedSums | None = None
         self._hint = ""
@@ -226,20 +262,39 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
             name = f"{group.group_id}:" if group.global_ranks_in_group else ""
             self._compressed = CompressedSums(compressor, self._options.compress_bytes, name)
 
+    def _begin(self, size: int) -> None:
+        """Begin with so many members, of whom all are in the same state."""
+        self._ranks = size
+        self._routes = Routes()
+        self._over_switch = self._is_world and size > 1
+        """Whether a collective over the switch was called: equal on all ranks, in the order of their calls."""
+        self._no_room = ""
+        """The reason why gloo takes all collectives; "" where it does not."""
+        self._submitted = 0
+
     @classmethod
     def over(
-        cls, store: Any, rank: int, size: int, *, timeout: timedelta | None = None, options: Options | None = None
+        cls,
+        store: Any,
+        rank: int,
+        size: int,
+        *,
+        timeout: timedelta | None = None,
+        options: Options | None = None,
+        enable_reconfigure: bool = False,
     ) -> Self:
         """Make a process group of the `size` ranks that share `store`, without `init_process_group`.
 
         For programs that make their groups anew, as torchft does. Groups of one time need prefixes of their own in the
         store.
-        `timeout` is of each collective, torch's default if None. Raises JoinError.
+        `timeout` is of each collective, torch's default if None. `enable_reconfigure` is as of `init_process_group`.
+        Raises JoinError.
         """
         limit = timeout or dist.constants.default_pg_timeout
         group = SimpleNamespace(
             store=store, group_rank=rank, group_size=size, timeout=limit, group_id="", global_ranks_in_group=[]
         )
+        group.enable_reconfigure = enable_reconfigure
         made = cls(group, options)
         made._named = {}  # no text names it
         return made
@@ -374,7 +429,7 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
 
         def run(*, timeout_s: float) -> None:
             if (comm := self._communicator()) is None:
-                self._gloo_of_thread().barrier(opts).wait()
+                wait_for(self._gloo_of_thread().barrier(opts), lost=self._lost)
             else:
                 comm.barrier(timeout_s=timeout_s)
 
@@ -397,7 +452,7 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
             words, comm, gloo = _bytes_of(tensor), self._communicator(), self._gloo_of_thread()
 
             def over_gloo(piece: torch.Tensor) -> torch.Tensor:
-                contiguously(gloo.broadcast, [piece], opts).wait()
+                wait_for(contiguously(gloo.broadcast, [piece], opts), lost=self._lost)
                 return piece
 
             for _, (piece,), _, left_s in sums.collectives([words], timeout_s):
@@ -445,6 +500,96 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
     recv = _by_gloo("recv")
     recv_anysource = recvAnysource = _by_gloo("recv_anysource")
 
+    # Other members
+
+    @property
+    def supports_reconfigure(self) -> bool:
+        """Whether `reconfigure` can be called: from torch 2.14 on, where no job is given."""
+        return RECONFIGURES and self._options.job is None and not self._named
+
+    def get_reconfigure_handle(self) -> str:
+        """Return the text by which members of the next group know this one; each reconfigure makes it void."""
+        self._check_reconfigures()
+        return str(self._handle)
+
+    @_uncompiled
+    def reconfigure(self, opts: Any) -> CollectiveWork:
+        """Make those whose handles are given the members of this group, ranked in their order; all of them call it.
+
+        They need one store. `opts`: torch's ReconfigureOptions, whose `hints` are not read. Calls that have not ended
+        get errors. Returns a work that is done. Raises DistBackendError: where a uuid was used, a member does not
+        call it in time or has ended, all get it, and the group stays as it is; where it fails later all get it too,
+        and can use the group when they have called this again.
+        """
+        self._check_reconfigures()
+        with self._reconfiguring:
+            members, timeout = ordered(opts.handles, self._handle), opts.timeout or self._timeout
+            store = _c10d.PrefixStore(f"reconfigure/{opts.uuid}/", self._base_store)
+            name, rank = claim(store, opts.uuid, members), members.index(self._handle)
+            meets, makes = (_c10d.PrefixStore(step, store) for step in ("meet/", "make/"))
+            told = Told(tell(meets, members), timeout.total_seconds(), Processes(meets, rank, "meet"))
+            try:
+                with told.telling(rank, len(members), hear_s=0.0):
+                    told.agree(rank, len(members), "reconfigure the group")
+            except JoinError as error:
+                raise _c10d.DistBackendError(f"{BACKEND}:reconfigure: {error}") from error
+            self._unusable = f"the reconfigure of this process group did not end{_AGAIN}"
+            self._members = members
+            self._handle = Handle.of_this_process(rank, secrets.token_hex(8), is_new=False)
+            self._leave(wait=False, goes_on=True)
+            left_s, seen = max(_FEWEST_S, told.until - time.monotonic()), Processes(tell(makes, members), rank, "make")
+            told, self._name, self._store = Told(makes, left_s, seen), name, makes
+            kept = tell(_c10d.PrefixStore("group/", store), members)
+            self._calls = Calls(kept, rank, len(members))
+            try:
+                with told.telling(rank, len(members), hear_s=0.0):
+                    self._enter(rank, len(members), opts, timedelta(seconds=told.timeout_s))
+                    told.agree(rank, len(members), "reconfigure the group")
+            except Exception as error:
+                self._leave(wait=False, goes_on=True)
+                self._unusable = f"reconfigure failed: {error}{_AGAIN}"
+                raise _c10d.DistBackendError(f"{BACKEND}:{self._unusable}") from error
+            self._store, self._unusable = kept, ""
+            for used in (meets, makes):
+                leave(used, len(members))
+        done = CollectiveFuture[None](lambda: None)
+        done.has_ended = True
+        return CollectiveWork(f"{BACKEND}:reconfigure", [], _NOTHING, done)
+
+    def _enter(self, rank: int, size: int, opts: Any, timeout: timedelta) -> None:
+        """Connect to the members, and join their job."""
+        of_gloo = type(opts)()
+        of_gloo.uuid, of_gloo.timeout = opts.uuid, timeout
+        own = _PlainGloo.get_reconfigure_handle(self._gloo)  # of the others gloo reads the number alone
+        of_gloo.handles = [own if each == rank else f"gloo:{each}:0:{each}:{each}" for each in range(size)]
+        self._connect(rank, size, timeout, of_gloo)
+        self._begin(size)
+        if self._compressed is not None:
+            self._compressed.begin_anew()
+        if self._over_switch:
+            self._join_job(timeout)
+
+    @property
+    def _lost(self) -> Lost | None:
+        """What a rank that waits for gloo looks at; None before the first reconfigure."""
+        return self._find_lost if self._members else None
+
+    def _find_lost(self) -> str:
+        """Return why the present members will not all come any more; "" while they may."""
+        failure = None if self._job is None else self._job.comm.failure.lost()
+        ended = [rank for rank, member in enumerate(self._members) if has_ended(member.process)]
+        return str(failure or "") or (f"{name_ranks(ended)} of this group: ended" if ended else self._unusable)
+
+    def _check_reconfigures(self) -> None:
+        if self._closed:
+            raise _c10d.DistBackendError(f"{BACKEND}:reconfigure: this process group was shut down")
+        if self._named:
+            raise RuntimeError(f"a process group with multiple backends cannot be reconfigured: {self._named}")
+        if not RECONFIGURES:
+            raise RuntimeError(f"torch {torch.__version__} does not reconfigure groups: 2.14 does")
+        if self._options.job is not None:
+            raise RuntimeError(f"the job {self._options.job!r} was given, whose ranks are fixed: give none")
+
     def set_timeout(self, timeout: timedelta) -> None:
         """Set the time limit of calls that give none, also of the groups of other backends."""
         self._gloo._set_default_timeout(timeout)
@@ -460,45 +605,50 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
 
         Idempotent. Waits for 4 s at most for ranks that do not call it.
         """
-        self._end(wait=True)
-
-    def abort(self) -> None:
-        """End all collectives at once, with errors."""
-        self._end(wait=False)
-
-    def _end(self, *, wait: bool) -> None:
         with self._closing:
             if self._closed:
                 return
             self._closed = True
-        together = wait and self._is_world and self._job is not None and self._job.is_usable()
+        together = self._is_world and self._job is not None and self._job.is_usable()
         try:
-            if self._job is not None:
-                groups = filter(None, (self._gloo, self._second_gloo))
-                over_gloo = sum(int(each._get_sequence_number_for_group()) for each in groups)
-                self._job.comm.count_over_gloo = lambda: over_gloo
-                if not wait:
-                    self._job.comm.close(wait=False)
-                self._job.close()
-            self._queue.drain(CLOSE_S)
+            self._leave(wait=True)
             self._gloo = self._companion = self._second_gloo = None
-            for other in self._others.values():
-                other.shutdown() if wait else other.abort()
-            self._others = {}
             if together:
-                part(self._store, self.rank(), self.size(), ends=self._has_own_server())
-            elif wait and not self._is_world:
-                within(STORE_S, functools.partial(leave, self._store, self.size()))
+                part(self._store, self._handle.rank, self._ranks, ends=self._has_own_server())
+            elif not self._is_world and self._store is not None:
+                within(STORE_S, functools.partial(leave, self._store, self._ranks))
         finally:
-            if self._job is not None:
-                self._job.end_launch()
-        self._store = None
-        self._calls.close()
+            end_launch(self._former)
+        self._store = self._base_store = None
+
+    def abort(self) -> None:
+        """End all collectives at once, with errors. Only `shutdown` and `reconfigure` may follow."""
+        with self._closing:
+            if not self._closed and self._calls is not None:
+                self._unusable = "this process group was aborted"
+                self._leave(wait=False)
+                end_launch(self._former)
+                self._former = None
+
+    def _leave(self, *, wait: bool, goes_on: bool = False) -> None:
+        """Leave the job and the groups of other backends; `goes_on` as in `GroupJob.close`."""
+        if (job := self._job) is not None:
+            groups = filter(None, (self._gloo, self._second_gloo))
+            over_gloo = sum(int(each._get_sequence_number_for_group()) for each in groups)
+            job.comm.count_over_gloo = lambda: over_gloo
+            job.close(wait=wait, goes_on=goes_on)
+            self._job, self._former = None, job.launch or self._former
+        self._queue.drain(CLOSE_S)
+        for other in self._others.values():
+            other.shutdown() if wait else other.abort()
+        self._others = {}
+        if self._calls is not None:
+            self._calls.close()
 
     def _has_own_server(self) -> bool:
         """Return whether torch made the store of this group, with a server in rank 0's process."""
         made = dist.group.WORLD is self and _c10d.distributed_c10d._default_pg_init_method is not None
-        return made and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != str(True)
+        return made and not self._members and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != str(True)
 
     # How
 
@@ -556,6 +706,14 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
                 self._others[device], _ = make(*whose, text, self._store, f"{self.group_name}/{text}", **how)
         return self._others[device]
 
+    def _ended(self) -> str:
+        """Return why no collective can be called; "" where one can."""
+        return "this process group was shut down" if self._closed else self._unusable
+
+    def _check_usable(self, name: str) -> None:
+        if self._closed or self._unusable:
+            raise _c10d.DistBackendError(f"{BACKEND}:{name}: {self._ended()}")
+
     def _over_gloo(self, collective: Callable[..., Any], *arguments: Any) -> Any:
         """Call the companion's collective; AVG, which gloo has not, is its sum divided by the number of ranks."""
         opts = arguments[-1]
@@ -576,9 +734,10 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
 
     def _call_gloo(self, collective: Callable[..., Any], *arguments: Any, name: str = "") -> GlooWork:
         """Call a collective of the companion whose last arguments are what this rank gives, and the options."""
+        self._check_usable(name or collective.__name__)
         given = list(_tensors_in(arguments[-2:-1]))
         call = self._calls.begin(name or collective.__name__, given, "gloo", self._limit_s(*arguments[-1:]))
-        return GlooWork(contiguously(collective, *arguments), call, self._calls)
+        return GlooWork(contiguously(collective, *arguments), call, self._calls, self._lost)
 
     def _limit_s(self, opts: Any = None) -> float:
         given_s: float = opts.timeout.total_seconds() if hasattr(opts, "timeout") else 0
@@ -684,7 +843,7 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
     def _sum_over_gloo(self, tensor: torch.Tensor, average: bool) -> torch.Tensor:
         total = tensor.detach().clone(memory_format=torch.contiguous_format)
         numbers = torch.view_as_real(total) if total.is_complex() else total
-        contiguously(self._gloo_of_thread().allreduce, [numbers]).wait()
+        wait_for(contiguously(self._gloo_of_thread().allreduce, [numbers]), lost=self._lost)
         return _mean(total, self.size()) if average else total
 
     @property
@@ -705,54 +864,66 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
         if self._no_room:
             return None
         if self._job is None:
-            if self._closed:
-                raise CommunicatorClosedError("this process group was shut down")
-            try:
-                whose = self._store, self.rank(), self.size(), self._timeout.total_seconds()
-                with (
-                    Told(self._store, 0.0).telling(self.rank(), self.size()),
-                    Processes(self._store, self.rank(), "join") as seen,
-                ):
-                    self._job = join_job(*whose, self._options, seen, subgroup=not self._is_world, run=self._name)
-            except NoRoomError as error:
-                if self._is_world:
-                    raise
-                self._no_room = str(error)
-                if self.rank() == 0:
-                    _log.warning("a process group of %d ranks takes gloo for all collectives: %s", self.size(), error)
-                return None
-            self._job.comm.queue = self._queue
-            self._job.comm.path.at_wait = self._calls.running_waits
-            if self._compressed is not None:
-                self._compressed.compressor.check(self._job.comm.lease)
-        return self._job.comm
+            if cause := self._ended():
+                raise CommunicatorClosedError(cause)
+            self._join_job(self._timeout)
+        return None if self._job is None else self._job.comm
 
-    def _connect(self, timeout: timedelta) -> None:
-        """Make both gloo groups in this time; gloo alone takes five times as long where a rank has ended."""
-        processes = Processes(self._store, self.rank(), "connect")
+    def _join_job(self, timeout: timedelta) -> None:
+        whose = self._store, self.rank(), self.size(), timeout.total_seconds()
+        how: Any = {"subgroup": not self._is_world, "run": self._name, "former": self._former}
+        how["single_epoch"] = bool(self._members)
+        try:
+            with (
+                Told(self._store, 0.0).telling(self.rank(), self.size()),
+                Processes(self._store, self.rank(), "join") as seen,
+            ):
+                self._job = join_job(*whose, self._options, seen, **how)
+        except NoRoomError as error:
+            if self._is_world:
+                raise
+            self._no_room = str(error)
+            if self.rank() == 0:
+                _log.warning("a process group of %d ranks takes gloo for all collectives: %s", self.size(), error)
+            return
+        self._job.comm.timeout_s = self._timeout.total_seconds()
+        self._job.comm.queue = self._queue
+        self._job.comm.path.at_wait = self._calls.running_waits
+        if self._compressed is not None:
+            self._compressed.compressor.check(self._job.comm.lease)
+
+    def _make_gloo(self, rank: int, size: int, options: Any) -> None:
+        self._gloo = _Gloo(_c10d.PrefixStore("gloo/", self._gloo_store), rank, size, options)
+        self._gloo.group = weakref.ref(self)
+
+    def _connect(self, rank: int, size: int, timeout: timedelta, opts: Any = None) -> None:
+        """Make both gloo groups in this time; gloo alone takes five times as long where a rank has ended.
+
+        `opts`: those with which the first one reconfigures, if it is there.
+        """
+        processes = Processes(self._store, rank, "connect")
         told = Told(self._store, timeout.total_seconds(), processes)
-        store = Watched(self._store, told.look)
-        store.set(f"connects/{self.rank()}", "")
+        store = self._gloo_store.go_on(self._store, told.look)
+        store.set(f"connects/{rank}", "")
 
         def make() -> None:
-            kind = _c10d.ProcessGroupGloo
-            ours: Any = timeout
-            if address := gloo_address(store, self.rank(), self.size()):
-                ours = kind._Options()
-                ours._devices, ours._timeout, ours._threads = [kind.create_device(hostname=address)], timeout, 2
-            self._gloo = _Gloo(_c10d.PrefixStore("gloo/", store), self.rank(), self.size(), ours)
-            self._gloo.group = weakref.ref(self)
-            options = kind._Options()  # the first group's device, and one thread: the queue makes one call at a time
-            options._devices, options._timeout, options._threads = self._gloo.options._devices, timeout, 1
-            self._second_gloo = kind(_c10d.PrefixStore("second/", store), self.rank(), self.size(), options)
+            options = _gloo_options(gloo_address(store, rank, size), timeout)
+            if opts is None:
+                self._make_gloo(rank, size, options)
+            else:
+                self._gloo.options._devices = options._devices
+                _PlainGloo.reconfigure(self._gloo, opts)
+            options = _gloo_options("", timeout, self._gloo.options._devices)
+            options._threads = 1  # the queue makes one call at a time
+            self._second_gloo = _c10d.ProcessGroupGloo(_c10d.PrefixStore("second/", store), rank, size, options)
 
         try:
-            with told.telling(self.rank(), self.size()), processes:
+            with told.telling(rank, size), processes:
                 made = self._queue.submit(make)
                 while not made.wait(min(_LOOK_S, max(0.0, told.until - time.monotonic()))):
                     told.look()
                     if time.monotonic() >= told.until:
-                        away = [rank for rank in range(self.size()) if not self._store.check([f"connects/{rank}"])]
+                        away = [rank for rank in range(size) if not self._store.check([f"connects/{rank}"])]
                         text = f"; {name_ranks(away)} did not begin" if away else ""
                         raise _c10d.DistBackendError(f"{BACKEND}:connect timed out after {told.timeout_s:g} s{text}")
                 made.result()
@@ -773,8 +944,7 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
         `over_gloo`: what to do, on all ranks, where a rank has a NaN, an infinity, or too many numbers that would
         become 0; None: that is an error.
         """
-        if self._closed:
-            raise _c10d.DistBackendError(f"{BACKEND}:{name}: this process group was shut down")
+        self._check_usable(name)
         given = opts.timeout if opts.timeout > _NO_TIMEOUT else self._gloo.options._timeout
         limit = self._limit
         if given != limit[0]:
@@ -826,6 +996,17 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
             except CollectiveTimeoutError:
                 future = None
         return CollectiveWork(full_name, outputs, staged, future or self._queue.submit(run))
+
+
+def _gloo_options(address: str, timeout: timedelta, devices: Sequence[Any] = ()) -> Any:
+    """Return the options of a gloo group with these devices, or at an address, "" where gloo finds it."""
+    options, names = _PlainGloo._Options(), os.environ.get(INTERFACE_VARIABLE, "")
+    if address:
+        devices = [_PlainGloo.create_device(hostname=address)]
+    devices = devices or [_PlainGloo.create_device(interface=name) for name in names.split(",") if name]
+    options._devices = [*(devices or [_PlainGloo.create_default_device()])]
+    options._timeout, options._threads = timeout, 2 * len(options._devices)
+    return options
 
 
 def _options(kind: Any, given: Any, timeout: timedelta | None, op: Any = None, root: int | None = None) -> Any:

@@ -47,7 +47,7 @@ class GroupJob:
     """The job's name, on the rank that made it."""
     _owner_token: str = ""
     _security: Security | None = None
-    _launch: Launch | None = None
+    launch: Launch | None = None
     """What this rank started for the group of all ranks."""
 
     def is_usable(self) -> bool:
@@ -58,24 +58,23 @@ class GroupJob:
             return False
         return True
 
-    def close(self) -> None:
-        """Leave the job, and remove it if this rank made it. Does not raise for a controller that is away."""
+    def close(self, *, wait: bool = True, goes_on: bool = False) -> None:
+        """Leave the job, and remove it if this rank made it. Does not raise for a controller that is away.
+
+        `wait`: as of `Communicator.close`. `goes_on`: whether the launch may serve the next members of the group.
+        """
         from p4reduce_contracts.jobs.client import JobClient
         from p4reduce_contracts.jobs.errors import JobServiceError
 
-        if self._launch is not None:
-            self._launch.mute()
-        self.comm.close()
+        if self.launch is not None and not goes_on:
+            self.launch.mute()
+        self.comm.close(wait=wait)
         if self._made is not None:
             with (
                 contextlib.suppress(JobServiceError),
                 JobClient(self._controller, security=self._security, token=self._owner_token) as client,
             ):
                 client.remove_job(self._made)
-
-    def end_launch(self) -> None:
-        """End what this rank has started; all ranks have left the job. Idempotent."""
-        _end(self._launch)
 
 
 def join_job(  # noqa: PLR0917
@@ -88,8 +87,13 @@ def join_job(  # noqa: PLR0917
     *,
     subgroup: bool,
     run: str = "",
+    former: Launch | None = None,
+    single_epoch: bool = False,
 ) -> GroupJob:
     """Make or find the group's job and join it, in `timeout_s` each; all ranks call it, with one name `run`.
+
+    `former`: the launch of this rank before the group changed its members; it goes on, or ends. `single_epoch`: as of
+    `create_job`.
 
     Where no controller is named and the job is none that exists, the group of all ranks starts one, or shares the
     memory of its host, as its subgroups then do (p4reduce/launch).
@@ -106,8 +110,10 @@ def join_job(  # noqa: PLR0917
     _agree(store, rank, launches=launches)
     if launches:
         if not subgroup:
-            launch = start(store, rank, size, timeout_s, processes)
+            launch = start(store, rank, size, timeout_s, processes, former)
             _launches.append(launch)
+            if former in _launches:  # for subgroups this one is in its place
+                _launches[_launches.index(former)] = _launches.pop()
         elif _launches:
             launch = _launches[0]
         elif rank == 0 and not is_controller(DEFAULT_CONTROLLER):
@@ -117,15 +123,17 @@ def join_job(  # noqa: PLR0917
         found = share_memory(Told(store, timeout_s, processes), rank, size) if subgroup else launch.comm
         if isinstance(found, str):
             raise NoRoomError(found)
-        return GroupJob(found, _launch=None if subgroup else launch)
+        return GroupJob(found, launch=None if subgroup else launch)
     controller, security = (launch.controller, launch.security) if launch else (named or DEFAULT_CONTROLLER, None)
     own, check = None if subgroup else launch, Told(store, timeout_s, processes).look
     try:
         name, token, made, owner = options.job, options.token, None, ""
         if name is None:
             if rank == 0:
-                made, owner, token = _make(store, size, controller, security, timeout_s, options, subgroup, check)
-                name = made
+                made, owner, token = _make(
+                    store, size, controller, security, timeout_s, options, subgroup, check, single_epoch
+                )
+                name, made = made, None if single_epoch else made  # then it ends with its last member
             else:
                 load_all_kernels()  # while rank 0 does
                 name, token = _find(store, timeout_s, check)
@@ -143,7 +151,7 @@ def join_job(  # noqa: PLR0917
             run=run,
         )
     except BaseException:
-        _end(own)
+        end_launch(own)
         raise
     return GroupJob(comm, controller, made, owner, security, own)
 
@@ -157,7 +165,8 @@ def _agree(store: Any, rank: int, *, launches: bool) -> None:
         raise JoinError(text)
 
 
-def _end(launch: Launch | None) -> None:
+def end_launch(launch: Launch | None) -> None:
+    """End what this rank has started; all ranks have left the job. Idempotent."""
     if launch is not None:
         if launch in _launches:
             _launches.remove(launch)
@@ -173,6 +182,7 @@ def _make(
     options: Options,
     subgroup: bool,
     check: Callable[[], None],
+    single_epoch: bool,
 ) -> tuple[str, str, str | None]:
     """Return the name, the owner's and the members' token of a new job; the store has what the others need."""
     from p4reduce_contracts.jobs.errors import JobServiceError, SwitchFullError
@@ -180,7 +190,8 @@ def _make(
     to_do = f"make a job of {size} ranks at the controller {controller}"
     try:
         load_all_kernels()  # before there is a job, which would hold slots meanwhile
-        job = _create(size, controller, security, Patience(0, to_do, timeout_s, check), options.slots, subgroup)
+        patience = Patience(0, to_do, timeout_s, check)
+        job = _create(size, controller, security, patience, options.slots, subgroup, single_epoch)
     except (JobServiceError, ConfigError, JoinError) as error:
         text = str(error) if isinstance(error, JoinError) else f"rank 0 could not {to_do}: {error}"
         full = isinstance(error, SwitchFullError)
@@ -191,11 +202,17 @@ def _make(
 
 
 def _create(  # noqa: PLR0917
-    size: int, controller: str, security: Security | None, patience: Patience, slots: int | None, subgroup: bool
+    size: int,
+    controller: str,
+    security: Security | None,
+    patience: Patience,
+    slots: int | None,
+    subgroup: bool,
+    single_epoch: bool,
 ) -> JobInfo:
     """Create the job, once the controller is there and connected to its switch."""
     from p4reduce_contracts.jobs.client import JobClient
-    from p4reduce_contracts.jobs.errors import ControllerUnreachableError, SwitchAwayError
+    from p4reduce_contracts.jobs.errors import ControllerUnreachableError, SwitchAwayError, SwitchFullError
 
     with JobClient(controller, security=security) as client:
         longest_call_s = client.timeout_s
@@ -205,8 +222,12 @@ def _create(  # noqa: PLR0917
             try:
                 if slots is None and subgroup:
                     slots = max(1, min(SUBGROUP_SLOTS, client.list_jobs().free_slots))
-                return client.create_job(name, size, slots, ephemeral=True)
+                return client.create_job(name, size, slots, ephemeral=True, single_epoch=single_epoch)
             except (ControllerUnreachableError, SwitchAwayError) as error:
+                patience.pause(error)
+            except SwitchFullError as error:  # the job of the members before may still be there
+                if not single_epoch or subgroup:
+                    raise
                 patience.pause(error)
 
 

@@ -75,14 +75,22 @@ class Watched(_c10d.Store):  # type: ignore[misc]
 
     def __init__(self, store: Any, look: Callable[[], None]) -> None:
         super().__init__()
+        self.go_on(store, look)
+
+    def go_on(self, store: Any, look: Callable[[], None]) -> Watched:
+        """Have another store and another `look` from now on; return this one."""
         self.underlying_store = self._store = store  # as PrefixStore has it: gloo's address follows from a TCPStore's
         self._look = look
+        return self
 
     def set(self, key: str, value: str | bytes) -> None:
         self._store.set(key, value)
 
     def check(self, keys: list[str]) -> bool:
         return bool(self._store.check(keys))
+
+    def compare_set(self, key: str, expected: str, desired: str) -> bytes:
+        return bytes(self._store.compare_set(key, expected, desired))
 
     def get(self, key: str) -> bytes:
         self.wait([key])
