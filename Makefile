@@ -10,6 +10,8 @@ FUZZ_SECONDS ?= 60
 FUZZ_FRAMES ?= 1000000
 KILLS ?= 30
 LAUNCHES ?= 200
+STEPS ?= 1000
+OVER ?= memory
 SWITCHES ?= 1
 MINUTES ?= 10
 VARIATIONS ?= 1000
@@ -24,7 +26,7 @@ CPU_TORCH = $(BIN)/python -m pip index versions torch --disable-pip-version-chec
 
 # all of them use one environment
 .NOTPARALLEL:
-.PHONY: demo test test-switch check frameworks newest-torch bench fuzz chaos launches soak model same-bits lint format docs reports study testbed conformance fidelity p4 p4-tofino \
+.PHONY: demo test test-switch check frameworks newest-torch bench fuzz chaos members launches soak model same-bits lint format docs reports study testbed conformance fidelity p4 p4-tofino \
 	proto clean
 
 DEMO = --racks $(RACKS) --out out/demo$(patsubst %,-%-racks,$(filter-out 1,$(RACKS)))
@@ -44,8 +46,10 @@ check: lint  # lint, and the tests that start no process and are no campaign
 frameworks: $(VENV)/frameworks.stamp  # Lightning, Accelerate, Transformers, Ray Train and torchft over the backend
 	$(VENV)/frameworks/bin/python -m pytest tests/worker/frameworks
 
-newest-torch: $(VENV)/newest.stamp  # finds the backend and makes process groups with the newest torch of the index
-	$(VENV)/newest/bin/python -m pytest tests/worker/backend/test_entry_points.py tests/worker/backend/test_backend_devices.py
+newest-torch: $(VENV)/newest.stamp  # the backend in the newest torch of the index: process groups, and other members of them
+	$(VENV)/newest/bin/python -m pytest tests/worker/backend/test_entry_points.py tests/worker/backend/test_backend_devices.py \
+		tests/worker/backend/test_reconfigure.py tests/worker/backend/test_backend_calls.py \
+		tests/system/test_system_campaigns.py::test_members_come_and_go
 
 fuzz: $(VENV)/dev.stamp  # FUZZ_SECONDS for each decoder, then FUZZ_FRAMES mutated frames beside a running job
 	$(BIN)/python tests/fuzz/coverage_guided.py --seconds $(FUZZ_SECONDS)
@@ -59,6 +63,9 @@ soak: $(VENV)/dev.stamp  # four jobs through loss, damage and kills for MINUTES;
 
 model: $(VENV)/dev.stamp  # every order of frames, losses, copies and timers for small jobs, on the code itself
 	$(BIN)/python tests/model
+
+members: $(VENV)/newest.stamp  # kills members of a process group and lets others join, for STEPS; OVER=switches (launch)
+	$(VENV)/newest/bin/python tests/system/members.py --steps $(STEPS) --over $(OVER)
 
 launches: $(VENV)/dev.stamp  # starts LAUNCHES launches without a controller, ends them in all ways, counts what is left
 	$(BIN)/python tests/system/launches.py --launches $(LAUNCHES)

@@ -10,11 +10,14 @@ import pytest
 
 pytest.importorskip("torch")
 
+from torch.distributed import ProcessGroupGloo
+
 from rigs import elastic_runs
 from rigs.fork_server import ForkServer
 from rigs.system import RACKS
 from system import launches
 from system.chaos import run_chaos
+from system.members import run_members
 from system.same_bits import WAYS, Case, cases, plain, variations
 from system.soak import JOBS, Soak
 
@@ -76,6 +79,21 @@ def test_random_kills_side_by_side(tmp_path: Path) -> None:
     report = run_chaos(tmp_path, 3, seed=1, leg=200, options=("--rejoin",), switches=2)
     assert report.kills.total() == len(report.kills) == 3
     assert report.granted["1"] > 0
+
+
+@pytest.mark.fault(
+    "members of a process group are killed, and others join, at random (torch 2.14): the others go on in the same "
+    "processes; weights equal those of a replay"
+)
+@pytest.mark.skipif(
+    not hasattr(ProcessGroupGloo, "reconfigure"), reason="torch before 2.14 does not reconfigure groups"
+)
+@pytest.mark.slow
+@pytest.mark.processes
+@pytest.mark.parametrize("over", ["memory", "switches", "launch"])
+def test_members_come_and_go(over: str, tmp_path: Path) -> None:
+    report = run_members(tmp_path, over=over, steps=60, seed=3)
+    assert report.killed and report.joined and report.wrong == 0
 
 
 @pytest.mark.fault(
