@@ -94,7 +94,7 @@ class Run:
                 self.start(self.members)
             self.change(dict.fromkeys(self.members, 0))
             self.prepare()
-            while self.wait_for_step() < self.steps - EVERY:
+            while self.wait_for_step() < self.steps:
                 grow = len(self.members) == FEWEST or (len(self.members) < MOST and self.choice.random() < 0.5)
                 self.grow() if grow else self.shrink()
             return self.end()
