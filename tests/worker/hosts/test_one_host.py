@@ -104,6 +104,17 @@ def test_a_refusal_is_that_of_all_and_the_next_call_is_made(group: OneHost) -> N
     assert group.comms[0].stats.refused == 1
 
 
+@pytest.mark.fault("without a switch, all ranks refuse for one reason: each gets its own error, and the next call is made")
+def test_all_may_refuse_for_one_reason(group: OneHost) -> None:
+    def run(comm: Communicator) -> float:
+        with pytest.raises(NotFiniteError) as caught:
+            comm.all_reduce(np.full(1, np.inf, np.float32))
+        assert comm.refuse(caught.value) == dict.fromkeys(range(RANKS), Reason.NOT_FINITE)
+        return float(comm.all_reduce(np.ones(1, np.float32))[0])
+
+    assert group.run(run) == RANKS * [3.0]
+
+
 @pytest.mark.fault("without a switch, ranks call different collectives: all get an error that names each call")
 def test_different_calls_are_found_and_named() -> None:
     def run(comm: Communicator) -> str:

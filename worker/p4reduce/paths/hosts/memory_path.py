@@ -16,7 +16,7 @@ from p4reduce.paths.hosts.state import COMPARE, WAITS
 from p4reduce.paths.hosts.sums import HostSums
 from p4reduce.paths.path import Lost
 from p4reduce.paths.waits import LOG_AFTER_S
-from p4reduce.protocol.call import Call, compare_calls
+from p4reduce.protocol.call import Call, Kind, compare_calls
 from p4reduce.protocol.deadline import Deadline
 from p4reduce.stats import COLLECTIVES, CollectiveStats
 from p4reduce.trace import TracedWaits, opened
@@ -66,7 +66,7 @@ class MemoryPath:
             event = run.run(*run.begin(sums.number + 1, self._number, contribution.number, contribution.compared))
             if event == WAITS or self._trace is not None:
                 event = self._wait(run, event, contribution, deadline, lost)
-            if event == COMPARE:
+            if event == COMPARE or contribution.kind is Kind.REFUSED:  # by all ranks, with one reason: calls are equal
                 return self._compared(contribution, deadline)
             sums.number += run.n_blocks > 0
         except BaseException:
