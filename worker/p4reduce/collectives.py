@@ -6,6 +6,7 @@ All collectives are the same sparse block sum: of all ranks' non-zero blocks (al
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from p4reduce.codecs.arrays import Tensor, as_kind_of, dtype_of, plain_array, to
 from p4reduce.codecs.floats import Floats
 from p4reduce.codecs.formats import FORMS
 from p4reduce.codecs.raw import bytes_of, first_bytes, raw_blocks
+from p4reduce.codecs.summed_tensor import SummedTensor
 from p4reduce.errors import InvalidTensorError
 from p4reduce.protocol.blocks import Array, Blocks
 from p4reduce.protocol.call import HIGH_ROOT, Call, CodecId, Kind
@@ -50,8 +52,8 @@ class Contribution:
     """Whether the caller's result is that of the only part; else a list of all parts'."""
     number: int = 0
     """The number of the collective in its epoch."""
-    segment: Floats | Int32 | None = None
-    """The tensor, where it is the only part."""
+    segments: Sequence[SummedTensor] = ()
+    """The tensors, where later calls alike can have this contribution."""
     key: Hashable = None
     """What later calls alike have in common with this one (`Plans`); None: it is not kept."""
 
@@ -68,6 +70,12 @@ class Contribution:
         """The words of `call()` but its number."""
         _, *words = self.call().words(0)
         return words[0], words[1], words[2]
+
+    def agree_on(self, agreement: str) -> None:
+        """Set `agreement` for the next collective."""
+        if agreement != self.agreement:
+            self.agreement = agreement
+            vars(self).pop("compared", None)
 
     @functools.cached_property
     def dense_bytes(self) -> int:
@@ -109,7 +117,7 @@ def new_array(shape: int | Sequence[int], dtype: Any) -> Array:
 
 
 class Plans:
-    """Contributions to sums of one tensor, each for the next call alike; those used last, not while they are in use.
+    """Contributions to sums, each for the next call alike; those used last, not while they are in use.
 
     For all threads: what one takes, no other has.
     """
@@ -119,7 +127,12 @@ class Plans:
     def __init__(self) -> None:
         self.kept: dict[Hashable, Contribution] = {}
         """Contributions by what calls alike have in common, the least recent first. Who takes one removes it, and puts
-        it back, without its data, when its collective has ended."""
+        it back, its tensors released, when its collective has ended."""
+
+    def make_room(self) -> None:
+        """Forget the least recent one, where there are MOST."""
+        if len(self.kept) >= self.MOST:
+            self.kept.pop(next(iter([*self.kept]), None), None)  # of a copy: another thread may take one
 
 
 def all_reduce(
@@ -134,11 +147,9 @@ def all_reduce(
     plain = plain_array(array)
     key = None if plain is None else (array.dtype, array.shape, bits, refuse_underflow)
     if plain is not None and (known := plans.kept.pop(key, None)) is not None:
-        assert known.segment is not None
-        known.segment.again(array, plain, out)
+        known.segments[0].again(array, plain, out)
         return known
-    if len(plans.kept) >= plans.MOST:
-        plans.kept.pop(next(iter([*plans.kept]), None), None)  # of a copy: another thread may take one
+    plans.make_room()
     dtype = dtype_of(array)
     segment: Floats | Int32
     if dtype in FORMS:
@@ -158,15 +169,25 @@ def all_reduce(
         detail=segment.detail,
         elements=segment.elements,
         layout=segment.layout,
-        segment=segment,
+        segments=(segment,),
         key=key,
     )
 
 
-def all_reduce_segments(
-    lease: Lease, segments: Sequence[Segment], dense: bool, name: str | None, agreement: str
+def all_reduce_segments(  # noqa: PLR0917
+    plans: Plans, lease: Lease, segments: Sequence[Segment], dense: bool, name: str | None, agreement: str
 ) -> Contribution:
     """Contribute several tensors, each in its own codec."""
+    tensors, key = [segment for segment in segments if isinstance(segment, SummedTensor)], None
+    if len(tensors) == len(segments):
+        key = (dense, name, *(segment.alike for segment in tensors))
+        if (known := plans.kept.pop(key, None)) is not None:
+            for kept, segment in zip(known.segments, tensors, strict=True):
+                kept.take(segment)
+            known.agree_on(agreement)
+            return known
+        plans.make_room()
+        segments = tensors = [copy.copy(segment) for segment in tensors]  # the caller may use its own again
     bound = [segment.bind(lease.world_size, lease.block_words, dense) for segment in segments]
     return Contribution(
         Kind.ALL_REDUCE,
@@ -178,6 +199,8 @@ def all_reduce_segments(
         agreement=agreement,
         few=name is not None,
         single=False,
+        segments=tensors,
+        key=key,
     )
 
 

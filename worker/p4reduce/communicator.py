@@ -234,7 +234,7 @@ class Communicator:
         `agreement`: what else must be equal on all ranks, and may differ from call to call. A call opens as many slots
         as the last one of the same name and layout needed; the first one with a name opens one.
         """
-        how = self.lease, segments, dense, name, agreement
+        how = self._plans, self.lease, segments, dense, name, agreement
         sums: list[Any] = self._run(timeout_s, collectives.all_reduce_segments, *how)
         return sums
 
@@ -320,8 +320,9 @@ class Communicator:
         if finished.refusals:
             raise PeerRefusedError(str(finished.call), finished.refusals)
         results = finished.result()
-        if contribution.segment is not None and contribution.key is not None:
-            contribution.segment.release()
+        if contribution.key is not None:
+            for segment in contribution.segments:
+                segment.release()
             self._plans.kept[contribution.key] = contribution
         return results[0] if contribution.single else results
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 
 from p4reduce.codecs import Floats, Int32
 from p4reduce.communicator import Communicator
@@ -21,6 +23,7 @@ from p4reduce.errors import (
     Reason,
 )
 from p4reduce.paths.hosts import memory_path
+from p4reduce.testing.local_group import LocalGroup
 from rigs.float_sums import by_numpy
 from rigs.launched import OneHost
 from rigs.limits import LIMIT_S
@@ -79,6 +82,26 @@ def test_sums_in_memory_have_the_bits_of_their_definition(group: OneHost, mean: 
     group.run(run)
 
 
+@pytest.mark.parametrize("make", [OneHost, LocalGroup])
+def test_later_sums_of_segments_alike_have_their_own_data(make: Callable[[int], OneHost | LocalGroup]) -> None:
+    def given(rank: int, turn: int) -> tuple[list[NDArray[Any]], ...]:
+        random = np.random.default_rng([rank, turn])
+        numbers = random.integers(-99, 99, 900) * np.repeat(random.integers(0, 2, 9), 100)  # some blocks are zeros
+        return numbers.astype(np.float32), numbers[:99].astype(np.float16), numbers.astype(np.int32).reshape(9, 100)
+
+    def run(comm: Communicator) -> None:
+        for turn in range(9):
+            single, half, whole = given(comm.rank, turn)
+            segments = [Floats(single, mean=True, out=single), Floats(half, part=(10, 90)), Int32(whole)]
+            found = comm.all_reduce_segments(segments, name="three" if turn % 2 else None, agreement=str(turn // 3))
+            a, b, c = (sum(rows) for rows in zip(*(given(rank, turn) for rank in range(RANKS)), strict=True))
+            assert found[0] is single and np.allclose(single, a / RANKS, rtol=1e-5)
+            assert np.array_equal(found[1], b[10:90]) and np.array_equal(found[2], c)
+
+    with make(RANKS) as group:
+        group.run(run)
+
+
 def test_ranks_in_different_turns_do_not_meet_in_the_same_call(group: OneHost) -> None:
     def run(comm: Communicator) -> list[float]:
         found = []
@@ -104,7 +127,7 @@ def test_a_refusal_is_that_of_all_and_the_next_call_is_made(group: OneHost) -> N
     assert group.comms[0].stats.refused == 1
 
 
-@pytest.mark.fault("without a switch, all ranks refuse for one reason: each gets its own error, and the next call is made")
+@pytest.mark.fault("without a switch, all ranks refuse for one reason: each has its own error, the next call is made")
 def test_all_may_refuse_for_one_reason(group: OneHost) -> None:
     def run(comm: Communicator) -> float:
         with pytest.raises(NotFiniteError) as caught:

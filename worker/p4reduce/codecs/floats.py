@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -14,11 +15,9 @@ from p4reduce.codecs.arrays import (
     NO_LIMITS,
     NOT_FINITE,
     ZERO_BLOCKS,
-    Tensor,
     address,
     as_kind_of,
     name_element,
-    to_numpy,
 )
 from p4reduce.codecs.formats import (
     FORMS,
@@ -30,9 +29,9 @@ from p4reduce.codecs.formats import (
     underflow_limits,
     units,
 )
-from p4reduce.codecs.output import Output
+from p4reduce.codecs.summed_tensor import SummedTensor
 from p4reduce.errors import InvalidTensorError, NotFiniteError, UnderflowError
-from p4reduce.protocol.blocks import NO_WORDS, Array, Blocks, Part
+from p4reduce.protocol.blocks import NO_WORDS, Blocks, Part
 from p4reduce.protocol.call import CodecId
 from p4reduce.protocol.state import FLOAT32, FORMATS
 from p4reduce_contracts.wire.lanes import lanes_per_word
@@ -48,7 +47,7 @@ class Summed(NamedTuple):
     sent: Any
 
 
-class Floats:
+class Floats(SummedTensor):
     """A tensor of float32, float16 or bfloat16. The sum is of the tensor's type, rounded once.
 
     `bits`, 32, 16 or 8: of a number on the way; default: 32 for float32, else 16. A block of W words holds
@@ -77,11 +76,9 @@ class Floats:
     ) -> None:
         """Raises InvalidTensorError for other types and bits, and an `out` that cannot hold the result."""
         check_bits(bits)
-        self._given = values
-        self.values = to_numpy(values, name or "the tensor")
+        super().__init__(values, name, out)
         if self.values.dtype not in FORMS:
             raise InvalidTensorError(f"{name or 'the tensor'} is {self.values.dtype}; convert it to float32")
-        self._output: Output | None = None if out is None else Output(out, values, self.values)
         if keep_sent and self._output is not None and self._output.in_place:
             raise InvalidTensorError("out is the tensor itself, of which the part that is sent is kept: give another")
         if part is not None and (out is not None or keep_sent):
@@ -97,6 +94,10 @@ class Floats:
         # Which part a rank keeps is its own affair, but all of them or none keep one.
         scattered = "" if part is None else ", a part on each rank"
         self.layout = f"{'mean of ' if mean else ''}{kind}[{self.elements}]{scattered}"
+
+    @property
+    def alike(self) -> Hashable:
+        return self.layout, self.values.shape, self._span, self._keep_sent, self._refuse_underflow, self._name
 
     def bind(self, world_size: int, block_words: int, dense: bool) -> Blocks:
         bits, size = self._bits, self.values.size
@@ -118,24 +119,11 @@ class Floats:
             span=self._span,
             largest_sum=largest_sum(bits, world_size),
         )
-        self._scan(dense)
+        self._dense = dense
+        self._scan()
         return Blocks([part])
 
-    def again(self, values: Tensor, array: Array, out: Tensor | None) -> None:
-        """Take another tensor of the same type and shape, and what it is written to, after `release`; as `bind`.
-
-        `array`: the memory of `values`, C-contiguous.
-        """
-        self._given, self.values = values, array
-        self._output = None if out is None else Output(out, values, array, plain=True)
-        self._scan(False)
-
-    def release(self) -> None:
-        """Let go of the tensor and its sum: others may take their place (`again`)."""
-        self._given = self._output = self._part.make_room = None
-        self._part.values = NO_WORDS
-
-    def _scan(self, dense: bool) -> None:
+    def _scan(self) -> None:
         """Set the part's data, and the exponents of its blocks. Raises NotFiniteError and UnderflowError."""
         import p4reduce.codecs.kernels as kernels
 
@@ -157,7 +145,7 @@ class Floats:
                 f"0: they are too far below the largest of their {part.block_words} neighbours for a sum in fixed "
                 "point; sum them by floating-point additions"
             )
-        if dense and found & ZERO_BLOCKS:
+        if self._dense and found & ZERO_BLOCKS:
             part.nonzero[:] = True
             found &= ~ZERO_BLOCKS
         self._found = found

@@ -8,16 +8,15 @@ still skipped.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Hashable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from p4reduce.codecs.arrays import Tensor, as_kind_of, name_element, to_numpy
-from p4reduce.codecs.output import Output
+from p4reduce.codecs.summed_tensor import SummedTensor
 from p4reduce.errors import InvalidTensorError, LaneOverflowError
-from p4reduce.protocol.blocks import ANY_SUM, NO_WORDS, Array, Blocks, Part, nonzero_blocks
+from p4reduce.protocol.blocks import ANY_SUM, Array, Blocks, Part, nonzero_blocks
 from p4reduce.protocol.call import CodecId
 from p4reduce_contracts.wire.lanes import check_lanes, check_width, lane_limit, lanes_per_word, largest_word
 
@@ -25,38 +24,33 @@ _CHUNK_WORDS = 1 << 16
 """Words that are unpacked at once, so that they stay in a cache while each lane is."""
 
 
-class Int32:
+class Int32(SummedTensor):
     """A tensor of int32. The sum wraps modulo 2^32, and is written to `out`, where there is one."""
 
     codec = CodecId.INT32
     detail = 0
 
     def __init__(self, values: Tensor, *, name: str | None = None, out: Tensor | None = None) -> None:
-        self._given: Any = values
-        self.values = to_numpy(values, name or "the tensor")
+        super().__init__(values, name, out)
         if self.values.dtype != np.int32:
             raise InvalidTensorError(f"{name or 'the tensor'} is {self.values.dtype}; convert it to int32")
-        self._output: Output | None = None if out is None else Output(out, values, self.values)
         self.elements = self.values.size
         self.layout = f"int32[{self.elements}]"
 
+    @property
+    def alike(self) -> Hashable:
+        return self.layout, self.values.shape
+
     def bind(self, world_size: int, block_words: int, dense: bool) -> Blocks:
+        self._dense = dense
         blocks = words_of(self.values.reshape(-1).view(np.uint32), block_words, dense, self._finish)
         (self._part,) = blocks.parts
         return blocks
 
-    def again(self, values: Tensor, array: Array, out: Tensor | None) -> None:
-        """Do as `Floats.again`."""
+    def _scan(self) -> None:
         part = self._part
-        self._given, self.values = values, array
-        self._output = None if out is None else Output(out, values, array, plain=True)
-        part.values = array.reshape(-1).view(np.uint32)
-        part.nonzero[:] = nonzero_blocks(part.values, part.block_words)
-
-    def release(self) -> None:
-        """Do as `Floats.release`."""
-        self._given = self._output = None
-        self._part.values = NO_WORDS
+        part.values = self.values.reshape(-1).view(np.uint32)
+        part.nonzero[:] = self._dense or nonzero_blocks(part.values, part.block_words)
 
     def _finish(self, part: Part, sums: NDArray[np.uint32], exponents: NDArray[np.uint8]) -> Tensor:
         total = sums[: self.elements].view(np.int32).reshape(self.values.shape)

@@ -109,6 +109,8 @@ class Blocks:
             )
         self.nonzero: NDArray[np.bool_] = _joined([part.nonzero for part in parts], np.bool_)
         self.exponents: NDArray[np.uint8] = _joined([part.exponents for part in parts], np.uint8)
+        for part, begin, end in zip(parts, self.starts, self.starts[1:], strict=False):
+            part.nonzero, part.exponents = self.nonzero[begin:end], self.exponents[begin:end]
         self.holders: NDArray[np.uint64] = _NO_HOLDERS
         """[blocks]: which ranks of this host hold each, as a bitmap, where the data is that of several (hosts/)."""
         self.published: NDArray[np.uint64] = _NO_HOLDERS

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from p4reduce import collectives
 from p4reduce.codecs import Segment
-from p4reduce.collectives import Contribution
+from p4reduce.collectives import Contribution, Plans
 from p4reduce.errors import CollectiveMismatchError, CollectiveTimeoutError, PeerRefusedError
 from p4reduce.paths.hosts.copies import BRIEF_S, Copies, ShardBlocks
 from p4reduce.paths.hosts.layout import HostCollective, HostLayout
@@ -58,6 +58,7 @@ class HostSums:
         """The number of this rank's shard; None: this rank only adds its data."""
         self.number = 0
         """The number of the last sum that this rank has begun."""
+        self._plans = Plans()
 
     @property
     def most_elements(self) -> int:
@@ -183,16 +184,20 @@ class HostSums:
 
         Raises PeerRefusedError where one of these ranks refused.
         """
-        contribution = collectives.all_reduce_segments(group, segments, False, name, agreement)
+        contribution = collectives.all_reduce_segments(self._plans, group, segments, False, name, agreement)
         blocks = contribution.blocks
         if self._connection is None:
-            alone: list[Any] = contribution.finish(blocks.decode(*sum_blocks([blocks], group.block_words)))
-            return alone
-        collective = self._collective(contribution, timeout_s, lost, stats)
-        if collective.refusals:
-            reasons = {self._rank_of(host): reason for host, reason in collective.refusals.items()}
-            raise PeerRefusedError(str(collective.call), reasons)
-        sums: list[Any] = contribution.finish(collective.result())
+            sums: list[Any] = blocks.decode(*sum_blocks([blocks], group.block_words))
+        else:
+            collective = self._collective(contribution, timeout_s, lost, stats)
+            if collective.refusals:
+                reasons = {self._rank_of(host): reason for host, reason in collective.refusals.items()}
+                raise PeerRefusedError(str(collective.call), reasons)
+            sums = collective.result()
+        if contribution.key is not None:
+            for segment in contribution.segments:
+                segment.release()
+            self._plans.kept[contribution.key] = contribution
         return sums
 
     def refuse(self, error: Exception, timeout_s: float, lost: Lost, stats: CollectiveStats) -> None:
