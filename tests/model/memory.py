@@ -24,8 +24,8 @@ from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.wire.geometry import SMALL
 
 RANKS: Final = 3
-STEPS: Final = (5, 0, 5, 9, -1, 5)
-"""Blocks of each collective: none in a barrier; -1: a sum that rank 1 refuses."""
+STEPS: Final = (5, 0, 5, 9, -1, -2, 5)
+"""Blocks of each collective: none in a barrier; -1: a sum that rank 1 refuses; -2: one that all refuse alike."""
 
 
 class MemoryRank:
@@ -62,9 +62,11 @@ class MemoryRank:
             event = run.run(*arguments, 0)
         else:
             event = self._run.run(self._run._arguments, self._run._data, self._run._found, 0)
-        if event == DONE:
+        assert self._contribution is not None
+        refused = event == DONE and self._contribution.kind is Kind.REFUSED
+        if event == DONE and not refused:
             self._end(self._run)
-        elif event == COMPARE:
+        elif event == COMPARE or refused:
             refusals, _ = compare_calls(self._memory.calls(number + 1))
             self.found.append(sorted(refusals))
             self._run = None
@@ -74,13 +76,13 @@ class MemoryRank:
         self._sums.number += run.has_summed
         results = run.collective(self._contribution.call).result()
         self.found.append(results[0].tobytes() if results else None)
-        if self._contribution.segment is not None:
-            self._contribution.segment.release()
+        for segment in self._contribution.segments:
+            segment.release()
             self._plans.kept[self._contribution.key] = self._contribution
         self._run = None
 
     def _prepared(self, number: int) -> Contribution:
-        if STEPS[number] == -1 and self.rank == 1:
+        if STEPS[number] == -2 or STEPS[number] == -1 and self.rank == 1:
             return collectives.no_blocks(Kind.REFUSED, 1)
         if not STEPS[number]:
             return collectives.no_blocks(Kind.BARRIER)
@@ -119,8 +121,8 @@ def tensor(rank: int, number: int) -> NDArray[np.int32]:
 
 
 def _expected(number: int) -> object:
-    if STEPS[number] == -1:
-        return [1]
+    if STEPS[number] < 0:
+        return [1] if STEPS[number] == -1 else [*range(RANKS)]
     return sum(tensor(rank, number) for rank in range(RANKS)).tobytes() if STEPS[number] else None  # type: ignore[union-attr]
 
 
