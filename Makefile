@@ -26,7 +26,7 @@ CPU_TORCH = $(BIN)/python -m pip index versions torch --disable-pip-version-chec
 
 # all of them use one environment
 .NOTPARALLEL:
-.PHONY: demo test test-switch check frameworks newest-torch bench fuzz chaos members launches soak model same-bits lint format docs reports study testbed conformance fidelity p4 p4-tofino \
+.PHONY: demo test test-switch check frameworks newest-torch bench fuzz chaos members launches soak model same-bits lint format docs reports study testbed conformance rate fidelity p4 p4-tofino \
 	proto clean
 
 DEMO = --racks $(RACKS) --out out/demo$(patsubst %,-%-racks,$(filter-out 1,$(RACKS)))
@@ -99,6 +99,9 @@ conformance: $(VENV)/dev.stamp  # needs simple_switch_grpc on PATH; records BMv2
 	$(BIN)/python softswitch/tests/conformance/record.py
 	$(BIN)/python tests/p4src/record.py
 	$(BIN)/python softswitch/tests/conformance/traces.py
+
+rate: $(VENV)/dev.stamp  # as root: frames a second of the embedded switch, and of simple_switch_grpc where it is on PATH
+	unshare --net $(BIN)/python softswitch/tests/rate.py
 
 fidelity: $(VENV)/dev.stamp  # needs p4testgen, p4c-bm2-ss and simple_switch_grpc on PATH, P4C_SAMPLES; an hour on two cores
 	$(BIN)/python softswitch/tests/fidelity/run.py

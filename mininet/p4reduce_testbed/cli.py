@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from p4reduce_lab.targets import TARGETS
 from p4reduce_testbed.networks import DEFAULT_MANAGEMENT
+from p4reduce_testbed.targets import TARGETS
 
 if TYPE_CHECKING:
     from p4reduce_testbed.topology import Host, Topology

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from p4reduce_lab import targets
 from p4reduce_lab.addresses import free_address
 from p4reduce_lab.network import NetworkBuilder, need, need_root
 from p4reduce_lab.processes import Child, Children, follow, terminable
@@ -21,7 +20,7 @@ from p4reduce_lab.system import READY_S, System, new_state_dir, started_controll
 from p4reduce_runtime import pipeline_folders
 from p4reduce_runtime.addresses import answers
 from p4reduce_runtime.settings import toml_table
-from p4reduce_testbed import networks
+from p4reduce_testbed import networks, targets
 from p4reduce_testbed.mininet_network import MininetNetwork
 from p4reduce_testbed.networks import Management, NetnsNetwork, Trunks
 from p4reduce_testbed.topology import Host, Topology, interface_name

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from p4reduce_lab import targets
 from p4reduce_lab.addresses import free_address
 from p4reduce_lab.network import Interface, NetworkBuilder
 from p4reduce_lab.processes import P4REDUCE, Children
 from p4reduce_runtime.settings import toml_table
+from p4reduce_testbed import targets
 from rigs.limits import LIMIT_S
 
 RANKS = range(2)

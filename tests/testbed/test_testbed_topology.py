@@ -12,11 +12,10 @@ from typing import Any
 import pytest
 
 from p4reduce_controller import config
-from p4reduce_lab import targets
 from p4reduce_lab.errors import MissingToolError
 from p4reduce_lab.shaping import Shape, nft_rules, qdiscs
 from p4reduce_runtime.settings import ConfigError
-from p4reduce_testbed import cli
+from p4reduce_testbed import cli, targets
 from p4reduce_testbed.cli import TOPOLOGIES, _load, fill_in
 from p4reduce_testbed.mininet_network import import_mininet
 from p4reduce_testbed.networks import Management

@@ -45,7 +45,6 @@ NETWORKS = Need(
     _can_build_networks,
 )
 TRAINING_PACKAGES = Need(f"{', '.join(NEEDED)}; {INSTALL}", lambda: not missing_packages())
-BMV2 = Need("simple_switch_grpc (BMv2) on PATH", lambda: shutil.which("simple_switch_grpc") is not None)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""`p4reduce bench`: compare p4reduce with gloo and BMv2, and measure collectives as nccl-tests does."""
+"""`p4reduce bench`: compare p4reduce with gloo and Open MPI, and measure collectives as nccl-tests does."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _UNITS: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 def bench(
     context: click.Context, out: Path, only: tuple[str, ...], quick: bool, again: bool, check: bool, listing: bool
 ) -> None:
-    """Compare p4reduce with gloo and BMv2.
+    """Compare p4reduce with gloo and Open MPI.
 
     With the name of a collective: measure it over the switch that runs already, as nccl-tests does. Without: run the
     cases, for which the options here are. As root they build network namespaces with shaped links; otherwise they

@@ -11,8 +11,6 @@ from p4reduce_lab.bench.cases import (
     loss,
     placement,
     sums,
-    switch_udp,
-    switch_veth,
     tensor_parallel,
     time_to_accuracy,
     training,
@@ -20,9 +18,6 @@ from p4reduce_lab.bench.cases import (
 )
 
 CASES: tuple[Case, ...] = (
-    switch_udp.CASE,
-    switch_udp.TRACE_CASE,
-    switch_veth.CASE,
     *sums.CASES,
     hosts.CASE,
     placement.CASE,
