@@ -27,7 +27,6 @@ import p4reduce
 from p4reduce.compressors import by_name
 
 TEST_IMAGES = 360
-LOG_EVERY = 10  # steps
 
 
 def compressor(text):
@@ -48,6 +47,7 @@ settings.add_argument(
 )
 settings.add_argument("--seed", type=int, default=0, help="of the initial weights and the order of the data")
 settings.add_argument("--epochs", type=int, default=30)
+settings.add_argument("--log-every", type=int, default=10, help="steps from one line about the loss to the next")
 settings.add_argument("--batch", type=int, default=16, help="images a worker and step")
 settings.add_argument("--lr", type=float, default=0.2, help="at the start; a cosine brings it to 0")
 settings.add_argument("--momentum", type=float, default=0.5, help="AdaComp's residues act as more of it")
@@ -115,8 +115,9 @@ def train(model, x, y, args):
             optimizer.step()
             schedule.step()
             losses.append(loss.item())
-            if rank == 0 and (len(losses) % LOG_EVERY == 0 or len(losses) == steps):
-                print(f"step {len(losses)}/{steps} loss {sum(losses[-LOG_EVERY:]) / LOG_EVERY:.4f}", flush=True)
+            if rank == 0 and (len(losses) % args.log_every == 0 or len(losses) == steps):
+                latest = losses[-args.log_every :]
+                print(f"step {len(losses)}/{steps} loss {sum(latest) / len(latest):.4f}", flush=True)
     return losses
 
 

@@ -11,7 +11,7 @@ from p4reduce_lab import demo_report
 from p4reduce_lab.errors import LabError
 from p4reduce_lab.processes import Children, terminable
 from p4reduce_lab.system import System, running_system
-from p4reduce_lab.training import INSTALL, VARIANTS, WORLD_SIZE, Result, Training, missing_packages, quarters, train
+from p4reduce_lab.training import INSTALL, WORLD_SIZE, Plan, Result, missing_packages, train
 from p4reduce_runtime import kernels, terminal
 
 _WIDTH_OF_A_FILE = 130
@@ -39,13 +39,12 @@ def run_demo(
     logs.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
     compile_ahead(console)
-    plan = [Training(variant, seed, epochs, logs) for seed in range(seeds) for variant in VARIANTS]
     with terminable(), Children(logs) as children:
         console.print(f"starting {f'{racks + 1} switches' if racks > 1 else 'a switch'} and a controller")
         with running_system(children, pipeline, racks) as system, system.job("demo", WORLD_SIZE) as job:
             console.print(f"starting {WORLD_SIZE} workers")
             switches = [system.switch_of(rank, WORLD_SIZE) for rank in range(WORLD_SIZE)] if racks > 1 else []
-            results = train(children, plan, job, system.controller, quarters(console.print), switches)
+            results = train(children, Plan(seeds, epochs), job, system.controller, console.print, switches)
             trunks = trunk_bytes(system, job, results) if racks > 1 else None
     demo_report.write(out, results, time.monotonic() - began, console, {"trunks": trunks} if trunks else None)
     if trunks is not None:

@@ -152,7 +152,7 @@ def values(results: Iterable[Result], key: str) -> list[float]:
 
 
 def _by_variant(results: list[Result]) -> list[tuple[str, list[Result]]]:
-    found = {variant.name: [one for one in results if one["name"] == variant.name] for variant in VARIANTS}
+    found = {name: [one for one in results if one["name"] == name] for name in VARIANTS}
     return [(name, mine) for name, mine in found.items() if mine]
 
 

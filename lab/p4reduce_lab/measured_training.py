@@ -1,11 +1,11 @@
 """Workers that do trainings of examples/train.py, one after the other in one process group, and measure them.
 
-    python -m p4reduce_lab.measured_training FILE [RANKS [SWITCH...]]
+    python -m p4reduce_lab.measured_training --job JOB --variant NAME [--ranks RANKS [SWITCH...]]
 
-FILE is JSON: a list of trainings, each a list of options of train.py and --out. Without RANKS the process is one rank,
-by the environment that torchrun sets; with RANKS it forks so many on this machine after torch is imported, and SWITCH
-are the switches that they send to, by rank. For each training rank 0 writes what all ranks measured to --out: bytes on
-the wire, seconds, losses, test accuracy, and a hash of the weights, which have to be the same on all ranks.
+Without --ranks the process is one rank, by the environment that torchrun sets. With it, it forks so many on this
+machine after torch is imported, and SWITCH are the switches that they send to, by rank. Of each training rank 0 prints
+what all ranks measured as a line of JSON: bytes on the wire, seconds, losses, test accuracy, and a hash of the weights,
+which have to be the same on all ranks.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ import struct
 import sys
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -34,17 +33,19 @@ from torch.multiprocessing.spawn import start_processes
 from p4reduce.compressors import Compressor
 from p4reduce.compressors.all_reduce import BucketReport
 from p4reduce_lab.addresses import LOOPBACK, reserved_port
-from p4reduce_lab.training import find_script
+from p4reduce_lab.training import BEGINS, VARIANTS, find_script
 
 ETHERNET_IP_TCP = 14 + 20 + 32
 """Header bytes of a TCP segment with timestamps."""
+
+_LOG_EVERY = "--log-every=100"
 
 TcpCounts = dict[int, tuple[int, int, int]]
 """Inode of a socket -> bytes up and bytes down, both with headers, and segments sent again."""
 
 
-def measure(script: ModuleType, args: argparse.Namespace) -> None:
-    """Train once on this rank; rank 0 writes the result of all ranks.
+def measure(script: ModuleType, name: str, args: argparse.Namespace) -> None:
+    """Train a variant once on this rank; rank 0 prints the result of all ranks.
 
     Raises SystemExit if the ranks end with different weights.
     """
@@ -71,8 +72,8 @@ def measure(script: ModuleType, args: argparse.Namespace) -> None:
     if dist.get_rank() != 0:
         return
     accuracy = script.accuracy(model, *test)
-    print(f"test accuracy {100 * accuracy:.2f} %, {seconds:.1f} s, {len(losses)} steps", flush=True)
     result = {
+        "name": name,
         "aggregation": args.aggregation,
         "compressor": args.compressor.name if args.compressor else "none",
         "seed": args.seed,
@@ -90,8 +91,7 @@ def measure(script: ModuleType, args: argparse.Namespace) -> None:
         "weights": of_rank["weights"],
         "losses": [sum(column) / len(of_all) for column in zip(*(rank["losses"] for rank in of_all), strict=True)],
     }
-    if args.out:
-        args.out.write_text(json.dumps(result), encoding="utf-8")
+    print(json.dumps(result), flush=True)
 
 
 def _wire(counted: list[tuple[int, int, int] | None], steps: int) -> dict[str, Any]:
@@ -163,45 +163,55 @@ def load_script() -> ModuleType:
     assert spec is not None and spec.loader is not None
     script = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(script)
-    script.settings.add_argument("--out", type=Path, help="write the results to this JSON file")
     return script
 
 
-def run_trainings(script: ModuleType, path: str) -> None:
-    """Run all trainings of the file in one process group of the script's, as the rank of the environment."""
-    trainings = [script.parse(options) for options in json.loads(Path(path).read_text(encoding="utf-8"))]
+def run_trainings(given: argparse.Namespace) -> None:
+    """Run all variants with each seed in one process group of the script's, as the rank of the environment."""
+    script = load_script()
+    epochs = [f"--epochs={given.epochs}"] if given.epochs else []
+    trainings = [
+        (name, script.parse([*VARIANTS[name], *epochs, f"--job={given.job}", f"--seed={seed}", _LOG_EVERY]))
+        for seed in range(given.seeds)
+        for name in given.variant
+    ]
 
-    def measure_all(trainings: list[argparse.Namespace]) -> None:
-        for number, args in enumerate(trainings, start=1):
+    def measure_all(trainings: list[tuple[str, argparse.Namespace]]) -> None:
+        for name, args in trainings:
             if dist.get_rank() == 0:
-                print(f"training {number}/{len(trainings)}: {args.out.stem}", flush=True)
-            measure(script, args)
+                print(f"{BEGINS}{name}, seed {args.seed}", flush=True)
+            measure(script, name, args)
 
     script.run(measure_all, trainings)
 
 
-def run_rank(rank: int, path: str, ranks: int, port: int, switches: list[str]) -> None:
-    """Set the environment of one of `ranks` on this machine, as torchrun does, and run the trainings."""
-    group = {"MASTER_ADDR": LOOPBACK, "MASTER_PORT": port, "WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": ranks}
+def run_rank(rank: int, given: argparse.Namespace, port: int) -> None:
+    """Set the environment of one of the ranks on this machine, as torchrun does, and run the trainings."""
+    group = {"MASTER_ADDR": LOOPBACK, "MASTER_PORT": port, "WORLD_SIZE": given.ranks, "LOCAL_WORLD_SIZE": given.ranks}
     os.environ.update({key: str(value) for key, value in {**group, "RANK": rank, "LOCAL_RANK": rank}.items()})
-    if switches:
-        os.environ["P4REDUCE_SWITCH"] = switches[rank]
-    run_trainings(load_script(), path)
+    if given.switches:
+        os.environ["P4REDUCE_SWITCH"] = given.switches[rank]
+    run_trainings(given)
 
 
 def main() -> None:
     """Run as one rank, or fork all ranks."""
-    path, *rest = sys.argv[1:]
-    if not rest:
-        run_trainings(load_script(), path)
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--job", default="")
+    parser.add_argument("--variant", action="append", choices=VARIANTS, required=True)
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--epochs", type=int)
+    parser.add_argument("--ranks", type=int)
+    parser.add_argument("switches", nargs="*")
+    given = parser.parse_args()
+    if given.ranks is None:
+        run_trainings(given)
         return
     importlib.import_module("torch._dynamo")  # which each rank's first optimizer would import
     load_script()  # and with it scikit-learn
     method = "fork" if sys.platform == "linux" else "spawn"
-    ranks, *switches = rest
     with reserved_port() as port:
-        arguments = (path, int(ranks), port, switches)
-        start_processes(run_rank, arguments, int(ranks), start_method=method)  # type: ignore[no-untyped-call]
+        start_processes(run_rank, (given, port), given.ranks, start_method=method)  # type: ignore[no-untyped-call]
 
 
 if __name__ == "__main__":

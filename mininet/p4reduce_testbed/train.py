@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +12,7 @@ import click
 
 from p4reduce_lab import demo_report
 from p4reduce_lab.errors import MissingToolError, SetupError
-from p4reduce_lab.training import (
-    INSTALL,
-    STALL_S,
-    VARIANTS,
-    Result,
-    Training,
-    missing_packages,
-    progress_of,
-    quarters,
-    worker_command,
-)
+from p4reduce_lab.training import INSTALL, STALL_S, Output, Plan, Result, missing_packages
 from p4reduce_runtime import terminal
 from p4reduce_testbed.testbed import Settings, Testbed, running_testbed
 from p4reduce_testbed.topology import Topology
@@ -44,7 +33,6 @@ def train_on_testbed(
         raise MissingToolError(f"the training needs {', '.join(missing)}; {INSTALL}")
     began = time.monotonic()
     logs = out / "logs"
-    plan = [Training(variant, seed, epochs, logs) for seed in range(seeds) for variant in VARIANTS]
     switches = "a switch" if len(topology.switches) == 1 else f"{len(topology.switches)} switches"
     click.echo(f"{len(topology.hosts)} hosts ({settings.network}) around {switches} ({settings.target})")
     with running_testbed(topology, settings, logs) as testbed:
@@ -53,7 +41,7 @@ def train_on_testbed(
         click.echo(f"{sums['sums']} sums of {sums['words']:,} words: {sums['mismatched_words']} words differ")
         if sums["mismatched_words"]:
             raise SetupError(f"{sums['mismatched_sums']} of {sums['sums']} sums are wrong: see {logs}")
-        results = _train(testbed, plan)
+        results = _train(testbed, Plan(seeds, epochs))
     about = {"network": settings.network, "target": settings.target, "pipeline": testbed.pipeline.name, "sums": sums}
     demo_report.write(
         out, results, time.monotonic() - began, terminal.console(_WIDTH_OF_A_FILE, markup=True), {"testbed": about}
@@ -78,9 +66,9 @@ def check_sums(testbed: Testbed, sums: int = SUMS) -> dict[str, Any]:
     return max(found.values(), key=lambda counts: int(counts["mismatched_words"]))
 
 
-def _train(testbed: Testbed, plan: Sequence[Training]) -> list[Result]:
+def _train(testbed: Testbed, plan: Plan) -> list[Result]:
+    output = Output(click.echo)
     with testbed.system.job("train", len(testbed.topology.hosts)) as job:
-        command = ["env", "OMP_NUM_THREADS=1", sys.executable, "-P", *worker_command(plan, job)]
-        on_line = progress_of(plan, quarters(click.echo))
-        testbed.run_on_all("train", lambda host: command, job, on_line=on_line, stall_s=STALL_S)
-    return [training.result() for training in plan]
+        command = ["env", "OMP_NUM_THREADS=1", sys.executable, "-P", *plan.command(job)]
+        testbed.run_on_all("train", lambda host: command, job, on_line=output.on_line, stall_s=STALL_S)
+    return output.results

@@ -13,23 +13,22 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from p4reduce_lab import training
 from p4reduce_lab.demo import run_demo
 from p4reduce_lab.processes import Children, ProcessError
 from p4reduce_lab.system import running_system
-from p4reduce_lab.training import VARIANTS, Training, train
+from p4reduce_lab.training import VARIANTS, Plan, train
 from rigs.limits import LIMIT_S
 from rigs.running import children_of, with_text
 
 MISSING = [name for name in ("torch", "sklearn", "matplotlib") if importlib.util.find_spec(name) is None]
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(MISSING), reason=f"not installed: {', '.join(MISSING)}")]
 
-DENSE = VARIANTS[1]
+DENSE = Plan(epochs=500, variants=["p4reduce-dense"])
 
 
 def rank_pid(children: Children, rank: int) -> int:
     """Return the process of a rank. Their parent forks them in order, and the system lists them in that order."""
-    ranks = set(with_text(str(children.logs / "trainings.json")))
+    ranks = set(with_text(str(children.logs / "workers.log")))
     [parent] = [pid for pid in ranks if ranks.intersection(children_of(pid))]
     return [pid for pid in children_of(parent) if pid in ranks][rank]
 
@@ -49,13 +48,13 @@ def test_the_whole_demo_over_two_racks_in_the_shape_that_fits_tofino(tmp_path: P
     text, report = printed.getvalue(), json.loads((tmp_path / "report.json").read_text())
     assert f"pipeline {pipeline}" in (tmp_path / "logs" / "controller.log").read_text()
     gloo, dense, adacomp = report["runs"]
-    assert [run["name"] for run in report["runs"]] == [variant.name for variant in VARIANTS]
+    assert [run["name"] for run in report["runs"]] == list(VARIANTS)
     assert gloo["losses"] == pytest.approx(dense["losses"], rel=1e-3)
     assert gloo["up_bytes_per_step"] is None or gloo["up_bytes_per_step"] > report["ring_bytes_formula"]
     for key in ("up_bytes_per_step", "down_bytes_per_step"):
         assert dense[key] > 3 * adacomp[key] > 0
     for variant in VARIANTS:
-        assert f"\n{variant.name}, seed 0: step " in text
+        assert f"\n{variant}, seed 0: step " in text
     assert (tmp_path / "demo.png").stat().st_size > 10_000
     trunks = report["trunks"]
     assert 0.4 < trunks["up"] / trunks["ranks_up"] < 0.7, "two ranks a rack; AdaComp's sums are less sparse"
@@ -65,12 +64,14 @@ def test_the_whole_demo_over_two_racks_in_the_shape_that_fits_tofino(tmp_path: P
 
 @pytest.mark.processes
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere TCP is not counted")
-def test_many_trainings_keep_no_descriptor_open(tmp_path: Path) -> None:
-    trainings = [["--batch", "300", "--epochs", "1", "--out", str(tmp_path / f"{n}.json")] for n in range(8)]
-    (tmp_path / "trainings").write_text(json.dumps(trainings))
-    limited = 'ulimit -n 128; exec "$0" -m p4reduce_lab.measured_training "$1" 1'
-    subprocess.run(["/bin/sh", "-c", limited, sys.executable, str(tmp_path / "trainings")], check=True, timeout=LIMIT_S)
-    assert all(json.loads((tmp_path / f"{n}.json").read_text())["up_bytes_per_step"] is not None for n in range(8))
+def test_many_trainings_keep_no_descriptor_open() -> None:
+    words = [*Plan(seeds=8, epochs=1, variants=["gloo-dense"]).command(""), "--ranks=1"]
+    limited = 'ulimit -n 128; exec "$0" "$@"'
+    command = ["/bin/sh", "-c", limited, sys.executable, *words]
+    done = subprocess.run(command, check=True, timeout=LIMIT_S, stdout=subprocess.PIPE, text=True)
+    results = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    assert [result["seed"] for result in results] == list(range(8))
+    assert all(result["up_bytes_per_step"] is not None for result in results)
 
 
 @pytest.mark.processes
@@ -79,21 +80,21 @@ def test_many_trainings_keep_no_descriptor_open(tmp_path: Path) -> None:
 def test_a_killed_worker_or_switch_ends_the_run(children: Children, monkeypatch: pytest.MonkeyPatch) -> None:
     killed: list[int] = []
 
-    def kill_one(running: Training, step: int, steps: int) -> None:
+    def kill_one(said: str) -> None:
         if not killed:
             killed.append(rank_pid(children, 2))
             os.kill(killed[0], signal.SIGKILL)
 
-    def kill_switch(running: Training, step: int, steps: int) -> None:
+    def kill_switch(said: str) -> None:
         os.kill(system.switches[0].pid, signal.SIGKILL)
 
     with running_system(children) as system:
         system.client.create_job("worker", 4)
         with pytest.raises(ProcessError) as caught:
-            train(children, [Training(DENSE, 0, 500, children.logs)], "worker", system.controller, kill_one)
+            train(children, DENSE, "worker", system.controller, kill_one)
         assert "workers failed with status 1" in caught.value.message
         assert "process 2 terminated with signal SIGKILL" in caught.value.message
         waiting = ["-uc", "import time; print('step 1/500 loss 1'); time.sleep(600)"]  # as ranks without a switch do
-        monkeypatch.setattr(training, "worker_command", lambda trainings, job: waiting)
+        monkeypatch.setattr(Plan, "command", lambda plan, job: waiting)
         with pytest.raises(ProcessError, match="switch ended with status -9"):
-            train(children, [Training(DENSE, 0, 500, children.logs)], "switch", system.controller, kill_switch)
+            train(children, DENSE, "switch", system.controller, kill_switch)
