@@ -1,7 +1,7 @@
 """Child processes: each writes a log, and all of them end with the program that started them, also after SIGKILL.
 
-`Children` ends them in order when its block ends. A reaper process (reaper.py) ends what is left: descendants of
-a child that had to be killed, and all of them when the program itself is killed.
+`Children` ends them in order when its block ends, each with its process group. When the program itself is killed, the
+kernel ends them (p4reduce_runtime/tied.py; on Linux).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 from types import FrameType, TracebackType
 
 from p4reduce_lab.errors import LabError
-from p4reduce_lab.reaper import reaped
+from p4reduce_runtime.tied import end_with_parent
 
 POLL_S = 0.05
 GRACE_S = 10.0
@@ -27,6 +27,13 @@ GRACE_S = 10.0
 _TAIL_LINES = 15
 P4REDUCE = (sys.executable, "-m", "p4reduce_contracts")
 """The `p4reduce` command, by this interpreter."""
+_TIED = (sys.executable, "-P", "-m", "p4reduce_runtime.tied", "--parent")
+
+
+def tie() -> None:
+    """Let this process end with the one that has started it; on other systems than Linux do nothing."""
+    if sys.platform == "linux":
+        end_with_parent()
 
 
 class ProcessError(LabError):
@@ -39,9 +46,10 @@ class Child:
     def __init__(self, name: str, command: Sequence[str], log: Path, env: Mapping[str, str]) -> None:
         self.name = name
         self.log = log
+        tied = [*_TIED, str(os.getpid())] if sys.platform == "linux" else []
         with log.open("wb") as output:
             self._process = subprocess.Popen(
-                command,
+                [*tied, *command],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -97,27 +105,24 @@ class Child:
             raise self.failure(f"still runs after {timeout_s:g} s") from None
 
     def stop(self) -> None:
-        """End it: SIGTERM, and SIGKILL if it has not ended after GRACE_S."""
+        """End it: SIGTERM, and SIGKILL if it has not ended after GRACE_S; then SIGKILL to what is left of its group."""
         self._process.terminate()  # nothing, if it has ended
         try:
             self._process.wait(GRACE_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait(GRACE_S)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
 
 
 class Children:
-    """A program's children: `with Children(folder) as children: children.start(...)` ends them all.
-
-    Every process that is started in the block, by `start` or otherwise, has `mark` in its environment.
-    """
+    """A program's children: `with Children(folder) as children: children.start(...)` ends them all."""
 
     def __init__(self, logs: Path) -> None:
         """`logs`: the folder of their logs."""
         self.logs = logs
-        self.mark = ""
         self._children: list[Child] = []
-        self._reaped = reaped()
 
     def start(self, name: str, command: Sequence[str], env: Mapping[str, str] | None = None) -> Child:
         """Start a process, its output in `<name>.log`; `env` is added to this process's own."""
@@ -142,16 +147,12 @@ class Children:
             self._children.pop().stop()
 
     def __enter__(self) -> Children:
-        self.mark = self._reaped.__enter__()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        try:
-            self.stop()
-        finally:
-            self._reaped.__exit__(kind, error, trace)
+        self.stop()
 
 
 def follow(
