@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from statistics import median
-from typing import Any
 
 from p4reduce_lab.bench.case import Series
 from p4reduce_lab.bench.cluster import Cluster
@@ -54,17 +53,6 @@ def measure_in_turn(
         milliseconds = [1000 * second for second in seconds]
         run.add(Series(what, peer, str(cluster.link), "ms", milliseconds, {}, counted, **sized))
     return found
-
-
-def measure_collective(
-    cluster: Cluster, what: str, name: str, size: int, *, calls: int, turns: int, limit_s: float = _LIMIT_S
-) -> dict[str, list[float]]:
-    """Measure a collective of the backends gloo and p4reduce, `calls` in a row; return the seconds of a call."""
-    arguments: dict[str, Any] = {"name": name, "elements": size // FLOAT_BYTES, "dtype": "float32", "calls": calls}
-    once = {peer: partial(cluster.timed, "collective", peer=peer, **arguments) for peer in BACKENDS}
-    for work in once.values():
-        work()
-    return measure_in_turn(cluster, what, once, turns=turns, limit_s=limit_s, at_least=5, times=calls)
 
 
 def measure_steps(cluster: Cluster, peers: Sequence[str], steps: int = STEPS) -> dict[str, list[float]]:

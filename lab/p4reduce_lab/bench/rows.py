@@ -1,4 +1,4 @@
-"""Rows: a sum of a float32 tensor or a training step, with link, ranks, place of the switches, and peers in turn."""
+"""Rows: a sum, another collective or a training step, with link, ranks, place of the switches, and peers in turn."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from typing import Final
 from p4reduce_lab.bench.case import OPEN_MPI, Run, Threshold, on_two_cores
 from p4reduce_lab.bench.cluster import CPU, IN_BRIDGE, Cluster, Placement, running_cluster
 from p4reduce_lab.bench.links import Link
-from p4reduce_lab.bench.measuring import FLOAT_BYTES, MEGABYTE, measure_in_turn, measure_steps
+from p4reduce_lab.bench.measuring import FLOAT_BYTES, MEGABYTE, Counts, measure_in_turn, measure_steps
 
 BACKEND = "backend p4reduce"
 _QUICK_BYTES = 8 * MEGABYTE
 _CPU_OF = "CPU of "
 STEP: Final = 0
 """What a row of training steps has in place of a size."""
+_ITEM_BYTES: Final = {"float32": FLOAT_BYTES, "bfloat16": 2}
 
 
 @dataclass(frozen=True)
@@ -40,11 +41,18 @@ class Row:
     """Calls in a row in one turn of a peer; of sums the median is taken."""
     limit_s: float = 60.0
     """Seconds after which no further turn is begun."""
+    collective: str = "all_reduce"
+    """The collective; another one than all_reduce, and another dtype than float32, is by process groups alone."""
+    dtype: str = "float32"
+    quick: bool = True
+    """Whether a quick run measures it."""
 
     def what(self, size: int) -> str:
         """Return the conditions, but for the link, of a tensor of so many bytes."""
         unit, divisor = ("MB", MEGABYTE) if size >= MEGABYTE else ("KB", 1 << 10) if size % 1024 == 0 else ("B", 1)
         text = f"{size // divisor:,} {unit}" if size else "a training step"
+        if self._by_groups_alone:
+            text = f"{self.collective} of {text} of {self.dtype}"
         if not self.link.on_loopback:
             hosts = f"{self.ranks // self.ranks_per_host} hosts of {self.ranks_per_host}"
             return f"{text}, {hosts}, {self.placement.name}"
@@ -62,7 +70,12 @@ class Row:
         """The peers that are measured, in a sum gloo first."""
         named = [name.removeprefix(_CPU_OF) for ratio in self.at_least for name in ratio.split(" / ")]
         those = [name for name in named if not name.endswith(" us")]
-        return list(dict.fromkeys([*(["gloo", OPEN_MPI] if self.size else []), *those, *self.also]))
+        first = ["gloo", BACKEND] if self._by_groups_alone else ["gloo", OPEN_MPI] if self.size else []
+        return list(dict.fromkeys([*first, *those, *self.also]))
+
+    @property
+    def _by_groups_alone(self) -> bool:
+        return (self.collective, self.dtype) != ("all_reduce", "float32")
 
     def measure(self, cluster: Cluster) -> None:
         """Measure all peers in turn on the cluster's link, and add series and ratios."""
@@ -72,19 +85,33 @@ class Row:
             cluster.run.ratio(threshold.name, above, below)
 
     def _sums(self, cluster: Cluster) -> Mapping[str, list[float]]:
-        """Measure the sums of all peers, each after a checked one; return the seconds of each."""
+        """Measure the collective of all peers, each after a checked one; return the seconds of each."""
         run, calls = cluster.run, self.calls
         size = min(self.size, _QUICK_BYTES) if run.quick else self.size
-        elements, peers = size // FLOAT_BYTES, [one for one in self.peers if one != OPEN_MPI or cluster.mpi is not None]
-        for peer in peers:
-            cluster.all_reduce(peer, elements, check=True)
+        elements = size // _ITEM_BYTES[self.dtype]
         check, cores = size <= MEGABYTE, len(os.sched_getaffinity(0))
+        peers: dict[str, Callable[[Counts | None], float]] = {}
+        for peer in self.peers:
+            if self._by_groups_alone:
+                peers[peer] = partial(
+                    cluster.timed,
+                    "collective",
+                    peer=peer,
+                    name=self.collective,
+                    elements=elements,
+                    dtype=self.dtype,
+                    calls=calls,
+                )
+                peers[peer](None)
+            elif peer != OPEN_MPI or cluster.mpi is not None:
+                peers[peer] = partial(cluster.all_reduce, peer, elements, calls=calls, check=check)
+                cluster.all_reduce(peer, elements, check=True)
         bound = self.link.on_loopback and self.placement.of_launch and self.ranks <= cores
         return measure_in_turn(
             cluster,
-            f"all_reduce of {self.what(size)}, {'a core for each rank' if bound else f'{cores} cores'}",
-            {peer: partial(cluster.all_reduce, peer, elements, calls=calls, check=check) for peer in peers},
-            size=size,
+            f"{self.what(size)}, {'a core for each rank' if bound else f'{cores} cores'}",
+            peers,
+            size=size if self.collective == "all_reduce" else 0,
             turns=2 * run.repetitions if calls > 1 else 0,
             limit_s=self.limit_s,
             at_least=3,
@@ -110,8 +137,9 @@ def measure_rows(
 
     A rank finds out once how long its runs of frames may be, so another burst takes another cluster.
     """
+    wanted = [row for row in rows if row.quick or not run.quick]
     with on_two_cores() if two_cores else nullcontext():
-        for _, (row, *others) in ((key, list(group)) for key, group in groupby(rows, _cluster_of)):
+        for _, (row, *others) in ((key, list(group)) for key, group in groupby(wanted, _cluster_of)):
             place = row.link, row.ranks, row.ranks_per_host
             if not row.link.on_loopback and not run.networks:
                 run.skip(row.what(row.size), "that takes root")

@@ -106,9 +106,9 @@ class Worker(Rank):
     def collective(self, peer: str, name: str, elements: int, dtype: str, calls: int = 1) -> Reply:
         """Run a collective of torch.distributed `calls` times in a row and measure one call.
 
-        `peer`: the backend, "gloo" or "p4reduce". `elements`: the length of this rank's tensor.
+        `peer`: the backend, "gloo" or "backend p4reduce". `elements`: the length of this rank's tensor.
         """
-        group = self._group(peer)
+        group = self._group(peer.removeprefix("backend "))
         mine = torch.ones(elements, dtype=getattr(torch, dtype))
         gathered = torch.empty(elements * self._world_size, dtype=mine.dtype)
         work: Callable[[], Any] = {

@@ -6,10 +6,11 @@ What each link carries is compared with the formulas of p4reduce/doctor/bottlene
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 from p4reduce.doctor.bottleneck import framed, host_tensors
 from p4reduce_contracts.wire.geometry import DEFAULT
-from p4reduce_lab.bench.case import NETWORKS, TRAINING_PACKAGES, Case, Run, Threshold
+from p4reduce_lab.bench.case import NETWORKS, TRAINING_PACKAGES, Case, Threshold
 from p4reduce_lab.bench.cluster import IN_BRIDGE, Cluster, Placement
 from p4reduce_lab.bench.links import GBIT_1, MBIT_100
 from p4reduce_lab.bench.measuring import CALLS, FLOAT_BYTES, MEGABYTE, STEPS
@@ -29,12 +30,13 @@ _COUNTED_MB = 8
 
 def _four(placement: Placement, at_least: Mapping[str, float]) -> Row:
     """Return the row of 4 MB at 100 Mbit/s that all placements have."""
-    return Row(4 * MEGABYTE, MBIT_100, RANKS, at_least, FORMATS + SPARSE, placement=placement)
+    quick = placement in (SERVERS[1], ON_EACH_HOST)
+    return Row(4 * MEGABYTE, MBIT_100, RANKS, at_least, FORMATS + SPARSE, placement=placement, quick=quick)
 
 
 def _two_hosts(ranks: int, least: float) -> Row:
     at_least = {FLOAT32: least}
-    return Row(2 * MEGABYTE, MBIT_100, 2 * ranks, at_least, ranks_per_host=ranks, placement=ON_EACH_HOST)
+    return Row(2 * MEGABYTE, MBIT_100, 2 * ranks, at_least, ranks_per_host=ranks, placement=ON_EACH_HOST, quick=False)
 
 
 ROWS = (
@@ -52,18 +54,12 @@ ROWS = (
     _two_hosts(2, 1.3),
     _two_hosts(4, 1.5),
 )
-QUICK = (SERVERS[1], ON_EACH_HOST)
 COUNTED = 1 / 1.03
 
 
 def counted_threshold(placement: Placement, hosts: int) -> Threshold:
     """Return the threshold of what the links carry: the least of formula / counted and counted / formula."""
     return Threshold(f"{placement.name}, {hosts} hosts: bytes on a link, formula and counted", COUNTED)
-
-
-def measure(run: Run) -> None:
-    """Measure every placement with 4 hosts, then 2 hosts of several ranks and steps with a switch on each."""
-    measure_rows(run, (row for row in ROWS if not run.quick or row.placement in QUICK and row.ranks == RANKS), count)
 
 
 def count(cluster: Cluster, row: Row) -> None:
@@ -88,7 +84,7 @@ def count(cluster: Cluster, row: Row) -> None:
 CASE = Case(
     "placement",
     "switches in the bridge, on servers with a link like the hosts', on each host: sums, a DDP step, bytes on links",
-    measure,
+    partial(measure_rows, rows=ROWS, then=count),
     needs=(NETWORKS, TRAINING_PACKAGES),
     thresholds=(
         *thresholds(ROWS),

@@ -14,27 +14,24 @@ from p4reduce.protocol.state import UNTOUCHED
 from p4reduce_contracts.wire.geometry import DEFAULT
 from p4reduce_contracts.wire.lanes import lanes_per_word
 from p4reduce_lab.bench.case import NETWORKS, TRAINING_PACKAGES, Case, Run, Series, Threshold
-from p4reduce_lab.bench.cluster import Cluster, running_cluster
 from p4reduce_lab.bench.links import GBIT_1, LOOPBACK, MBIT_100
-from p4reduce_lab.bench.measuring import FLOAT_BYTES, MEGABYTE, STEPS, measure_in_turn
-from p4reduce_lab.bench.rows import STEP, Row, measure_rows, thresholds
+from p4reduce_lab.bench.measuring import FLOAT_BYTES, MEGABYTE, STEPS
+from p4reduce_lab.bench.rows import BACKEND, STEP, Row, measure_rows, thresholds
 from p4reduce_lab.bench.tensors import Kind, tensor
 
 WORKERS = 4
 GLOO, FP16 = "gloo / p4reduce 16", "gloo fp16 / p4reduce 16"
+GROUPS = f"gloo / {BACKEND}"
 ALSO = ("p4reduce", "p4reduce 8", "gloo fp16")
 ROWS = (
     Row(25 * MEGABYTE, LOOPBACK, WORKERS, also=("p4reduce 16", *ALSO)),
+    Row(25 * MEGABYTE, LOOPBACK, WORKERS, {GROUPS: 0.9}, dtype="bfloat16"),
+    Row(25 * MEGABYTE, GBIT_1, WORKERS, {GROUPS: 2.5}, dtype="bfloat16"),
     Row(25 * MEGABYTE, GBIT_1, WORKERS, {GLOO: 5.5, FP16: 2.5}, ALSO),
     Row(4 * MEGABYTE, MBIT_100, WORKERS, {GLOO: 2.7, FP16: 1.35}, ALSO),
     Row(STEP, MBIT_100, WORKERS, {"gloo / p4reduce 8": 4.0}, ("gloo fp16",), calls=STEPS),
 )
-_QUICK_MB = 4
 _TURNS = 5
-BFLOAT16 = {
-    GBIT_1: Threshold("bfloat16, 1 Gbit/s, 25 MB, 4 workers: gloo / backend p4reduce", 2.5),
-    LOOPBACK: Threshold("bfloat16, loopback, 25 MB, 4 workers: gloo / backend p4reduce", 0.9),
-}
 MOMENTUM = Threshold("CPU of a step of AdaComp, 8 M parameters: without momentum / with", 1 / 1.3)
 KERNELS = Threshold("encode and decode in 16 bits on one core: copy / both", 1 / 3)
 
@@ -44,10 +41,6 @@ def measure(run: Run) -> None:
     kernels(run)
     momentum(run)
     measure_rows(run, ROWS)
-    with running_cluster(run, LOOPBACK, WORKERS) as cluster:
-        bfloat16(cluster, BFLOAT16[LOOPBACK])
-    with running_cluster(run, GBIT_1, WORKERS) as cluster:
-        bfloat16(cluster, BFLOAT16[GBIT_1])
 
 
 def kernels(run: Run) -> None:
@@ -107,24 +100,11 @@ def _milliseconds(work: Callable[[], object]) -> float:
     return 1e3 * min(times)
 
 
-def bfloat16(cluster: Cluster, threshold: Threshold) -> None:
-    """Measure the backend's all_reduce of 25 MB of bfloat16 beside gloo's."""
-    run = cluster.run
-    size = (_QUICK_MB if run.quick else 25) * MEGABYTE
-    once = partial(cluster.timed, "collective", name="all_reduce", elements=size // 2, dtype="bfloat16")
-    for backend in ("gloo", "p4reduce"):
-        once(peer=backend)
-    peers = {backend: partial(once, peer=backend) for backend in ("gloo", "p4reduce")}
-    what = f"all_reduce of {size // MEGABYTE} MB of bfloat16, {WORKERS} workers"
-    found = measure_in_turn(cluster, what, peers, size=size)
-    run.ratio(threshold.name, found["gloo"], found["p4reduce"])
-
-
 CASE = Case(
     "wire",
     "sums in 16 and 8 bits a number: float32 and bfloat16 tensors, a DDP step, the kernels",
     measure,
     needs=(NETWORKS, TRAINING_PACKAGES),
-    thresholds=(*thresholds(ROWS), *BFLOAT16.values(), KERNELS, MOMENTUM),
+    thresholds=(*thresholds(ROWS), KERNELS, MOMENTUM),
     limit_s=600.0,
 )
