@@ -109,19 +109,23 @@ class EmbeddedSwitch:
 
 
 @contextmanager
-def running_system(children: Children, pipeline: str = "default", racks: int = 1) -> Iterator[System]:
+def running_system(
+    children: Children, pipeline: str = "default", racks: int = 1, switches: int = 1
+) -> Iterator[System]:
     """Start embedded switches and a controller on free ports of the loopback interface.
 
     `pipeline` is a geometry's name or the folder of a compiled program. With several `racks` there is a leaf switch for
-    each, and a root above them. They run until `children` ends. Raises ProcessError if they do not come up.
+    each, and a root above them; several `switches` are side by side. They run until `children` ends. Raises
+    ProcessError if they do not come up.
     """
     root = EmbeddedSwitch(ROOT if racks > 1 else ONLY_SWITCH, ANY_PORT, ANY_PORT, pipeline)
+    beside = [replace(root, name=f"switch{number}") for number in range(1, switches + 1)] if switches > 1 else [root]
     leaves = [
         EmbeddedSwitch(f"leaf{number}", ANY_PORT, ANY_PORT, pipeline, root)
         for number in range(1, racks + 1 if racks > 1 else 1)
     ]
     config = toml_table("[controller]", listen=ANY_PORT, state_dir=new_state_dir(children.logs))
-    with started_embedded_system(children, [root, *leaves], config) as system:
+    with started_embedded_system(children, [*beside, *leaves], config) as system:
         yield system
 
 

@@ -9,7 +9,6 @@ import socket
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
 from types import TracebackType
@@ -36,8 +35,6 @@ class PathConditions:
     """The chance that one bit changes. UDP's checksum does not show it, as if a host or the switch had done it."""
     ways: tuple[str, ...] = ("up", "down")
     """The directions of the frames concerned: "up" to the switch, "down" from it. Other frames pass."""
-    chosen: Callable[[str, bytes], bool] | None = None
-    """Returns whether a frame in a direction is to be lost, whatever the chances."""
 
 
 class UdpRelay:
@@ -98,7 +95,7 @@ class UdpRelay:
         copies = 1 if drawn.random() >= conditions.duplicate else 2
         if copies == 2:
             fates.append("duplicated")
-        if drawn.random() < conditions.drop or (conditions.chosen is not None and conditions.chosen(way, frame)):
+        if drawn.random() < conditions.drop:
             copies -= 1
             fates.append("dropped")
         late = [drawn.random() < conditions.late for _ in range(copies)]
