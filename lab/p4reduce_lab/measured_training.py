@@ -14,7 +14,6 @@ import argparse
 import contextlib
 import hashlib
 import importlib
-import importlib.util
 import json
 import math
 import os
@@ -23,7 +22,7 @@ import struct
 import sys
 import time
 from collections.abc import Mapping
-from types import ModuleType
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -34,7 +33,7 @@ from p4reduce.compressors import Compressor
 from p4reduce.compressors.all_reduce import BucketReport
 from p4reduce_lab.addresses import LOOPBACK, reserved_port
 from p4reduce_lab.processes import tie
-from p4reduce_lab.training import BEGINS, VARIANTS, find_script
+from p4reduce_lab.training import BEGINS, VARIANTS, load_script
 
 ETHERNET_IP_TCP = 14 + 20 + 32
 """Header bytes of a TCP segment with timestamps."""
@@ -45,7 +44,7 @@ TcpCounts = dict[int, tuple[int, int, int]]
 """Inode of a socket -> bytes up and bytes down, both with headers, and segments sent again."""
 
 
-def measure(script: ModuleType, name: str, args: argparse.Namespace) -> None:
+def measure(script: SimpleNamespace, name: str, args: argparse.Namespace) -> None:
     """Train a variant once on this rank; rank 0 prints the result of all ranks.
 
     Raises SystemExit if the ranks end with different weights.
@@ -156,15 +155,6 @@ def tcp_since(before: TcpCounts | None) -> tuple[int, int, int] | None:
     ]
     up, down, again = (sum(column) for column in zip(*grown, strict=True))
     return up, down, again
-
-
-def load_script() -> ModuleType:
-    """Import the training script, which is in no package."""
-    spec = importlib.util.spec_from_file_location("train", find_script())
-    assert spec is not None and spec.loader is not None
-    script = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(script)
-    return script
 
 
 def run_trainings(given: argparse.Namespace) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import runpy
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from p4reduce_lab.errors import LabError
@@ -47,6 +49,11 @@ def find_script() -> Path:
         if path.is_file():
             return path
     raise LabError(f"the training script is neither at {checkout} nor at {installed}: install p4reduce anew")
+
+
+def load_script() -> SimpleNamespace:
+    """Return what the training script defines; it is in no package."""
+    return SimpleNamespace(**runpy.run_path(str(find_script())))
 
 
 @dataclass(frozen=True)

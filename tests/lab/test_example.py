@@ -5,11 +5,12 @@ import os
 import re
 import runpy
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
-from p4reduce_lab.training import find_script
+from p4reduce_lab.training import find_script, load_script
 from rigs.fork_server import TORCH, ForkServer, fork_server
 from rigs.limits import LIMIT_S
 from rigs.script_runs import environment
@@ -65,3 +66,39 @@ def test_unknown_compressors_are_refused(monkeypatch: pytest.MonkeyPatch, capsys
         with pytest.raises(SystemExit, match="2"):
             runpy.run_path(str(find_script()), run_name="__main__")
         assert reason in capsys.readouterr().err
+
+
+def test_the_first_steps_of_the_demo_take_few_bytes_and_rounds_with_adacomp() -> None:
+    """Over a switch in this process: a dense ring's bytes against those down, and blocks down a round."""
+    import torch
+
+    from p4reduce.communicator import Communicator
+    from p4reduce.compressors import AdaComp
+    from p4reduce.compressors.all_reduce import all_reduce_compressed
+    from p4reduce.testing.local_group import LocalGroup
+
+    ranks, steps, batch, script = 4, 30, 16, load_script()
+    (images, labels), _ = script.digits()
+    torch.manual_seed(0)
+    model, compressors = script.Net(), [AdaComp() for _ in range(ranks)]
+    for compressor in compressors:
+        compressor.bind(model)
+    named = dict(model.named_parameters())
+    optimizer = torch.optim.SGD(model.parameters(), 0.05, 0.9)
+
+    def step(comm: Communicator) -> dict[str, torch.Tensor]:
+        return all_reduce_compressed(comm, compressors[comm.rank], gradients[comm.rank])[0].means
+
+    with LocalGroup(ranks, clock=lambda: time.monotonic() / 1000) as group:  # slow: it sends no frame again
+        for batches in torch.arange(steps * ranks * batch).view(steps, ranks, batch):
+            losses = [
+                torch.nn.functional.cross_entropy(model(images[mine]), labels[mine]) for mine in batches % len(labels)
+            ]
+            found = [torch.autograd.grad(loss, [*named.values()]) for loss in losses]
+            gradients = [dict(zip(named, own, strict=True)) for own in found]
+            for key, mean in group.run(step)[0].items():
+                named[key].grad = mean
+            optimizer.step()
+        spent = group.comms[0].stats
+    ring = 2 * (ranks - 1) / ranks * 4 * sum(value.numel() for value in model.parameters())
+    assert ring * steps > 22 * spent.bytes_down and spent.blocks_down > 3 * spent.rounds

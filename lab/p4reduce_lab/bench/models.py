@@ -22,9 +22,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 import p4reduce
 from p4reduce_lab import datasets
-from p4reduce_lab.measured_training import load_script
 from p4reduce_lab.study import optimizers, train
 from p4reduce_lab.study.grid import TASKS, VARIANTS, Run, Task
+from p4reduce_lab.training import load_script
 
 ALONE = "no exchange"
 """A variant in which each rank trains for itself."""
