@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import shutil
+import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from p4reduce_contracts.jobs.client import JobClient
-from p4reduce_contracts.jobs.errors import SwitchAwayError
+from p4reduce_contracts.jobs.errors import JobServiceError, SwitchAwayError
 from p4reduce_contracts.jobs.lease import ONLY_SWITCH
-from p4reduce_lab.addresses import LOOPBACK
+from p4reduce_lab.addresses import free_address
 from p4reduce_lab.processes import P4REDUCE, Child, Children
+from p4reduce_runtime.addresses import answers
 from p4reduce_runtime.security import is_loopback
 from p4reduce_runtime.settings import toml_table
 from p4reduce_runtime.underlay import UPLINK_PORT
 
 READY_S = 120.0
-ANY_PORT = f"{LOOPBACK}:0"
-"""The system chooses; the line that a program prints when it is ready names the port."""
 ROOT = "root"
 """The name of the switch above the racks'."""
 
@@ -74,22 +75,22 @@ class EmbeddedSwitch:
     """An embedded switch with UDP peers: how it is started, and its table in the controller's file."""
 
     name: str
-    listen: str
-    """IPv4 address and port, as HOST:PORT; of a started one not port 0. So is `p4runtime`."""
-    p4runtime: str
+    listen: str = field(default_factory=partial(free_address, socket.SOCK_DGRAM))
+    """IPv4 address and UDP port, as HOST:PORT; by default free ones of the loopback interface. So is `p4runtime`."""
+    p4runtime: str = field(default_factory=free_address)
     pipeline: str = "default"
     parent: EmbeddedSwitch | None = None
     within: Sequence[str] = ()
     """The words before its command, to run it in a network namespace."""
 
-    def start(self, children: Children) -> tuple[EmbeddedSwitch, Child]:
-        """Start the process and wait for it; return this switch with the ports that it has, and its process."""
+    def start(self, children: Children) -> Child:
+        """Start the process and wait until it answers. Raises ProcessError if it does not."""
         command = [*self.within, *P4REDUCE, "switch", "run", "--listen", self.listen, "--p4runtime", self.p4runtime]
         command += ["--uplink", self.parent.listen] if self.parent is not None else []
         command += [] if is_loopback(self.p4runtime) else ["--insecure"]
         child = children.start(self.name, command)
-        ready = child.wait_line(r"ready: UDP ([^;,\s]+).*; P4Runtime ([^;]+);", READY_S)
-        return replace(self, listen=ready[1], p4runtime=ready[2]), child
+        child.wait_ready(partial(answers, self.p4runtime), READY_S)
+        return child
 
     @property
     def table(self) -> list[str]:
@@ -118,51 +119,54 @@ def running_system(
     each, and a root above them; several `switches` are side by side. They run until `children` ends. Raises
     ProcessError if they do not come up.
     """
-    root = EmbeddedSwitch(ROOT if racks > 1 else ONLY_SWITCH, ANY_PORT, ANY_PORT, pipeline)
-    beside = [replace(root, name=f"switch{number}") for number in range(1, switches + 1)] if switches > 1 else [root]
-    leaves = [
-        EmbeddedSwitch(f"leaf{number}", ANY_PORT, ANY_PORT, pipeline, root)
-        for number in range(1, racks + 1 if racks > 1 else 1)
-    ]
-    config = toml_table("[controller]", listen=ANY_PORT, state_dir=new_state_dir(children.logs))
-    with started_embedded_system(children, [*beside, *leaves], config) as system:
+    names = [f"switch{number}" for number in range(1, switches + 1)] if switches > 1 else [ONLY_SWITCH]
+    above = [EmbeddedSwitch(name, pipeline=pipeline) for name in ([ROOT] if racks > 1 else names)]
+    leaves = range(1, racks + 1 if racks > 1 else 1)
+    below = [EmbeddedSwitch(f"leaf{number}", pipeline=pipeline, parent=above[0]) for number in leaves]
+    with started_embedded_system(children, [*above, *below], free_address()) as system:
         yield system
 
 
 @contextmanager
 def started_embedded_system(
-    children: Children, switches: Sequence[EmbeddedSwitch], config: Sequence[str], *, insecure: bool = False
+    children: Children, switches: Sequence[EmbeddedSwitch], jobs: str, *, insecure: bool = False
 ) -> Iterator[System]:
-    """Start these switches, parents before others, and a controller; `config` is the rest of its TOML file.
+    """Start these switches, parents before others, and their controller, which serves jobs at HOST:PORT.
 
-    They run until `children` ends. Raises ProcessError if they do not come up.
+    `insecure`: it serves beyond loopback, without TLS. They run until `children` ends. Raises ProcessError if they do
+    not come up.
     """
-    started: dict[str, EmbeddedSwitch] = {}
-    processes = []
-    for switch in switches:
-        above = None if switch.parent is None else started[switch.parent.name]
-        started[switch.name], child = replace(switch, parent=above).start(children)
-        processes.append(child)
-    lines = [line for switch in started.values() for line in switch.table]
-    with started_controller(children, processes, [*lines, *config], insecure=insecure) as system:
+    processes = [switch.start(children) for switch in switches]
+    tables = [line for switch in switches for line in switch.table]
+    with started_controller(children, processes, tables, jobs, insecure=insecure) as system:
         yield replace(system, leaves=tuple(switch.name for switch in switches if switch.parent is not None))
 
 
 @contextmanager
 def started_controller(
-    children: Children, switches: Sequence[Child], config: Sequence[str], *, insecure: bool
+    children: Children, switches: Sequence[Child], tables: Sequence[str], jobs: str, *, insecure: bool
 ) -> Iterator[System]:
-    """Start a controller of switches that answer, and wait until it serves jobs.
+    """Start a controller of switches that answer, and wait until it serves jobs at HOST:PORT.
 
-    `config` are the lines of the controller's TOML file. `insecure`: it serves beyond loopback, without TLS. All run
-    until `children` ends. Raises ProcessError if it does not come up.
+    `tables` are the lines of its TOML file about switches and ports. `insecure`: it serves beyond loopback, without
+    TLS. All run until `children` ends. Raises ProcessError if it does not come up.
     """
+    lines = toml_table("[controller]", listen=jobs, state_dir=new_state_dir(children.logs))
+    lines += toml_table("[security]", insecure=insecure)
     path = children.logs / "controller.toml"
-    path.write_text("\n".join(config) + "\n", encoding="utf-8")
+    path.write_text("\n".join([*tables, *lines]) + "\n", encoding="utf-8")
     controller = children.start("controller", [*P4REDUCE, "controller", "run", "--config", str(path)])
-    jobs = controller.wait_line(r"ready: jobs on ([^,\s]+),", READY_S)[1]
     with JobClient(jobs, insecure=insecure) as client:
+        controller.wait_ready(partial(_serves, client), READY_S)
         yield System(jobs, client, tuple(switches), controller)
+
+
+def _serves(client: JobClient) -> bool:
+    try:
+        client.list_switches()
+    except JobServiceError:
+        return False
+    return True
 
 
 def new_state_dir(logs: Path) -> Path:

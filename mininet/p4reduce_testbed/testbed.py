@@ -16,7 +16,7 @@ from p4reduce_lab.addresses import free_address
 from p4reduce_lab.network import NetworkBuilder, need, need_root
 from p4reduce_lab.processes import Child, Children, follow, terminable
 from p4reduce_lab.shaping import shape_link
-from p4reduce_lab.system import READY_S, System, new_state_dir, started_controller
+from p4reduce_lab.system import READY_S, System, started_controller
 from p4reduce_runtime import pipeline_folders
 from p4reduce_runtime.addresses import answers
 from p4reduce_runtime.settings import toml_table
@@ -129,14 +129,14 @@ def running_testbed(topology: Topology, settings: Settings, logs: Path) -> Itera
             started[p4runtime] = children.start(f"switch {switch.name}", command)
         for p4runtime, child in started.items():
             child.wait_ready(partial(answers, p4runtime), READY_S)
-        jobs = f"{management.controller}:{CONTROLLER_PORT}"
-        config = controller_config(topology, pipeline, list(started), jobs, logs)
-        system = stack.enter_context(started_controller(children, list(started.values()), config, insecure=True))
+        jobs = f"{management.controller}:{CONTROLLER_PORT}"  # without TLS: only the testbed's hosts are on its network
+        tables = controller_tables(topology, pipeline, list(started))
+        system = stack.enter_context(started_controller(children, list(started.values()), tables, jobs, insecure=True))
         yield Testbed(topology, pipeline, network, children, system)
 
 
-def controller_config(topology: Topology, pipeline: Path, p4runtime: Sequence[str], jobs: str, logs: Path) -> list[str]:
-    """Write the controller's TOML, by lines: each host's MAC is at the port that leads to it.
+def controller_tables(topology: Topology, pipeline: Path, p4runtime: Sequence[str]) -> list[str]:
+    """Return what the controller's TOML says of switches and ports: each host's MAC is at the port that leads to it.
 
     `p4runtime` are the addresses of the switches, in the order of the topology. Broadcasts go to all ports.
     """
@@ -157,8 +157,6 @@ def controller_config(topology: Topology, pipeline: Path, p4runtime: Sequence[st
             **between,
             **above,
         )
-    lines += toml_table("[controller]", listen=jobs, state_dir=new_state_dir(logs))
-    lines += toml_table("[security]", insecure=True)  # only the testbed's hosts are on its network
     for switch in topology.switches:
         for host in topology.hosts:
             port = topology.port_to(switch.name, host)

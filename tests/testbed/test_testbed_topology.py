@@ -19,7 +19,7 @@ from p4reduce_testbed import cli, targets
 from p4reduce_testbed.cli import TOPOLOGIES, _load, fill_in
 from p4reduce_testbed.mininet_network import import_mininet
 from p4reduce_testbed.networks import Management
-from p4reduce_testbed.testbed import controller_config
+from p4reduce_testbed.testbed import controller_tables
 from p4reduce_testbed.topology import Topology, Uplink, load, parse
 
 
@@ -219,7 +219,7 @@ def topology() -> Topology:
 
 
 def test_the_controller_reads_its_generated_configuration(topology: Topology, tmp_path: Path) -> None:
-    lines = controller_config(topology, tmp_path / 'a "pipeline"', ["127.0.0.1:1234"], "169.254.210.1:9600", tmp_path)
+    lines = controller_tables(topology, tmp_path / 'a "pipeline"', ["127.0.0.1:1234"])
     read = config.parse("\n".join(lines))
     (switch,) = read.switches
     assert switch.pipeline == str(tmp_path / 'a "pipeline"')
@@ -229,14 +229,14 @@ def test_the_controller_reads_its_generated_configuration(topology: Topology, tm
         "02:00:00:00:00:01",
         (1, 2, 3, 4),
     )
-    assert (switch.p4runtime, read.controller.listen) == ("127.0.0.1:1234", "169.254.210.1:9600")
+    assert switch.p4runtime == "127.0.0.1:1234"
     assert [(port.number, port.mac) for port in read.ports] == [(host.port, host.mac) for host in topology.hosts]
 
 
 def test_the_controller_reads_the_configuration_of_a_tree(tmp_path: Path) -> None:
     topology = load(TOPOLOGIES / "two_racks.json")
     addresses = [f"127.0.0.1:{number}" for number in (1, 2, 3)]
-    read = config.parse("\n".join(controller_config(topology, tmp_path, addresses, "169.254.210.1:9600", tmp_path)))
+    read = config.parse("\n".join(controller_tables(topology, tmp_path, addresses)))
     assert [(one.name, one.parent, one.uplink_port, one.p4runtime, one.flood) for one in read.switches] == [
         ("root", None, None, "127.0.0.1:1", (1, 2)),
         ("leaf1", "root", 9, "127.0.0.1:2", (1, 2, 9)),

@@ -16,15 +16,14 @@ from typing import Any
 
 from p4reduce_contracts.jobs.lease import ONLY_SWITCH
 from p4reduce_lab.addresses import LOOPBACK as LOOPBACK_ADDRESS
-from p4reduce_lab.addresses import reserved_port
+from p4reduce_lab.addresses import free_address, reserved_port
 from p4reduce_lab.bench import links, open_mpi
 from p4reduce_lab.bench.case import OPEN_MPI, Run
 from p4reduce_lab.bench.links import Host, Link, Network
 from p4reduce_lab.bench.tensors import ALL_OVERLAP
 from p4reduce_lab.network import NetworkBuilder
 from p4reduce_lab.processes import Child, ProcessError
-from p4reduce_lab.system import ANY_PORT, EmbeddedSwitch, System, new_state_dir, started_embedded_system
-from p4reduce_runtime.settings import toml_table
+from p4reduce_lab.system import EmbeddedSwitch, System, started_embedded_system
 from p4reduce_runtime.underlay import AGGREGATION_PORT
 
 Reply = dict[str, Any]
@@ -52,7 +51,7 @@ class Placement:
     def switches(self, network: Network) -> list[EmbeddedSwitch]:
         """Return the switches, as they are started; one in the bridge, or on loopback, where there is no other."""
         if not network.hosts:
-            return [EmbeddedSwitch(ONLY_SWITCH, ANY_PORT, ANY_PORT)]
+            return [EmbeddedSwitch(ONLY_SWITCH)]
         places = network.hosts if self.on_each_host else network.servers[: self.servers]
         return [
             EmbeddedSwitch(
@@ -62,7 +61,7 @@ class Placement:
                 within=place.namespace.within,
             )
             for number, place in enumerate(places)
-        ] or [EmbeddedSwitch(ONLY_SWITCH, f"{links.SWITCH_ADDRESS}:{AGGREGATION_PORT}", ANY_PORT)]
+        ] or [EmbeddedSwitch(ONLY_SWITCH, f"{links.SWITCH_ADDRESS}:{AGGREGATION_PORT}")]
 
 
 IN_BRIDGE = Placement("switch in the bridge")
@@ -201,12 +200,10 @@ def running_cluster(
         variables = {"P4REDUCE_HOSTS": "on" if share and ranks_per_host > 1 or placement.of_launch else "off"}
         system = None
         if not placement.of_launch:
-            jobs = ANY_PORT if link.on_loopback else f"{links.SWITCH_ADDRESS}:{_CONTROLLER_PORT}"
-            config = toml_table("[controller]", listen=jobs, state_dir=new_state_dir(run.children.logs))
+            jobs = free_address() if link.on_loopback else f"{links.SWITCH_ADDRESS}:{_CONTROLLER_PORT}"
             insecure = not link.on_loopback  # only the hosts are on this network
-            config += toml_table("[security]", insecure=insecure)
             switches = placement.switches(network)
-            system = stack.enter_context(started_embedded_system(run.children, switches, config, insecure=insecure))
+            system = stack.enter_context(started_embedded_system(run.children, switches, jobs, insecure=insecure))
             stack.enter_context(system.job(_JOB, world_size))
             variables |= {"P4REDUCE_JOB": _JOB, "P4REDUCE_CONTROLLER": system.controller}
             variables |= {"P4REDUCE_INSECURE": str(int(insecure))}

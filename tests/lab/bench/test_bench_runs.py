@@ -99,6 +99,7 @@ from p4reduce_lab.bench.cluster import IN_BRIDGE, Placement
 from p4reduce_lab.bench.cluster import IN_BRIDGE, Placement
 from p4reduce_lab.network import CURRENT, NetworkBuilder
 from p4reduce_lab.processes import Children
+CURRENT.run("ip", "link", "set", "lo", "up")
 with Children(Path({str(tmp_path)!r})) as children:
     builder = NetworkBuilder(children)
     network = links.build(builder, 2, 1)
