@@ -58,10 +58,11 @@ def measure_in_turn(
 def measure_steps(cluster: Cluster, peers: Sequence[str], steps: int = STEPS) -> dict[str, list[float]]:
     """Measure a training step of each peer; return the seconds of a step."""
     for peer in peers:
-        parameters = cluster.workers.ask("train", peer=peer, steps=_WARM_UP_STEPS)[0]["parameters"]
+        parameters = cluster.ask("begin_training", peer=peer)[0]["parameters"]
+        cluster.ask("continue_training", peer=peer, steps=_WARM_UP_STEPS, apart=True)
 
     def step(peer: str, counts: Counts) -> float:
-        return cluster.timed("train", counts, peer=peer, steps=steps) / steps
+        return cluster.timed("continue_training", counts, peer=peer, steps=steps, apart=True) / steps
 
     what = f"a step of {parameters:,} parameters, {cluster.world_size} workers, {cluster.placement.name}"
     return measure_in_turn(cluster, what, {peer: partial(step, peer) for peer in peers}, at_least=3, times=steps)

@@ -128,13 +128,13 @@ def _adacomp(peer: str) -> p4reduce.AdaComp:
     return p4reduce.AdaComp(p4reduce.compressors.Policy(conv="dense", linear=linear))
 
 
-def of_study(name: str, rank: int, world_size: int, *, seed: int, data: str, settings: Mapping[str, Any]) -> Recipe:
+def of_study(rank: int, world_size: int, *, task: str, seed: int, data: str, settings: Mapping[str, Any]) -> Recipe:
     """Return the training of a task of the study, with other `settings`; `data`: the folder with its data.
 
     The weights and batches are those of the study with this seed.
     """
-    changed = replace(TASKS[name], **settings)
-    run = Run(name, world_size, "adamw" if changed.context else "sgd", "dense", seed)
+    changed = replace(TASKS[task], **settings)
+    run = Run(task, world_size, "adamw" if changed.context else "sgd", "dense", seed)
     torch.manual_seed(seed)
     batches, _, alphabet = train.data_of(changed, run, Path(data))
     return Recipe(

@@ -37,14 +37,13 @@ class Worker(Rank):
 
     requests = (
         *Rank.requests,
-        *("join", "collective", "generate", "train", "begin_training", "continue_training", "test", "close"),
+        *("join", "collective", "generate", "begin_training", "continue_training", "test", "close"),
     )
 
     def __init__(self, interface: str) -> None:
         super().__init__(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), interface)
         self._comm: Any = None
         self._trainers: dict[str, Any] = {}
-        self._training: Any = None
         self._groups: dict[str, Any] = {}
         self._models: dict[str, Any] = {}
         self._barriers: Any = None
@@ -143,34 +142,27 @@ class Worker(Rank):
     def _group_to_train(self, backend: str) -> Any:
         return dist.group.WORLD if backend == "gloo" else self._group(backend)
 
-    def train(self, peer: str, steps: int) -> Reply:
-        """Train one variant on the digits for so many steps more; measure those alone, and the accuracy after them."""
-        from p4reduce_lab.bench.models import Trainer, digits  # takes scikit-learn, which other requests do without
+    def begin_training(self, peer: str, **study: Any) -> Reply:
+        """Begin a variant's training anew, of the digits, or of a task of the `study` (models.of_study).
 
-        if peer not in self._trainers:
-            recipe = digits(self._rank, self._world_size)
-            self._trainers[peer] = Trainer(peer, self._comm, self._group_to_train, recipe)
-        trainer = self._trainers[peer]
-        spent, measured = self._measure(lambda: trainer.steps(steps, apart=True))
-        return {**measured, "seconds": spent, "accuracy": trainer.quality(), "parameters": trainer.parameters}
+        What other variants have begun stays, so that they can train in turn.
+        """
+        from p4reduce_lab.bench.models import Trainer, digits, of_study  # takes scikit-learn, which others do without
 
-    def begin_training(self, peer: str, task: str, seed: int, data: str, settings: dict[str, Any]) -> Reply:
-        """Begin a training of a task of the study, in place of the last one."""
-        from p4reduce_lab.bench.models import Trainer, of_study
+        if peer in self._trainers:
+            self._trainers[peer].close()
+        recipe = of_study(self._rank, self._world_size, **study) if study else digits(self._rank, self._world_size)
+        self._trainers[peer] = Trainer(peer, self._comm, self._group_to_train, recipe)
+        return {"parameters": self._trainers[peer].parameters}
 
-        if self._training is not None:
-            self._training.close()
-        recipe = of_study(task, self._rank, self._world_size, seed=seed, data=data, settings=settings)
-        self._training = Trainer(peer, self._comm, self._group_to_train, recipe)
-        return {}
+    def continue_training(self, peer: str, steps: int, apart: bool = False) -> Reply:
+        """Train so many steps more, and measure them; `apart`: all ranks begin each at once, and steps alone count."""
+        spent, measured = self._measure(lambda: self._trainers[peer].steps(steps, apart=apart))
+        return measured | ({"seconds": spent} if apart else {})
 
-    def continue_training(self, steps: int) -> Reply:
-        """Train so many steps more, and measure them."""
-        return self._measure(lambda: self._training.steps(steps))[1]
-
-    def test(self) -> Reply:
+    def test(self, peer: str) -> Reply:
         """Return the training's quality on this rank's share of the test data."""
-        return {"quality": self._training.quality()}
+        return {"quality": self._trainers[peer].quality()}
 
     def close(self) -> Reply:
         """Leave the job and the process group."""

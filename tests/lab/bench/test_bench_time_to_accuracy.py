@@ -25,10 +25,10 @@ RATES = {"gloo": 4.0, "gloo fp16": 2.0, "p4reduce dense": 3.0, "p4reduce 16": 1.
 
 
 class FakeCluster:
-    """Trainings whose accuracy at each test is read from a table, on every rank; both as cluster and as its workers."""
+    """Trainings whose accuracy at each test is read from a table, on every rank."""
 
     def __init__(self, run: Run, scores: dict[str, list[float]]) -> None:
-        self.run, self.link, self.workers, self.network = run, VETH, self, self
+        self.run, self.link, self.network = run, VETH, self
         self._scores = scores
         self.begun: list[tuple[str, int]] = []
 
@@ -47,7 +47,8 @@ class FakeCluster:
         score = (scores or self._scores[""])[self._steps // 2 - 1]
         return [{"quality": score - 1}, {"quality": score + 1}]  # of two ranks
 
-    def timed(self, do: str, steps: int) -> float:
+    def timed(self, do: str, steps: int, peer: str) -> float:
+        assert peer == self._variant
         self._steps += steps
         limited = self.link.rate_mbit is not None
         return steps * (RATES.get(self._variant, 0.25) if limited else 0.1 if self._variant == case.ALONE else 0.2)
@@ -147,7 +148,7 @@ def test_the_ranks_share_out_each_step_s_batch_and_the_test_data(
     monkeypatch.setattr(datasets, "shakespeare", lambda _: datasets.Text(text, text[:516], "abcdefgh "))
     for name, settings in (("mnist-mlp", {"batch": 8}), (TRANSFORMER, {"batch": 8, "context": 8, "layers": 1})):
         task = replace(TASKS[name], **settings)
-        ranks = [of_study(name, rank, 4, seed=1, data=str(tmp_path), settings=settings) for rank in range(4)]
+        ranks = [of_study(rank, 4, task=name, seed=1, data=str(tmp_path), settings=settings) for rank in range(4)]
         run = train.Run(name, 4, "sgd", "dense", 1)
         torch.manual_seed(1)
         batches, test, alphabet = train.data_of(task, run, tmp_path)

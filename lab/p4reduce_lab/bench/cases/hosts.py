@@ -69,9 +69,10 @@ def count(cluster: Cluster, row: Row) -> None:
 def step_bytes(cluster: Cluster, how: str) -> list[float]:
     """Return the bytes of training steps with AdaComp on a host's link, both ways, of one step."""
     counts: dict[str, list[float]] = {}
-    cluster.workers.ask("train", peer=ADACOMP, steps=STEPS)
+    cluster.ask("begin_training", peer=ADACOMP)
+    cluster.ask("continue_training", peer=ADACOMP, steps=STEPS, apart=True)
     for _ in range(cluster.run.repetitions):
-        cluster.timed("train", counts, peer=ADACOMP, steps=STEPS)
+        cluster.ask("continue_training", counts, peer=ADACOMP, steps=STEPS, apart=True)
     both = zip(counts["B up a worker"], counts["B down a worker"], strict=True)  # of the link that its ranks share
     values = [(up + down) / STEPS for up, down in both]
     cluster.run.add(Series("a step with AdaComp, 2 hosts of 2 ranks", how, str(cluster.link), "B on a link", values))

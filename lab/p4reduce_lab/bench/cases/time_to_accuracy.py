@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from statistics import mean, median
+from typing import Any
 
 from p4reduce_lab.bench.case import NETWORKS, TRAINING_PACKAGES, Case, Findings, Run, Series, Threshold, show
 from p4reduce_lab.bench.cases.placement import ON_EACH_HOST, RANKS
@@ -182,7 +183,7 @@ class Trainings:
 
         task, quick = TASKS[cell.task], cluster.run.quick
         self._cluster, self._settings = cluster, cell.settings
-        self._arguments = {"task": cell.task, "data": str(_data(cluster.run.folder.parents[1]))}
+        self._arguments: dict[str, Any] = {"task": cell.task, "data": str(_data(cluster.run.folder.parents[1]))}
         self.steps = _QUICK_STEPS if quick else int(cell.settings["steps"])
         self._stretch = self.steps // (_QUICK_TESTS if quick else cell.tests)
         self.is_loss = task.measure == "loss"
@@ -194,9 +195,9 @@ class Trainings:
         before = self._carried()
         while found.steps < self.steps and not found.reached:
             more = min(self._stretch, self.steps - found.steps)
-            found.seconds += self._cluster.timed("continue_training", steps=more)
+            found.seconds += self._cluster.timed("continue_training", peer=variant, steps=more)
             found.steps += more
-            quality = mean(reply["quality"] for reply in self._cluster.workers.ask("test"))
+            quality = mean(reply["quality"] for reply in self._cluster.ask("test", peer=variant))
             found.tests.append((found.seconds, quality))
             found.reached = target is not None and target.reached(quality)
         found.bytes_down = self._carried() - before
@@ -216,12 +217,13 @@ class Trainings:
         """Return the seconds of a step, after a warm-up."""
         self._begin(variant, _WARM_UP_SEED)
         warm_up, timed = (2, 4) if self._cluster.run.quick else (_WARM_UP_STEPS, _TIMED_STEPS)
-        self._cluster.timed("continue_training", steps=warm_up)
-        return min(self._cluster.timed("continue_training", steps=timed) for _ in range(2)) / timed
+        steps = partial(self._cluster.timed, "continue_training", peer=variant)
+        steps(steps=warm_up)
+        return min(steps(steps=timed) for _ in range(2)) / timed
 
     def _begin(self, variant: str, seed: int) -> None:
         settings = {**self._settings, "steps": self.steps}
-        self._cluster.workers.ask("begin_training", peer=variant, seed=seed, settings=settings, **self._arguments)
+        self._cluster.ask("begin_training", peer=variant, seed=seed, settings=settings, **self._arguments)
 
     def _carried(self) -> float:
         return mean(down for _, down in self._cluster.network.carried()) if self._cluster.link.rate_mbit else 0.0
