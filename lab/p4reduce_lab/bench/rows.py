@@ -17,7 +17,10 @@ from p4reduce_lab.bench.measuring import FLOAT_BYTES, MEGABYTE, Counts, measure_
 
 BACKEND = "backend p4reduce"
 _QUICK_BYTES = 8 * MEGABYTE
-_CPU_OF = "CPU of "
+TENSOR: Final = "tensor"
+"""In a ratio: the bytes of the tensor."""
+_COUNTED: Final = {"CPU": (CPU, 1e6), "bytes up": ("B up a worker", 1.0), "bytes down": ("B down a worker", 1.0)}
+"""What ratios name of a peer, as "CPU of gloo", its name in a series, and how many of the unit are 1."""
 STEP: Final = 0
 """What a row of training steps has in place of a size."""
 _ITEM_BYTES: Final = {"float32": FLOAT_BYTES, "bfloat16": 2}
@@ -32,7 +35,10 @@ class Row:
     link: Link
     ranks: int
     at_least: Mapping[str, float] = field(default_factory=dict)
-    """Ratio -> what it should be at least: "gloo / p4reduce", of two peers; "30 us / p4reduce"; "60 us / CPU of x"."""
+    """Ratio -> what it should be at least: "gloo / p4reduce", of two peers; "30 us / p4reduce"; "60 us / CPU of x".
+
+    Or "tensor / bytes up of x": `_COUNTED` has what can be named of a peer.
+    """
     also: tuple[str, ...] = ()
     """Peers without a threshold."""
     ranks_per_host: int = 1
@@ -68,8 +74,8 @@ class Row:
     @property
     def peers(self) -> list[str]:
         """The peers that are measured, in a sum gloo first."""
-        named = [name.removeprefix(_CPU_OF) for ratio in self.at_least for name in ratio.split(" / ")]
-        those = [name for name in named if not name.endswith(" us")]
+        named = [name.rpartition(" of ")[2] for ratio in self.at_least for name in ratio.split(" / ")]
+        those = [name for name in named if name != TENSOR and not name.endswith(" us")]
         first = ["gloo", BACKEND] if self._by_groups_alone else ["gloo", OPEN_MPI] if self.size else []
         return list(dict.fromkeys([*first, *those, *self.also]))
 
@@ -121,10 +127,14 @@ class Row:
     def _values(self, run: Run, name: str, found: Mapping[str, list[float]]) -> list[float]:
         if name.endswith(" us"):
             return [float(name.removesuffix(" us")) / 1e6]
-        if not name.startswith(_CPU_OF):
+        if name in found:
             return found[name]
-        peer = name.removeprefix(_CPU_OF)
-        return [next(each.counted[CPU] for each in reversed(run.findings.series) if each.peer == peer) / 1e6]
+        count, _, peer = name.rpartition(" of ")
+        series = next(each for each in reversed(run.findings.series) if name == TENSOR or each.peer == peer)
+        if name == TENSOR:
+            return [series.size]
+        counted, units = _COUNTED[count]
+        return [series.counted[counted] / units]
 
 
 def measure_rows(

@@ -9,13 +9,18 @@ from p4reduce_lab.bench.case import TRAINING_PACKAGES, Case, Run, Series, Thresh
 from p4reduce_lab.bench.cluster import Cluster, running_cluster
 from p4reduce_lab.bench.links import GBIT_1, LOOPBACK, MBIT_100, Link
 from p4reduce_lab.bench.measuring import MEGABYTE, STEPS
-from p4reduce_lab.bench.rows import Row, measure_rows, thresholds
+from p4reduce_lab.bench.rows import TENSOR, Row, measure_rows, thresholds
 
 RATIOS = "gloo / p4reduce", "gloo / p4reduce 16"
+BYTES_ON_LINK = tuple(f"{TENSOR} / bytes {way} of p4reduce" for way in ("up", "down"))
+LEAST_SHARE = 1 / 1.12
+"""The least share that the tensor's bytes may have in those that a host's link carries each way."""
 
 
 def _row(ranks: int, link: Link, megabytes: int, *least: float) -> Row:
     at_least = dict(zip(RATIOS, least, strict=False))
+    if link == MBIT_100 and ranks > 1:
+        at_least |= dict.fromkeys(BYTES_ON_LINK, LEAST_SHARE)
     return Row(megabytes * MEGABYTE, link, 2 * ranks, at_least, ("p4reduce", "p4reduce 16"), ranks_per_host=ranks)
 
 
@@ -29,8 +34,6 @@ ROWS = (
     _row(4, GBIT_1, 8, 2.2, 3.5),
     _row(8, MBIT_100, 2),
 )
-LEAST_SHARE = 1 / 1.12
-"""The least share that the tensor's bytes may have in those that a host's link carries each way."""
 ADACOMP = "p4reduce AdaComp"
 BYTES = Threshold(
     "DDP step with AdaComp, 2 hosts of 2 ranks, 100 Mbit/s: bytes on a host's link, each rank for itself / over hosts",
@@ -38,14 +41,9 @@ BYTES = Threshold(
 )
 
 
-def bytes_on_link(ranks: int, way: str) -> Threshold:
-    """Return the threshold of the bytes on a link, "up" or "down"."""
-    return Threshold(f"2 hosts of {ranks} ranks: bytes of the tensor / {way} a link", LEAST_SHARE)
-
-
 def measure(run: Run) -> None:
     """Measure all rows, then the bytes of AdaComp's steps with the ranks for themselves and over hosts."""
-    measure_rows(run, ROWS, count)
+    measure_rows(run, ROWS)
     if not run.networks or not TRAINING_PACKAGES.there():
         run.skip(BYTES.name, f"that takes root, and {TRAINING_PACKAGES.what}")
         return
@@ -54,16 +52,6 @@ def measure(run: Run) -> None:
         with running_cluster(run, MBIT_100, 4, ranks_per_host=2, share=share) as cluster:
             steps[how] = step_bytes(cluster, how)
     run.ratio(BYTES.name, *steps.values())
-
-
-def count(cluster: Cluster, row: Row) -> None:
-    """Compare the bytes of the tensor with those that a host's link carried in a sum by p4reduce."""
-    run = cluster.run
-    if row.link != MBIT_100 or row.ranks_per_host == 1:
-        return
-    summed = next(one for one in reversed(run.findings.series) if one.peer == "p4reduce")
-    for way in ("up", "down"):
-        run.ratio(bytes_on_link(row.ranks_per_host, way).name, [summed.size], [summed.counted[f"B {way} a worker"]])
 
 
 def step_bytes(cluster: Cluster, how: str) -> list[float]:
@@ -83,10 +71,6 @@ CASE = Case(
     "hosts",
     "several ranks behind one link: dense float32 all-reduces, gloo, Open MPI and p4reduce in turn; bytes of AdaComp",
     measure,
-    thresholds=(
-        BYTES,
-        *thresholds(ROWS),
-        *(bytes_on_link(ranks, way) for ranks in (2, 4, 8) for way in ("up", "down")),
-    ),
+    thresholds=(BYTES, *thresholds(ROWS)),
     limit_s=600.0,
 )
