@@ -18,6 +18,8 @@ from p4reduce_lab.errors import CommandError, MissingToolError, SetupError
 from p4reduce_lab.processes import Children
 
 COMMAND_S = 30.0
+DATA = "eth0"
+"""A host's interface to its switch or bridge."""
 _READY_S = 10.0
 _OFFLOADS = ("rx", "tx", "sg", "tso", "gso", "gro")
 

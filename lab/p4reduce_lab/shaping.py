@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from p4reduce_lab.errors import CommandError, MissingToolError
-from p4reduce_lab.network import CURRENT, Namespace, need
+from p4reduce_lab.network import CURRENT, DATA, Namespace, need
 
 _BITS = 8
 _MTU_FRAME_BYTES = 1514
@@ -32,13 +32,13 @@ class Shape:
     """Milliseconds that a frame may wait for tokens."""
 
 
-def shape_link(host: str, shape: Shape, namespace: Namespace, interface: str, switch_interface: str) -> None:
-    """Give the link from `interface` in a host's namespace to `switch_interface` here its shape.
+def shape_link(host: str, shape: Shape, namespace: Namespace, switch_interface: str) -> None:
+    """Give the link from DATA in a host's namespace to `switch_interface` here its shape, in place of one before.
 
     Raises MissingToolError where the kernel cannot, naming what is missing.
     """
-    rules = nft_rules([interface], shape.loss_percent)
-    _shape(host, shape, [(namespace, interface), (CURRENT, switch_interface)], namespace, rules)
+    rules = nft_rules([DATA], shape.loss_percent)
+    _shape(host, shape, [(namespace, DATA), (CURRENT, switch_interface)], namespace, rules)
 
 
 def shape_trunk(
@@ -55,7 +55,8 @@ def shape_trunk(
 def _shape(name: str, shape: Shape, ends: Sequence[tuple[Namespace, str]], of_rules: Namespace, rules: str) -> None:
     for namespace, device in ends:
         try:
-            shape_interface(shape, namespace, device)
+            for command in qdiscs(shape, device):
+                namespace.run(*command)
         except CommandError as error:
             if "netem" in str(error):
                 raise MissingToolError(
@@ -65,12 +66,6 @@ def _shape(name: str, shape: Shape, ends: Sequence[tuple[Namespace, str]], of_ru
             raise
     if shape.loss_percent:
         of_rules.run(need("nft", f"the link of {name} has a loss, which needs it: apt install nftables"), rules)
-
-
-def shape_interface(shape: Shape, namespace: Namespace, device: str) -> None:
-    """Shape what leaves by a device, in place of what shaped it before. Raises CommandError or MissingToolError."""
-    for command in qdiscs(shape, device):
-        namespace.run(*command)
 
 
 def qdiscs(shape: Shape, device: str) -> list[list[str]]:
@@ -85,7 +80,7 @@ def qdiscs(shape: Shape, device: str) -> list[list[str]]:
     if shape.delay_ms:
         netem = ["netem", "delay", f"{shape.delay_ms:g}ms", "limit", "10000"]
         commands.append(["tc", "qdisc", "replace", "dev", device, *place, *netem])
-    return commands
+    return commands or [["tc", "qdisc", "replace", "dev", device, "root", "noqueue"]]
 
 
 def nft_rules(interfaces: Sequence[str], loss_percent: float, hooks: Sequence[str] = ("ingress", "egress")) -> str:

@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from p4reduce_lab.errors import MissingToolError, SetupError
-from p4reduce_lab.network import Namespace, NetworkBuilder, need
+from p4reduce_lab.network import DATA, Namespace, NetworkBuilder, need
 from p4reduce_lab.processes import P4REDUCE
-from p4reduce_testbed.networks import DATA, Trunks, add_data_link
+from p4reduce_testbed.networks import Trunks, add_data_link
 from p4reduce_testbed.topology import Host, Topology
 
 SYSTEM_PACKAGES = "/usr/lib/python3/dist-packages"

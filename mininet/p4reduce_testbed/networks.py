@@ -14,12 +14,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from p4reduce_lab.errors import CommandError, SetupError
-from p4reduce_lab.network import Interface, Namespace, NetworkBuilder
+from p4reduce_lab.network import DATA, Interface, Namespace, NetworkBuilder
 from p4reduce_lab.shaping import shape_trunk
 from p4reduce_runtime.settings import ConfigError
 from p4reduce_testbed.topology import Host, Topology, Uplink
 
-DATA, MANAGEMENT = "eth0", "mgmt0"
+MANAGEMENT = "mgmt0"
 CONTROLLER_INTERFACE = "p4r-mgmt"
 DEFAULT_MANAGEMENT = "169.254.210.0/24"
 _BRIDGE = "bridge"

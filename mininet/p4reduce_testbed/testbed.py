@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from p4reduce_lab.addresses import free_address
-from p4reduce_lab.network import NetworkBuilder, need, need_root
+from p4reduce_lab.network import DATA, NetworkBuilder, need, need_root
 from p4reduce_lab.processes import Child, Children, follow, terminable
 from p4reduce_lab.shaping import shape_link
 from p4reduce_lab.system import READY_S, System, started_controller
@@ -64,7 +64,7 @@ class Testbed:
             "P4REDUCE_JOB": job,
             "P4REDUCE_CONTROLLER": self.system.controller,
             "P4REDUCE_INSECURE": "1",
-            "GLOO_SOCKET_IFNAME": networks.DATA,
+            "GLOO_SOCKET_IFNAME": DATA,
             "PYTHONUNBUFFERED": "1",
             "PATH": f"{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}",
         }
@@ -119,7 +119,7 @@ def running_testbed(topology: Topology, settings: Settings, logs: Path) -> Itera
         management.build(builder, namespaces)
         for host, namespace in namespaces.items():
             networks.run_host_commands(host, namespace)
-            shape_link(host.name, host.shape, namespace, networks.DATA, host.switch_interface)
+            shape_link(host.name, host.shape, namespace, host.switch_interface)
         trunks.shape()
         started: dict[str, Child] = {}  # by the address at which it will answer
         for switch in topology.switches:

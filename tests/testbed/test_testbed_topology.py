@@ -277,8 +277,8 @@ def test_bmv2_gets_general_options_before_its_own(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize(
     ("shape", "commands"),
     [
-        (Shape(), []),
-        (Shape(loss_percent=1), []),  # nftables' work
+        (Shape(), ["root noqueue"]),
+        (Shape(loss_percent=1), ["root noqueue"]),  # nftables' work
         (
             Shape(delay_ms=2, rate_mbit=100),  # 50000 bytes pass in a tick
             [

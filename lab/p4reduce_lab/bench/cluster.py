@@ -21,7 +21,7 @@ from p4reduce_lab.bench import links, open_mpi
 from p4reduce_lab.bench.case import OPEN_MPI, Run
 from p4reduce_lab.bench.links import Host, Link, Network
 from p4reduce_lab.bench.tensors import ALL_OVERLAP
-from p4reduce_lab.network import NetworkBuilder
+from p4reduce_lab.network import DATA, NetworkBuilder
 from p4reduce_lab.processes import Child, ProcessError
 from p4reduce_lab.system import EmbeddedSwitch, System, started_embedded_system
 from p4reduce_runtime.underlay import AGGREGATION_PORT
@@ -297,4 +297,4 @@ def _listen(stack: ExitStack, hosts: Sequence[Host], world_size: int) -> tuple[s
     listener.bind(path := str(Path(folder) / "socket"))
     listener.listen(world_size)
     listener.settimeout(1.0)
-    return listener, [path, links.DATA if hosts else "lo"]
+    return listener, [path, DATA if hosts else "lo"]

@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from p4reduce_lab.network import CURRENT, Interface, Namespace, NetworkBuilder
-from p4reduce_lab.shaping import Shape, shape_interface
+from p4reduce_lab.network import CURRENT, DATA, Interface, Namespace, NetworkBuilder
+from p4reduce_lab.shaping import Shape, shape_link
 
-BRIDGE, DATA = "bridge", "eth0"
+BRIDGE = "bridge"
 _PREFIX = "10.77.0"
 SWITCH_ADDRESS = f"{_PREFIX}.1"
 
@@ -82,11 +82,7 @@ class Network:
     def shape(self, link: Link) -> None:
         """Give every host's link this rate and burst, both ways, or none."""
         for host in self.hosts + self.servers:
-            for namespace, device in host.ends:
-                if link.rate_mbit is None:
-                    namespace.run("tc", "qdisc", "replace", "dev", device, "root", "noqueue")
-                else:
-                    shape_interface(link.shape, namespace, device)
+            shape_link(host.outside, link.shape, host.namespace, host.outside)
 
     def carried(self) -> list[tuple[int, int]]:
         """Return the bytes that each link has carried up and down, hosts before servers, as their shapers count.

@@ -18,9 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from p4reduce_lab.bench.case import Need
-from p4reduce_lab.bench.links import DATA, SWITCH_ADDRESS, Host
+from p4reduce_lab.bench.links import SWITCH_ADDRESS, Host
 from p4reduce_lab.bench.rank import Rank, Sum, later
 from p4reduce_lab.bench.tensors import Kind
+from p4reduce_lab.network import DATA
 
 NEED = Need(
     "mpirun and mpi4py; in the checkout: pip install '.[peers]'",

@@ -96,8 +96,7 @@ import sys
 from pathlib import Path
 from p4reduce_lab.bench import links
 from p4reduce_lab.bench.cluster import IN_BRIDGE, Placement
-from p4reduce_lab.bench.cluster import IN_BRIDGE, Placement
-from p4reduce_lab.network import CURRENT, NetworkBuilder
+from p4reduce_lab.network import CURRENT, DATA, NetworkBuilder
 from p4reduce_lab.processes import Children
 CURRENT.run("ip", "link", "set", "lo", "up")
 with Children(Path({str(tmp_path)!r})) as children:
@@ -113,11 +112,11 @@ with Children(Path({str(tmp_path)!r})) as children:
         print("carried:", *(way - earlier > 1000 for way, earlier in zip(other, one)))
     for host in network.hosts + network.servers:
         print(CURRENT.run("tc", "qdisc", "show", "dev", host.outside).strip())
-        print(host.namespace.run("tc", "qdisc", "show", "dev", links.DATA).strip())
+        print(host.namespace.run("tc", "qdisc", "show", "dev", DATA).strip())
     network.shape(links.VETH)
     for host in network.hosts + network.servers:
         print("then:", CURRENT.run("tc", "qdisc", "show", "dev", host.outside).strip())
-        print("then:", host.namespace.run("tc", "qdisc", "show", "dev", links.DATA).strip())
+        print("then:", host.namespace.run("tc", "qdisc", "show", "dev", DATA).strip())
 builder.close()
 print("left:", CURRENT.run("ip", "-oneline", "link"))
 """
