@@ -18,10 +18,16 @@ ActionRow = tuple[str, int]
 
 
 def entity(schema: Schema, text: str) -> p4r.Entity:
-    """Return the entity of a text in which `@name` stands for the id that the program gives to a name."""
-    kinds = (schema.tables, schema.actions, schema.action_profiles, schema.registers, schema.value_sets)
+    """Return the entity of a text in which `@name` stands for the id that the program gives to a name.
+
+    What it says again of a field is merged with what it said before.
+    """
+    kinds = (
+        *(schema.tables, schema.actions, schema.action_profiles),
+        *(schema.counters, schema.meters, schema.registers, schema.value_sets),
+    )
     ids = {name: one.id for kind in kinds for one in kind for name in (one.alias, one.name)}  # type: ignore[attr-defined]
-    return text_format.Parse(re.sub(r"@([\w.]+)", lambda name: str(ids[name[1]]), text), p4r.Entity())
+    return text_format.Merge(re.sub(r"@([\w.]+)", lambda name: str(ids[name[1]]), text), p4r.Entity())
 
 
 def octets(value: int) -> str:
@@ -60,11 +66,6 @@ def action_set(*rows: tuple[ActionRow, int, int]) -> str:
     return f"action_profile_action_set {{ {actions} }}"
 
 
-def to_member(id: int) -> str:
-    """Return the reference to a member, for `entry`."""
-    return f"action_profile_member_id: {id}"
-
-
 def to_group(id: int) -> str:
     """Return the reference to a group, for `entry`."""
     return f"action_profile_group_id: {id}"
@@ -89,11 +90,6 @@ def entry(table: str, key: str, act: str = "", more: str = "") -> str:
     """A table entry that does what `act` says: an action, a reference, or nothing to delete it."""
     done = f"action {{ {act} }}" if act else ""
     return f"table_entry {{ table_id: @{table} {key} {done} {more} }}"
-
-
-def rates(cir: int, cburst: int, pir: int, pburst: int) -> str:
-    """Return the rates that `meter_config` has."""
-    return f"{{ cir: {cir} cburst: {cburst} pir: {pir} pburst: {pburst} }}"
 
 
 def clone_session(id: int, *replicas: tuple[int, int], packet_length_bytes: int = 0) -> str:

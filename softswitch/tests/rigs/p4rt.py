@@ -20,7 +20,6 @@ from google.rpc import status_pb2
 from p4reduce_runtime.p4.v1 import p4runtime_pb2 as p4r
 from p4reduce_runtime.p4.v1 import p4runtime_pb2_grpc
 from p4reduce_runtime.p4runtime import codec
-from p4reduce_runtime.p4runtime.entries import Entry
 from p4reduce_runtime.p4runtime.schema import Schema, parse_p4info
 from p4reduce_runtime.security import SWITCH, Security, dial
 from p4reduce_runtime.streams import received
@@ -198,7 +197,7 @@ class Raw:
 
     def write(self, *updates: tuple[str, Any]) -> list[str]:
         """The canonical code of each update; raises what is not a batch error."""
-        return [_code_name(error.canonical_code) for error in self.errors(*updates)]
+        return [code_name(error.canonical_code) for error in self.errors(*updates)]
 
     def errors(self, *updates: tuple[str, Any]) -> list[Any]:
         """The p4.v1.Error of each update, with code 0 for one that was done; raises what is not a batch error."""
@@ -228,12 +227,6 @@ class Raw:
         request = p4r.ReadRequest(device_id=self._or_own(device_id), entities=entities)
         return [entity for reply in self.rpc.Read(request, timeout=LIMIT_S) for entity in reply.entities]
 
-    def entries(self, table: str) -> list[Entry]:
-        """The entries of a table, the default entry among them if it has been changed."""
-        entity = p4r.Entity()
-        entity.table_entry.table_id = self.schema.tables[table].id
-        return [codec.decode(self.schema, found) for found in self.read(entity)]
-
 
 @contextlib.contextmanager
 def primary(address: str, **options: Any) -> Iterator[Raw]:
@@ -260,7 +253,7 @@ def _error(packed: Any) -> Any:
     return error
 
 
-def _code_name(number: int) -> str:
+def code_name(number: int) -> str:
     return next(code.name for code in grpc.StatusCode if code.value[0] == number)
 
 

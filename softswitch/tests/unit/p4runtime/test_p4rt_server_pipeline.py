@@ -79,12 +79,6 @@ def test_a_device_config_in_the_legacy_message_is_accepted_and_returned_unchange
     assert raw.read(entry("prefix_table")) == [DROP[1]]
 
 
-def test_commit_clears_the_state(raw: Raw) -> None:
-    raw.write(DROP)
-    raw.set_config("VERIFY_AND_COMMIT", config())
-    assert raw.read(entry("prefix_table")) == []
-
-
 def test_writes_refer_to_the_saved_program_and_frames_to_the_committed_one(raw: Raw, switch: Served) -> None:
     forward = entry("ternary_table", "", "forward", 1, port=b"\x03")
     raw.write(("INSERT", forward))
@@ -147,23 +141,6 @@ def test_a_program_that_cannot_be_compiled_in_time_is_refused(
 def test_commit_needs_a_saved_program_and_no_config(raw: Raw) -> None:
     assert code_of(raw.set_config, "COMMIT") == "NOT_FOUND"
     assert code_of(raw.set_config, "COMMIT", config()) == "INVALID_ARGUMENT"
-
-
-def test_reconcile_keeps_entries_groups_and_digests(raw: Raw) -> None:
-    group = p4r.Entity()
-    engine = group.packet_replication_engine_entry.multicast_group_entry
-    engine.multicast_group_id = 3
-    engine.replicas.add(egress_port=1)
-    default = entry("exact_table", "", "drop")
-    default.table_entry.is_default_action = True
-    assert raw.write(DROP, ("INSERT", group), ("MODIFY", default)) == ["OK"] * 3
-    raw.set_config("RECONCILE_AND_COMMIT", config(cookie=3))
-    assert raw.get_config("COOKIE_ONLY").cookie.cookie == 3
-    assert raw.read(entry("prefix_table")) == [DROP[1]]
-    default.table_entry.ClearField("action")
-    everything = raw.read(group, default)
-    assert everything[0] == group
-    assert everything[1].table_entry.action.action.action_id
 
 
 def test_a_failed_reconcile_changes_nothing(raw: Raw) -> None:
