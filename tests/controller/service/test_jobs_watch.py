@@ -63,32 +63,15 @@ def test_a_member_stays_while_its_watch_is_open(running: Running, client: JobCli
     assert client.get_job("train").state == "ACTIVE"
 
 
-def test_a_member_whose_connection_ends_is_dropped_and_the_others_are_notified(
-    running: Running, client: JobClient, second: JobClient
-) -> None:
-    tickets, _ = create_and_form(running, client, "train", 2)
-    reasons: Reasons[str] = queue.SimpleQueue()
-    watch = client.watch(tickets[0].nonce, reasons.put)
-    second.watch(tickets[1].nonce, print)
-    watched(running, 2)
-    second.close()
-    watched(running, 1)
-    running.pass_time(0.9 * RECONNECT_S)
-    assert client.get_job("train").state == "ACTIVE", "it may connect again"
-    running.pass_time(0.1 * RECONNECT_S)
-    assert reasons.get(timeout=LIMIT_S) == "rank 1 is gone: its connection to the controller ended"
-    client.join("train", 1, 2)
-    watch.close()
-
-
 @pytest.mark.fault(
     "a member of a group that changes its members ends: its job ends 0.1 s later, and its slots are free"
 )
-def test_a_job_with_a_single_epoch_ends_soon_after_a_connection(
-    running: Running, client: JobClient, second: JobClient
+@pytest.mark.parametrize("single_epoch", [False, True])
+def test_a_member_whose_connection_ends_is_dropped_and_the_others_are_notified(
+    running: Running, client: JobClient, second: JobClient, single_epoch: bool
 ) -> None:
-    free = client.list_jobs().free_slots
-    client.create_job("train", 2, free, ephemeral=True, single_epoch=True)
+    free, within_s = client.list_jobs().free_slots, SINGLE_EPOCH_RECONNECT_S if single_epoch else RECONNECT_S
+    client.create_job("train", 2, free, ephemeral=single_epoch, single_epoch=single_epoch)
     tickets, _ = form(running, client, "train", 2)
     reasons: Reasons[str] = queue.SimpleQueue()
     watch = client.watch(tickets[0].nonce, reasons.put)
@@ -96,9 +79,14 @@ def test_a_job_with_a_single_epoch_ends_soon_after_a_connection(
     watched(running, 2)
     second.close()
     watched(running, 1)
-    running.pass_time(SINGLE_EPOCH_RECONNECT_S)
+    running.pass_time(0.9 * within_s)
+    assert client.get_job("train").state == "ACTIVE", "it may connect again"
+    running.pass_time(0.1 * within_s)
     assert reasons.get(timeout=LIMIT_S) == "rank 1 is gone: its connection to the controller ended"
-    assert client.create_job("next", 1, free).slots == free
+    if single_epoch:
+        assert client.create_job("next", 1, free).slots == free
+    else:
+        client.join("train", 1, 2)
     watch.close()
 
 
