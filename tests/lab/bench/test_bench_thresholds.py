@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -36,79 +35,50 @@ def found(ratio: float, name: str) -> Findings:
     return Findings([series], {f"{name}: a / b": ratio})
 
 
-@pytest.fixture
-def run_cases(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., tuple[int, str, list[dict[str, Any]]]]:
-    """Run the command with these cases, each of which "measures" a ratio; return status, output and thresholds.json."""
+def test_runs_continue_and_each_ends_with_what_holds(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Of cases that "measure" a ratio: which are run, status and output of the command, and thresholds.json."""
+    software, ran, ratios = ["this"], list[str](), {"x": 1.99, "x-1": 1.0, "xy": 1.0, "even": 2.0}
+    those = case("x", 2.0), case("even", 2.0), case("none", 2.0, NOWHERE), case("x-1", 1.0), case("xy", 1.0)
+    monkeypatch.setattr(run, "CASES", those)
+    monkeypatch.setattr(run, "BY_NAME", {each.name: each for each in those})
+    monkeypatch.setattr(cases, "CASES", those)
+    monkeypatch.setattr(run, "NETWORKS", HERE)
+    monkeypatch.setattr(store, "software", lambda: software[0])
 
-    def run_them(*those: Case, ratios: dict[str, float], arguments: tuple[str, ...] = ()) -> Any:
-        monkeypatch.setattr(run, "CASES", those)
-        monkeypatch.setattr(run, "BY_NAME", {each.name: each for each in those})
-        monkeypatch.setattr(cases, "CASES", those)
-        monkeypatch.setattr(run, "NETWORKS", HERE)
-        monkeypatch.setattr("p4reduce_lab.bench.store.software", lambda: run_them.software)
+    def run_case(case: Case, path: Path, quick: bool, console: Console) -> Findings:
+        ran.append(case.name)
+        store.save(path, found(ratios[case.name], case.name), quick=quick)
+        return found(ratios[case.name], case.name)
 
-        def run_case(case: Case, path: Path, quick: bool, console: Console) -> Findings:
-            ran.append(case.name)
-            store.save(path, found(ratios[case.name], case.name), quick=quick)
-            return found(ratios[case.name], case.name)
-
-        monkeypatch.setattr(run, "_run_case", run_case)
+    def bench_of(*arguments: str) -> tuple[int, str, list[str], dict[str, Any]]:
+        ran.clear()
         result = CliRunner().invoke(bench, ["--out", str(tmp_path), *arguments], catch_exceptions=False)
         path = tmp_path / "thresholds.json"
-        return result.exit_code, result.output, json.loads(path.read_text()) if path.is_file() else []
+        written = json.loads(path.read_text()) if path.is_file() else []
+        named = {one["name"].partition(":")[0]: (one["ratio"], one["holds"]) for one in written}
+        return result.exit_code, result.output, [*ran], named
 
-    ran: list[str] = []
-    run_them.ran = ran  # type: ignore[attr-defined]
-    run_them.software = "this"  # type: ignore[attr-defined]
-    return run_them
-
-
-def test_a_threshold_holds_from_its_ratio_on_and_not_without_what_it_needs(run_cases: Any, tmp_path: Path) -> None:
-    those = case("low", 2.0), case("even", 2.0), case("none", 2.0, NOWHERE)
-    status, output, written = run_cases(*those, ratios={"low": 1.99, "even": 2.0}, arguments=("--check",))
-    assert status == 1 and "needs a thing that is nowhere" in output
-    assert [(one["ratio"], one["holds"]) for one in written] == [(1.99, False), (2.0, True), (None, False)]
+    monkeypatch.setattr(run, "_run_case", run_case)
+    status, output, _, _ = bench_of("--only", "z")
+    assert status == 1 and "there is no case z; there are: x, even, none, x-1, xy" in output
+    assert bench_of("--only", "x")[2] == ["x", "x-1"], "a name also selects what begins with it"
+    status, output, began, written = bench_of()
+    assert (status, began) == (0, ["even", "xy"]) and "kept from an earlier run" in output
+    assert "needs a thing that is nowhere" in output
+    assert written == {name: (ratio, ratio != 1.99) for name, ratio in ratios.items()} | {"none": (None, False)}
     not_measured = json.loads((tmp_path / "results.json").read_text())["not_measured"]
     assert not_measured == {"none": "needs a thing that is nowhere"}
-    status, output, _ = run_cases(*those, ratios={}, arguments=("--only", "z"))
-    assert status == 1 and "there is no case z; there are: low, even, none" in output
-
-
-@pytest.mark.parametrize(("arguments", "ends_with"), [((), 0), (("--check",), 1)])
-def test_a_missed_threshold_is_in_the_table_and_an_error_with_check_alone(
-    run_cases: Any, arguments: tuple[str, ...], ends_with: int
-) -> None:
-    those = case("x", 2.0), case("y", 1.0)
-    status, output, written = run_cases(*those, ratios={"x": 1.5, "y": 3.0}, arguments=arguments)
-    assert status == ends_with
-    assert [threshold["holds"] for threshold in written] == [False, True]
     line = next(line for line in output.splitlines() if "x: a / b" in line and "does not hold" in line)
-    assert "1.5" in line and "2" in line
-    assert "1 hold, 1 do not, 0 were not measured" in output and "not final" not in output
-    status, output, _ = run_cases(those[1], ratios={"y": 4.0}, arguments=("--quick", "--check"))
-    assert status == 0 and "not final" in output, "a quick run does not take what another measured"
-    assert run_cases.ran == ["x", "y", "y"]
-    run_cases(
-        case("x-1", 1.0),
-        case("xy", 1.0),
-        case("x-2-3", 1.0),
-        ratios={"x-1": 1.0, "x-2-3": 1.0},
-        arguments=("--only", "x"),
-    )
-    assert run_cases.ran[3:] == ["x-1", "x-2-3"], "a name also selects what begins with it"
-
-
-def test_an_interrupted_run_continues(run_cases: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    x, y = case("x", 1.0), case("y", 1.0)
-    run_cases(x, y, ratios={"x": 2.0, "y": 2.0}, arguments=("--only", "x"))
-    status, output, written = run_cases(x, y, ratios={"x": 9.0, "y": 3.0})
-    assert run_cases.ran == ["x", "y"]
-    assert status == 0 and "kept from an earlier run" in output
-    assert [threshold["ratio"] for threshold in written] == [2.0, 3.0]
-    run_cases(x, y, ratios={"x": 9.0, "y": 9.0}, arguments=("--again",))
-    run_cases.software = "another"
-    run_cases(x, y, ratios={"x": 9.0, "y": 9.0})
-    assert run_cases.ran == ["x", "y"] * 3
+    assert "1.99" in line and "2" in line
+    assert "3 hold, 1 do not, 1 were not measured" in output and "not final" not in output
+    status, _, began, _ = bench_of("--check")
+    assert (status, began) == (1, []), "a threshold that does not hold is an error with --check alone"
+    ratios["x"] = 4.0
+    status, output, began, _ = bench_of("--quick", "--check", "--only", "x")
+    assert (status, began) == (0, ["x", "x-1"]) and "not final" in output, "it does not take what another measured"
+    assert bench_of("--again", "--only", "x")[2] == ["x", "x-1"]
+    software[0] = "another"
+    assert bench_of("--only", "x")[2] == ["x", "x-1"]
 
 
 def test_all_reduces_have_the_bandwidths_of_nccl_tests() -> None:
