@@ -6,7 +6,6 @@ import pytest
 from scapy.layers.inet import ICMP, IP, TCP, UDP
 from scapy.layers.l2 import ARP, Ether
 
-from p4reduce_contracts.wire.numbers import DROP_REASONS
 from p4reduce_switch.program import Replica
 from p4reduce_switch.program.state.stateful import MeterConfig
 from rigs import wire
@@ -16,7 +15,6 @@ from rigs.tna_rig import TnaRig
 
 HOST_MAC, OTHER_MAC, SWITCH_MAC_TEXT = "02:00:00:00:aa:01", "02:00:00:00:aa:02", "02:00:00:00:00:01"
 FLOOD_GROUP = 1
-REASONS = {name: number for number, name in DROP_REASONS.items()}
 
 
 @pytest.fixture(params=["v1model", "tofino"])
@@ -116,14 +114,14 @@ def test_the_controller_s_port_of_tofino() -> None:
     assert rig.process(TOFINO_CPU_PORT, NO_PORT.to_bytes(2, "big") + hello) == []
     rig.tna.colors[rank_port(1)] = METER_RED
     assert rig.process(rank_port(1), hello) == []
-    assert rig.drops() == {REASONS["RATE"]: 1}
+    assert rig.drops() == {"RATE": 1}
 
 
 def test_spoofed_frames_are_dropped_and_addresses_learned_on_tofino() -> None:
     rig = TnaRig("tofino1-4x8", 2)
     for frame in IMPOSTORS.values():
         assert rig.process(2, bytes(frame)) == []
-    assert rig.drops() == {REASONS["SPOOFED"]: len(IMPOSTORS)}
+    assert rig.drops() == {"SPOOFED": len(IMPOSTORS)}
     assert rig.tna.digests == []
     rig.process(2, bytes(FOREIGN["udp"]))
     assert rig.tna.digests == [[(0x02000000AA01, 48), (2, 9)]]
@@ -167,7 +165,7 @@ def test_frames_with_the_switch_s_address_as_source_are_dropped(rig: PipelineRig
     rig.program.on_digest = lambda name, values: digests.append(values)
     known(rig, 0x02000000AA02, 3)
     assert rig.program.process(2, bytes(IMPOSTORS[name])) == []
-    assert rig.drops() == {REASONS["SPOOFED"]: 1}
+    assert rig.drops() == {"SPOOFED": 1}
     assert digests == []
 
 
@@ -188,7 +186,7 @@ def test_hellos_beyond_a_port_s_rate_are_dropped(rig: PipelineRig) -> None:
     meter.configure(rank_port(0), MeterConfig(cir=10, cburst=3, pir=10, pburst=3))
     hello = udp_frame(0, wire.pack_hello(7, 5))
     assert [len(rig.program.process(rank_port(0), hello)) for _ in range(5)] == [1, 1, 1, 0, 0]
-    assert rig.drops() == {REASONS["RATE"]: 2}
+    assert rig.drops() == {"RATE": 2}
     other = udp_frame(1, wire.pack_hello(7, 6))
     assert all(len(rig.program.process(rank_port(1), other)) == 1 for _ in range(20))
     now_us[0] += 100_000  # a tenth of a second: one more

@@ -261,11 +261,11 @@ class PipelineRig:
             tuple(tuple(int.from_bytes(w[i : i + 4], "big") for i in range(0, len(w), 4)) for w in words),
         )
 
-    def drops(self) -> dict[int, int]:
-        """Frames dropped so far, by reason; reasons without drops are left out."""
+    def drops(self) -> dict[str, int]:
+        """Frames dropped so far, by the name of the reason; reasons without drops are left out."""
         counter = self.program.counters["MainIngress.drops"]
         counted = {reason: counter.read(reason)[0] for reason in range(counter.size)}
-        return {reason: count for reason, count in counted.items() if count}
+        return {wire.DROP_REASONS[reason]: count for reason, count in counted.items() if count}
 
     def job_count(self, counter: str) -> int:
         return self.program.counters[f"MainIngress.{counter}"].read(JOB)[0]

@@ -12,6 +12,7 @@ from p4reduce_contracts import artifacts
 from p4reduce_controller.switches.entries import tofino, v1model
 from p4reduce_controller.switches.program_names import TOFINO
 from p4reduce_runtime.p4runtime.entries import TableEntry
+from rigs import wire
 from rigs.pipeline import (
     ARTIFACTS,
     EPOCH,
@@ -91,8 +92,9 @@ class TnaRig(PipelineRig):
             tuple(tuple(cells[f"column_{column}.sums_{word}"] for word in words) for column in columns),
         )
 
-    def drops(self) -> dict[int, int]:
-        return dict(self.tna.counters["MainIngress.dropping.drops"])
+    def drops(self) -> dict[str, int]:
+        counted = self.tna.counters["MainIngress.dropping.drops"]
+        return {wire.DROP_REASONS[reason]: count for reason, count in counted.items()}
 
     def job_count(self, counter: str) -> int:
         return self.tna.counters[TOFINO.job_counters[counter]][JOB]

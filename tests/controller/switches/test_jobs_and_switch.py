@@ -19,7 +19,6 @@ from msgspec import structs
 from conformance.bmv2 import SWITCH, Bmv2Target
 from p4reduce_contracts.jobs.client import JobClient
 from p4reduce_contracts.jobs.errors import LeaseTimeoutError, MemberResetError, StoreError, SwitchAwayError
-from p4reduce_contracts.wire.numbers import DROP_REASONS
 from p4reduce_controller.config import Config, ForwardingConfig, PortConfig
 from p4reduce_controller.p4runtime.client import Client
 from p4reduce_controller.service.process import ControllerError
@@ -471,7 +470,6 @@ def test_a_switch_that_refuses_probes_is_not_lost(config: Config, monkeypatch: p
         assert running.client.connections == 1
 
 
-RATE = next(index for index, reason in DROP_REASONS.items() if reason == "RATE")
 SLOW = MeterConfig(1, 5, 1, 5)
 
 
