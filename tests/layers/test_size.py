@@ -13,12 +13,12 @@ NOT_IN_GIT = {".git", ".venv", ".pytest_cache", "__pycache__", "out", "dist"}
 
 LAB = {"docs", "examples", "lab", "mininet", "p4src"}
 LIMITS = {
-    "product": 31_400,
-    "lab": 10_650,
-    "tests of both": 38_650,
+    "product": 31_450,
+    "lab": 9_700,
+    "tests of both": 38_800,
     "switch": 17_450,
-    "tests of the switch": 12_400,
-    "Markdown": 33_400,
+    "tests of the switch": 11_700,
+    "Markdown": 33_550,
 }
 """Lines of Python without generated files, and words. CONTRIBUTING says how a change may grow them.
 
