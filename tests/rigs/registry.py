@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from p4reduce_contracts.artifacts import SwitchGeometry
 from p4reduce_contracts.jobs.errors import StoreError
@@ -72,6 +72,16 @@ def hello(registry: Registry, job: Job, member: Member, switch: str, address: Ad
     beside = registry.tree.side_by_side
     nonce = nonce_for(member.nonce, beside.index(switch) if switch in beside else 0)
     return registry.hello(Hello(job.id, nonce, address), 0.0, switch)
+
+
+def join(registry: Registry, name: str, at: Sequence[Sequence[str]], switches: int = 0) -> Job:
+    """Create a job of 4 slots; all its ranks join it, and the HELLOs of rank n arrive at the switches at[n]."""
+    job = registry.create(name, len(at), 4, switches=switches)
+    for rank, names in enumerate(at):
+        member = registry.join(name, rank, len(at), 0.0)
+        for switch in names:
+            hello(registry, job, member, switch, place(1 + rank))
+    return job
 
 
 def install(registry: Registry, job: Job) -> Job:

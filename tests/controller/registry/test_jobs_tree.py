@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import msgspec
@@ -18,7 +18,8 @@ from p4reduce_controller.registry.links import SILENT_AFTER, Links
 from p4reduce_controller.registry.registry import Cause, Registry
 from p4reduce_controller.registry.tree import PlacementError, Tree, TreeSwitch
 from rigs.fake_switch_client import RACKS, UPLINK, with_tree
-from rigs.registry import MemoryJobStore, find_links, hello, install, parent_port, place, send_link_hellos
+from rigs.registry import MemoryJobStore, find_links, install, parent_port, place, send_link_hellos
+from rigs.registry import join as join_at
 from rigs.registry import make_registry as registry_of
 
 
@@ -50,16 +51,11 @@ def move_link(registry: Registry, child: str, port: int) -> None:
     send_link_hello(registry, parent, child, UPLINK)
 
 
-def join(registry: Registry, name: str, at: list[str]) -> Job:
-    """Create the job; all its ranks join it and say HELLO at these switches."""
-    job = registry.create(name, len(at), 4)
-    for rank, switch in enumerate(at):
-        member = registry.join(name, rank, len(at), 0.0)
-        hello(registry, job, member, switch, place(1 + rank))
-    return job
+def join(registry: Registry, name: str, at: Sequence[str]) -> Job:
+    return join_at(registry, name, [(switch,) for switch in at])
 
 
-def form(registry: Registry, name: str, at: list[str]) -> Job:
+def form(registry: Registry, name: str, at: Sequence[str]) -> Job:
     return install(registry, join(registry, name, at))
 
 

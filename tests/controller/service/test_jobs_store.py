@@ -416,34 +416,3 @@ def test_a_saved_job_with_a_wrong_value_is_refused(key: str, value: object) -> N
     fields = json.loads(store.texts["train"])
     with pytest.raises(ValueError, match=rf"{key.split('_')[0]}|ranks and members|cannot name a job"):
         saved.from_text(json.dumps({**fields, key: value}))
-
-
-@pytest.mark.fault("a saved grant that does not fit its job: StoreError that names the position")
-@pytest.mark.parametrize(
-    ("key", "value", "message"),
-    [
-        ("epoch", 0, r"grants\[\.\.\.\]\.epoch"),
-        ("name", "other", "another switch, id, name or slots"),
-        ("slots", {"base": 1, "count": 4}, "another switch, id, name or slots"),
-        ("switch", "other", "another switch"),
-        ("children", [], "its grants others"),
-        (
-            "parent",
-            {"switch": "root", "address": {"ingress_port": 1, "mac": 2, "ip": 3, "udp_port": 4}, "secret": 1},
-            "root",
-        ),
-    ],
-)
-def test_a_saved_grant_that_does_not_fit_its_job_is_refused(key: str, value: object, message: str) -> None:
-    store = MemoryJobStore()
-    registry = Registry(SwitchGeometry(4, 8, 16), store, 10.0)
-    job = registry.create("train", 2, 4)
-    for rank in range(2):
-        registry.hello(Hello(job.id, registry.join("train", rank, 2, 0.0).nonce, Address(rank, 2, 3, 4)), 0.0)
-    assert job.grants
-    registry.installed(job.grants[ONLY_SWITCH], 0.0)
-    fields = json.loads(store.texts["train"])
-    with pytest.raises(ValueError, match=message):
-        saved.from_text(json.dumps({**fields, "grants": {"switch": {**fields["grants"]["switch"], key: value}}}))
-    with pytest.raises(ValueError, match=r"2 ranks and grants, but only the members \[0\]"):
-        saved.from_text(json.dumps({**fields, "members": fields["members"][:1]}))
