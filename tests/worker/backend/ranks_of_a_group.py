@@ -42,30 +42,30 @@ def total(dtype: torch.dtype, shape: tuple[int, ...] = (37, 11)) -> torch.Tensor
     return sum(given(rank, dtype, shape) for rank in range(dist.get_world_size()))
 
 
-def check_sums() -> None:
+def check_sums(group: dist.ProcessGroup | None = None) -> None:
     rank, size = dist.get_rank(), dist.get_world_size()
     dtypes = [torch.float32, torch.int32, torch.float16, torch.bfloat16, torch.complex64, torch.float64, torch.int64]
     for dtype in dtypes:
         mine = given(rank, dtype)
-        dist.all_reduce(mine)
+        dist.all_reduce(mine, group=group)
         assert torch.equal(mine, total(dtype)), dtype
         mine = given(rank, dtype)
-        work = dist.all_reduce(mine, async_op=True)
+        work = dist.all_reduce(mine, async_op=True, group=group)
         assert work.wait() and work.is_completed()
         assert torch.equal(mine, total(dtype)), dtype
         mine = given(rank, dtype)
-        dist.all_reduce(mine, op=AVG)
+        dist.all_reduce(mine, op=AVG, group=group)
         whole = not (dtype.is_floating_point or dtype.is_complex)
         mean = torch.div(total(dtype), size, rounding_mode="trunc") if whole else total(dtype) / size
         torch.testing.assert_close(mine, mean)
     mine = given(rank, torch.float32)
-    dist.all_reduce(mine, op=MAX)
+    dist.all_reduce(mine, op=MAX, group=group)
     assert torch.equal(mine, torch.stack([given(each, torch.float32) for each in range(size)]).amax(0))
     columns = given(rank, torch.float32).t()
-    dist.all_reduce(columns)
+    dist.all_reduce(columns, group=group)
     assert torch.equal(columns, total(torch.float32).t())
     scalar = torch.tensor(1.5)
-    dist.all_reduce(scalar)
+    dist.all_reduce(scalar, group=group)
     assert scalar.item() == 1.5 * size
     empty = torch.zeros(0)
     dist.all_reduce(empty)
@@ -74,7 +74,7 @@ def check_sums() -> None:
     assert torch.equal(beside[1], total(torch.float32))
 
 
-def check_scattered_sums() -> None:
+def check_scattered_sums(group: dist.ProcessGroup | None = None) -> None:
     rank, size = dist.get_rank(), dist.get_world_size()
     for dtype in (torch.float32, torch.bfloat16, torch.float64, torch.int32, torch.complex64):
         for op in (SUM, AVG):
@@ -82,19 +82,19 @@ def check_scattered_sums() -> None:
             part, wanted = torch.empty(6, 50, dtype=dtype), total(dtype, (size * 6, 50))[6 * rank : 6 * rank + 6]
             if op == AVG:
                 wanted = torch.div(wanted, size, rounding_mode="trunc" if dtype == torch.int32 else None)
-            dist.reduce_scatter_tensor(part, whole, op=op)
+            dist.reduce_scatter_tensor(part, whole, op=op, group=group)
             assert torch.equal(part, wanted) if op == SUM else torch.allclose(part, wanted, rtol=1e-2)
             part.zero_()
-            dist.reduce_scatter(part, list(whole.split(6)), op=op)
+            dist.reduce_scatter(part, list(whole.split(6)), op=op, group=group)
             assert torch.equal(part, wanted) if op == SUM else torch.allclose(part, wanted, rtol=1e-2)
             assert torch.equal(whole, given(rank, dtype, (size * 6, 50)))  # it is only read
     columns, part = given(rank, torch.float32, (50, size * 6)).t(), torch.empty(6, 50)
-    dist.reduce_scatter_tensor(part, columns)
+    dist.reduce_scatter_tensor(part, columns, group=group)
     assert torch.equal(part, total(torch.float32, (50, size * 6)).t()[6 * rank : 6 * rank + 6])
-    with dist._coalescing_manager():
+    with dist._coalescing_manager(group):
         tensors = [given(rank, torch.float32), given(rank, torch.float32, (5,))]
         for tensor in tensors:
-            dist.all_reduce(tensor)
+            dist.all_reduce(tensor, group=group)
     assert torch.equal(tensors[0], total(torch.float32)) and torch.equal(tensors[1], total(torch.float32, (5,)))
 
 
@@ -150,32 +150,18 @@ def check_assignment() -> None:
     assert comm.underflows - before == 3
 
 
-def check_copies() -> None:
+def check_copies(group: dist.ProcessGroup | None = None) -> None:
     rank, size = dist.get_rank(), dist.get_world_size()
     # large broadcasts go over gloo and over the switch, until after four calls one is chosen; all else over gloo
     for dtype, repeats in ((torch.float32, 5), (torch.int64, 2), (torch.bfloat16, 1), (torch.bool, 1)):
         for shape in ((3, 7), *repeats * [(700, 401)]):
             mine = given(rank, dtype, shape)
-            dist.broadcast(mine, 1)
+            dist.broadcast(mine, 1, group=group)
             assert torch.equal(mine, given(1, dtype, shape))
-            mine = given(rank, dtype, shape)
-            rows = [torch.empty(shape, dtype=dtype) for _ in range(size)]
-            dist.all_gather(rows, mine)
-            for each, row in enumerate(rows):
-                assert torch.equal(row, given(each, dtype, shape))
+            rows = [given(each, dtype, shape) for each in range(size)]
             stacked = torch.empty((size, *shape), dtype=dtype)
-            dist.all_gather_into_tensor(stacked, mine)
+            dist.all_gather_into_tensor(stacked, rows[rank], group=group)
             assert torch.equal(stacked, torch.stack(rows))
-    objects: list[object] = [None] * size
-    dist.all_gather_object(objects, {"rank": rank})
-    assert objects == [{"rank": each} for each in range(size)]
-    dist.barrier()
-    if rank == 0:
-        dist.send(torch.arange(3), 1)
-    elif rank == 1:
-        got = torch.zeros(3, dtype=torch.int64)
-        dist.recv(got, 0)
-        assert got.tolist() == [0, 1, 2]
 
 
 def check_not_finite() -> None:
@@ -206,6 +192,7 @@ def check_not_finite() -> None:
 
 
 def check_futures() -> None:
+    """A callback may call a collective."""
     size = dist.get_world_size()
 
     def and_again(future: torch.futures.Future) -> torch.Tensor:
@@ -213,17 +200,14 @@ def check_futures() -> None:
         dist.all_reduce(tensor)
         return tensor
 
-    futures = [
-        dist.all_reduce(torch.full((9,), float(step)), async_op=True).get_future().then(and_again) for step in range(1)
-    ]
-    for step, future in enumerate(futures):
-        assert future.wait().tolist() == [step * size * size] * 9
-    assert dist.get_backend() == "p4reduce"
+    summed = dist.all_reduce(torch.ones(9), async_op=True).get_future().then(and_again)
+    assert summed.wait().tolist() == [size * size] * 9
 
 
 def check_records() -> None:
     """Check what torch counts and records of collectives over the switch (the first two) and over gloo."""
     mine, size = torch.ones(6, 5), dist.get_world_size()
+    assert dist.get_backend() == "p4reduce"
     before = dist.group.WORLD._get_sequence_number_for_group()
     with torch.profiler.profile(record_shapes=True) as profile:
         dist.all_reduce(mine)
@@ -273,7 +257,8 @@ LAYOUTS = {
 """Name -> the function that makes the same tensor in another layout."""
 
 
-def check_layouts() -> None:
+def check_layouts(*names: str) -> None:
+    """Check all collectives of tensors in these layouts, or in each."""
     rank, size = dist.get_rank(), dist.get_world_size()
 
     def run(lay: Callable[[torch.Tensor], torch.Tensor], shape: tuple[int, ...], dtype: torch.dtype) -> None:
@@ -320,13 +305,14 @@ def check_layouts() -> None:
             turned := lay(torch.zeros(size * shape[0], *shape[1:], dtype=dtype)), lay(torch.cat(mine))
         )
         check("all_to_all_single", [turned], [torch.cat(from_all)])
-        if rank == 0:
-            dist.send(lay(of[0]), 1)
-        elif rank == 1:
-            dist.recv(got := empty(), 0)
-            check("recv", [got], [of[0]])
+        for source in (0, None):
+            if rank == 0:
+                dist.send(lay(of[0]), 1)
+            elif rank == 1:
+                assert dist.recv(got := empty(), source) == 0
+                check("recv", [got], [of[0]])
 
-    for lay in LAYOUTS.values():
+    for lay in map(LAYOUTS.__getitem__, names or LAYOUTS):
         for dtype in (torch.float32, torch.float64):
             for shape in ((2, 3, 4, 5), (2, 32, 32, 160)):
                 run(lay, shape, dtype)
@@ -340,43 +326,6 @@ def check_layouts() -> None:
     ):
         with pytest.raises(ValueError, match=r"call \.contiguous\(\)"):  # one memory cannot hold several results
             collective(shared)
-
-
-def check_to_one() -> None:
-    """Collectives that one rank alone sends to or receives from."""
-    rank, size = dist.get_rank(), dist.get_world_size()
-    rows = [torch.zeros(2) for _ in range(size)]
-    dist.gather(torch.full((2,), float(rank)), rows if rank == 1 else None, 1)
-    assert rank != 1 or [row[0].item() for row in rows] == list(range(size))
-    mine = torch.zeros(2)
-    dist.scatter(mine, [torch.full((2,), float(each)) for each in range(size)] if rank == 1 else None, 1)
-    assert mine.tolist() == [rank, rank]
-    total_of = torch.ones(3)
-    dist.reduce(total_of, 0)
-    assert rank or total_of.tolist() == [size] * 3
-    turned = [torch.zeros(1) for _ in range(size)]
-    dist.all_to_all(turned, [torch.full((1,), float(rank)) for _ in range(size)])
-    assert [row.item() for row in turned] == list(range(size))
-    if rank == 0:
-        got = torch.zeros(3)
-        assert sorted(dist.recv(got) for _ in range(size - 1)) == list(range(1, size)) and got.tolist() == [7] * 3
-    else:
-        dist.send(torch.full((3,), 7.0), 0)
-
-
-def check_subgroups() -> None:
-    rank, size = dist.get_rank(), dist.get_world_size()
-    pair = dist.new_group([0, 1])
-    rest = dist.new_group(list(range(1, size)))
-    for group, ranks in ((pair, [0, 1]), (rest, list(range(1, size)))):
-        if rank in ranks:
-            mine = given(rank, torch.float32)
-            dist.all_reduce(mine, group=group)
-            assert torch.equal(mine, sum(given(each, torch.float32) for each in ranks))
-    dist.barrier()
-    if rank in (0, 1):
-        dist.barrier(pair)
-        dist.destroy_process_group(pair)
 
 
 def take_all_slots(client: JobClient) -> list[JobInfo]:
@@ -399,29 +348,9 @@ def check_no_room() -> None:
             taken = take_all_slots(client)
         dist.barrier()
         pair = dist.new_group([0, 1])
-        large = (700, 401)
-        for op in (SUM, AVG):
-            for dtype in (torch.float32, torch.int32, torch.complex64):
-                mine = given(rank, dtype)
-                dist.all_reduce(mine, op=op, group=pair)
-                whole = op == AVG and dtype == torch.int32
-                wanted = (
-                    total(dtype) if op == SUM else torch.div(total(dtype), 2, rounding_mode="trunc" if whole else None)
-                )
-                assert torch.equal(mine, wanted), (op, dtype)
-        part = torch.empty(6, 5)
-        dist.reduce_scatter_tensor(part, given(rank, torch.float32, (12, 5)), group=pair)
-        assert torch.equal(part, total(torch.float32, (12, 5))[6 * rank : 6 * rank + 6])
-        mine = given(rank, torch.float32, large)
-        dist.broadcast(mine, 1, group=pair)
-        assert torch.equal(mine, given(1, torch.float32, large))
-        rows = [torch.empty(large), torch.empty(large)]
-        dist.all_gather(rows, given(rank, torch.float32, large), group=pair)
-        stacked = torch.empty((2, *large))
-        dist.all_gather_into_tensor(stacked, given(rank, torch.float32, large), group=pair)
-        for each in range(2):
-            assert torch.equal(rows[each], given(each, torch.float32, large))
-            assert torch.equal(stacked[each], given(each, torch.float32, large))
+        check_sums(pair)
+        check_scattered_sums(pair)
+        check_copies(pair)
         dist.barrier(pair)
         needs = "takes gloo for all collectives: rank 0 could not make a job"
         with pytest.raises(dist.DistBackendError, match=needs):
