@@ -453,20 +453,16 @@ def serving(config: Config, *clients: FakeSwitchClient) -> Iterator[Running]:
         yield Running(controller, by_name, clock, loop, task)
 
 
-def join_side_by_side(
-    running: Running, client: JobClient, job: str, world_size: int, at: Iterable[str] = SIDE_BY_SIDE
-) -> list[JoinTicket]:
-    tickets = [client.join(job, rank, world_size) for rank in range(world_size)]
-    for ticket in tickets:
-        for switch in at:
-            running.hello(ticket.job_id, nonce_for(ticket.nonce, SIDE_BY_SIDE.index(switch)), ticket.rank, switch)
-    return tickets
+Places = Sequence[str | tuple[str, ...]]
+"""For each rank of a job the switch at which its HELLO arrives, or those side by side."""
 
 
-def join_at(running: Running, client: JobClient, job: str, at: Sequence[str]) -> list[JoinTicket]:
+def join_at(running: Running, client: JobClient, job: str, at: Places) -> list[JoinTicket]:
     tickets = [client.join(job, rank, len(at)) for rank in range(len(at))]
-    for ticket, switch in zip(tickets, at, strict=True):
-        running.hello(ticket.job_id, ticket.nonce, ticket.rank, switch)
+    for ticket, switches in zip(tickets, at, strict=True):
+        for switch in (switches,) if isinstance(switches, str) else switches:
+            place = SIDE_BY_SIDE.index(switch) if switch in SIDE_BY_SIDE else 0
+            running.hello(ticket.job_id, nonce_for(ticket.nonce, place), ticket.rank, switch)
     return tickets
 
 
@@ -474,7 +470,7 @@ def join_all(running: Running, client: JobClient, job: str, world_size: int) -> 
     return join_at(running, client, job, [ONLY_SWITCH] * world_size)
 
 
-def form_at(running: Running, client: JobClient, job: str, at: Sequence[str]) -> tuple[list[JoinTicket], list[Lease]]:
+def form_at(running: Running, client: JobClient, job: str, at: Places) -> tuple[list[JoinTicket], list[Lease]]:
     tickets = join_at(running, client, job, at)
     return tickets, [client.wait_lease(ticket.nonce, LIMIT_S) for ticket in tickets]
 

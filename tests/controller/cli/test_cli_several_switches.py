@@ -17,13 +17,11 @@ from rigs.fake_switch_client import (
     UPLINK,
     Running,
     form_at,
-    join_side_by_side,
     rows,
     shown,
     with_switches_side_by_side,
     with_tree,
 )
-from rigs.limits import LIMIT_S
 
 TREE, BESIDE = (pytest.mark.parametrize("network", [name]) for name in ("tree", "side by side"))
 
@@ -49,9 +47,7 @@ def tickets(running: Running, network: str) -> list[JoinTicket]:
             client.create_job("train", 5, 4)
             return form_at(running, client, "train", ["leaf1", "leaf1", "leaf2", "leaf2", "root"])[0]
         shown(running, "job", "create", "train", "--world-size", "2", "--slots", "4", "--switches", "3")
-        joined = join_side_by_side(running, client, "train", 2)
-        client.wait_lease(joined[0].nonce, LIMIT_S)
-    return joined
+        return form_at(running, client, "train", [SIDE_BY_SIDE] * 2)[0]
 
 
 @TREE

@@ -14,11 +14,11 @@ from p4reduce_controller.registry.job import ACTIVE
 from p4reduce_controller.switches import connection, reconciler
 from p4reduce_controller.switches.program_names import V1MODEL
 from rigs.fake_switch_client import (
-    LIMIT_S,
     SIDE_BY_SIDE,
     FakeSwitchClient,
     Running,
-    join_side_by_side,
+    form_at,
+    join_at,
     serving,
     with_switches_side_by_side,
 )
@@ -32,8 +32,7 @@ def config(config: Config, monkeypatch: pytest.MonkeyPatch) -> Config:
 
 
 def form(running: Running, client: JobClient, at: str = "abc") -> tuple[list[JoinTicket], list[Lease]]:
-    tickets = join_side_by_side(running, client, "train", 2, at)
-    return tickets, [client.wait_lease(ticket.nonce, LIMIT_S) for ticket in tickets]
+    return form_at(running, client, "train", [tuple(at)] * 2)
 
 
 def test_a_lease_has_the_switches_of_the_ticket_and_the_entries_its_secrets(
@@ -61,7 +60,7 @@ def test_a_lease_has_the_switches_of_the_ticket_and_the_entries_its_secrets(
 )
 def test_a_rank_that_cannot_reach_a_switch_is_told_which(running: Running, client: JobClient) -> None:
     client.create_job("train", 2, 4)
-    tickets = join_side_by_side(running, client, "train", 2, "ac")
+    tickets = join_at(running, client, "train", [("a", "c")] * 2)
     running.hello(tickets[0].job_id, nonce_for(tickets[0].nonce, 1), 0, "b")
     with pytest.raises(
         LeaseTimeoutError, match=r": no HELLO of rank 1 came through switch b, expected at 127.0.0.1:4002$"
@@ -101,5 +100,5 @@ def test_a_job_continues_over_a_restart_of_the_controller(config: Config) -> Non
         assert (after.state, after.epoch, after.tree) == (ACTIVE, before.epoch, before.tree)
         assert after.members[1].addresses == before.members[1].addresses
         client.create_job("other", 1, 4)
-        (ticket,) = join_side_by_side(running, client, "other", 1, "bc")
-        assert [each.name for each in client.wait_lease(ticket.nonce, LIMIT_S).switches] == ["b", "c"]
+        _, (lease,) = form_at(running, client, "other", [("b", "c")])
+        assert [each.name for each in lease.switches] == ["b", "c"]
