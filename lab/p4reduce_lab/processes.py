@@ -1,7 +1,7 @@
 """Child processes: each writes a log, and all of them end with the program that started them, also after SIGKILL.
 
-`Children` ends them in order when its block ends, each with its process group. When the program itself is killed, the
-kernel ends them (p4reduce_runtime/tied.py; on Linux).
+`Children` ends them in order when its block ends. What a child leaves of its process group ends with it. When the
+program itself is killed, the kernel ends its children (p4reduce_runtime/tied.py; on Linux).
 """
 
 from __future__ import annotations
@@ -64,7 +64,9 @@ class Child:
     @property
     def status(self) -> int | None:
         """The exit status; None while it runs."""
-        return self._process.poll()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._wait(0)
+        return self._process.returncode
 
     def failure(self, what: str) -> ProcessError:
         """Return an error about this child that shows the end of its log."""
@@ -100,20 +102,26 @@ class Child:
     def wait(self, timeout_s: float) -> None:
         """Wait until it has ended. Raises ProcessError if it has not by then."""
         try:
-            self._process.wait(timeout_s)
+            self._wait(timeout_s)
         except subprocess.TimeoutExpired:
             raise self.failure(f"still runs after {timeout_s:g} s") from None
 
     def stop(self) -> None:
-        """End it: SIGTERM, and SIGKILL if it has not ended after GRACE_S; then SIGKILL to what is left of its group."""
-        self._process.terminate()  # nothing, if it has ended
+        """End it: SIGTERM, and SIGKILL if it has not ended after GRACE_S."""
+        if self.status is None:
+            os.kill(self.pid, signal.SIGTERM)
         try:
-            self._process.wait(GRACE_S)
+            self._wait(GRACE_S)
         except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait(GRACE_S)
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.pid, signal.SIGKILL)
+            os.kill(self.pid, signal.SIGKILL)
+            self._wait(GRACE_S)
+
+    def _wait(self, timeout_s: float) -> None:
+        """Wait until it has ended, and end what it has left of its process group. Raises TimeoutExpired."""
+        if self._process.returncode is None:
+            self._process.wait(timeout_s)
+            with contextlib.suppress(ProcessLookupError):  # only now: later its number may be another group's
+                os.killpg(self.pid, signal.SIGKILL)
 
 
 class Children:
