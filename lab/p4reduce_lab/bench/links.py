@@ -45,6 +45,8 @@ GBIT_1 = Link("1 Gbit/s", 1000, 65536)
 GBIT_1_SMALL_BURST = Link("1 Gbit/s, burst 16 KB", 1000, 16384)
 GBIT_1_LARGE_BURST = Link("1 Gbit/s, burst 128 KB", 1000, 131072)
 """The link with the only one of the three bursts that lets a TCP super-frame of 64 KB pass whole, with headers."""
+LINKS = {link.name: link for link in (LOOPBACK, VETH, MBIT_100, GBIT_1, GBIT_1_SMALL_BURST, GBIT_1_LARGE_BURST)}
+"""By name."""
 
 
 @dataclass(frozen=True)

@@ -43,12 +43,12 @@ def load(path: Path, *, quick: bool) -> Findings | None:
 
 @cache
 def software() -> str:
-    """Return a digest of the sources of all packages and of the switch program."""
+    """Return a digest of the sources and tables of all packages, and of the switch program."""
     digest = hashlib.sha256()
     for package in PACKAGES:
         spec = find_spec(package)
         for folder in (spec.submodule_search_locations or []) if spec is not None else []:
-            for path in sorted(Path(folder).rglob("*.py")):
+            for path in sorted(each for each in Path(folder).rglob("*") if each.suffix in (".py", ".toml")):
                 digest.update(str(path.relative_to(folder)).encode() + b"\0" + path.read_bytes())
     digest.update((pipeline_folders.find("default") / pipeline_folders.PROGRAM).read_bytes())
     return digest.hexdigest()[:16]

@@ -4,26 +4,28 @@ from __future__ import annotations
 
 from p4reduce_lab.bench.case import Case
 from p4reduce_lab.bench.cases import (
-    backend,
     beside_tcp,
+    density,
     first_run,
     hosts,
     loss,
     placement,
-    sums,
     tensor_parallel,
     time_to_accuracy,
-    training,
     wire,
 )
+from p4reduce_lab.bench.grid import case_of
 
 CASES: tuple[Case, ...] = (
-    *sums.CASES,
+    case_of("dense"),
+    case_of("one-host"),
+    density.CASE,
+    case_of("small"),
     hosts.CASE,
     placement.CASE,
     beside_tcp.CASE,
-    training.CASE,
-    backend.CASE,
+    case_of("training"),
+    case_of("backend"),
     tensor_parallel.CASE,
     first_run.CASE,
     wire.CASE,

@@ -5,35 +5,13 @@ And what AdaComp sends over the links of two hosts of two ranks.
 
 from __future__ import annotations
 
-from p4reduce_lab.bench.case import TRAINING_PACKAGES, Case, Run, Series, Threshold
+from p4reduce_lab.bench.case import TRAINING_PACKAGES, Run, Series, Threshold
 from p4reduce_lab.bench.cluster import Cluster, running_cluster
-from p4reduce_lab.bench.links import GBIT_1, LOOPBACK, MBIT_100, Link
-from p4reduce_lab.bench.measuring import MEGABYTE, STEPS
-from p4reduce_lab.bench.rows import TENSOR, Row, measure_rows, thresholds
+from p4reduce_lab.bench.grid import case_of, rows_of
+from p4reduce_lab.bench.links import MBIT_100
+from p4reduce_lab.bench.measuring import STEPS
+from p4reduce_lab.bench.rows import measure_rows
 
-RATIOS = "gloo / p4reduce", "gloo / p4reduce 16"
-BYTES_ON_LINK = tuple(f"{TENSOR} / bytes {way} of p4reduce" for way in ("up", "down"))
-LEAST_SHARE = 1 / 1.12
-"""The least share that the tensor's bytes may have in those that a host's link carries each way."""
-
-
-def _row(ranks: int, link: Link, megabytes: int, *least: float) -> Row:
-    at_least = dict(zip(RATIOS, least, strict=False))
-    if link == MBIT_100 and ranks > 1:
-        at_least |= dict.fromkeys(BYTES_ON_LINK, LEAST_SHARE)
-    return Row(megabytes * MEGABYTE, link, 2 * ranks, at_least, ("p4reduce", "p4reduce 16"), ranks_per_host=ranks)
-
-
-ROWS = (
-    Row(4 * MEGABYTE, LOOPBACK, 4, {RATIOS[0]: 3.0}, ranks_per_host=4),
-    Row(26 * MEGABYTE, LOOPBACK, 4, {RATIOS[0]: 3.0}, ranks_per_host=4),
-    _row(1, MBIT_100, 2),
-    _row(2, MBIT_100, 2, 1.25, 2.5),
-    _row(2, GBIT_1, 26, 2.2, 4),
-    _row(4, MBIT_100, 2, 1.4, 2.5),
-    _row(4, GBIT_1, 8, 2.2, 3.5),
-    _row(8, MBIT_100, 2),
-)
 ADACOMP = "p4reduce AdaComp"
 BYTES = Threshold(
     "DDP step with AdaComp, 2 hosts of 2 ranks, 100 Mbit/s: bytes on a host's link, each rank for itself / over hosts",
@@ -43,7 +21,7 @@ BYTES = Threshold(
 
 def measure(run: Run) -> None:
     """Measure all rows, then the bytes of AdaComp's steps with the ranks for themselves and over hosts."""
-    measure_rows(run, ROWS)
+    measure_rows(run, rows_of("hosts"))
     if not run.networks or not TRAINING_PACKAGES.there():
         run.skip(BYTES.name, f"that takes root, and {TRAINING_PACKAGES.what}")
         return
@@ -67,10 +45,4 @@ def step_bytes(cluster: Cluster, how: str) -> list[float]:
     return values
 
 
-CASE = Case(
-    "hosts",
-    "several ranks behind one link: dense float32 all-reduces, gloo, Open MPI and p4reduce in turn; bytes of AdaComp",
-    measure,
-    thresholds=(BYTES, *thresholds(ROWS)),
-    limit_s=600.0,
-)
+CASE = case_of("hosts", measure, (BYTES,))

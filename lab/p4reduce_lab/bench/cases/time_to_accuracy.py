@@ -15,8 +15,8 @@ from statistics import mean, median
 from typing import Any
 
 from p4reduce_lab.bench.case import NETWORKS, TRAINING_PACKAGES, Case, Findings, Run, Series, Threshold, show
-from p4reduce_lab.bench.cases.placement import ON_EACH_HOST, RANKS
-from p4reduce_lab.bench.cluster import IN_BRIDGE, Cluster, Placement, running_cluster
+from p4reduce_lab.bench.cases.placement import RANKS
+from p4reduce_lab.bench.cluster import IN_BRIDGE, ON_EACH_HOST, Cluster, Placement, running_cluster
 from p4reduce_lab.bench.links import GBIT_1, MBIT_100, VETH, Link
 from p4reduce_lab.report import Table, picture
 

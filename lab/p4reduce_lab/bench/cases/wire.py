@@ -13,24 +13,13 @@ from p4reduce.codecs import Floats
 from p4reduce.protocol.state import UNTOUCHED
 from p4reduce_contracts.wire.geometry import DEFAULT
 from p4reduce_contracts.wire.lanes import lanes_per_word
-from p4reduce_lab.bench.case import NETWORKS, TRAINING_PACKAGES, Case, Run, Series, Threshold
-from p4reduce_lab.bench.links import GBIT_1, LOOPBACK, MBIT_100
-from p4reduce_lab.bench.measuring import FLOAT_BYTES, MEGABYTE, STEPS
-from p4reduce_lab.bench.rows import BACKEND, STEP, Row, measure_rows, thresholds
+from p4reduce_lab.bench.case import Run, Series, Threshold
+from p4reduce_lab.bench.grid import case_of, rows_of
+from p4reduce_lab.bench.measuring import FLOAT_BYTES, MEGABYTE
+from p4reduce_lab.bench.rows import measure_rows
 from p4reduce_lab.bench.tensors import Kind, tensor
 
 WORKERS = 4
-GLOO, FP16 = "gloo / p4reduce 16", "gloo fp16 / p4reduce 16"
-GROUPS = f"gloo / {BACKEND}"
-ALSO = ("p4reduce", "p4reduce 8", "gloo fp16")
-ROWS = (
-    Row(25 * MEGABYTE, LOOPBACK, WORKERS, also=("p4reduce 16", *ALSO)),
-    Row(25 * MEGABYTE, LOOPBACK, WORKERS, {GROUPS: 0.9}, dtype="bfloat16"),
-    Row(25 * MEGABYTE, GBIT_1, WORKERS, {GROUPS: 2.5}, dtype="bfloat16"),
-    Row(25 * MEGABYTE, GBIT_1, WORKERS, {GLOO: 5.5, FP16: 2.5}, ALSO),
-    Row(4 * MEGABYTE, MBIT_100, WORKERS, {GLOO: 2.7, FP16: 1.35}, ALSO),
-    Row(STEP, MBIT_100, WORKERS, {"gloo / p4reduce 8": 4.0}, ("gloo fp16",), calls=STEPS),
-)
 _TURNS = 5
 MOMENTUM = Threshold("CPU of a step of AdaComp, 8 M parameters: without momentum / with", 1 / 1.3)
 KERNELS = Threshold("encode and decode in 16 bits on one core: copy / both", 1 / 3)
@@ -40,7 +29,7 @@ def measure(run: Run) -> None:
     """Measure the kernels in this process, then sums and a training step on each link."""
     kernels(run)
     momentum(run)
-    measure_rows(run, ROWS)
+    measure_rows(run, rows_of("wire"))
 
 
 def kernels(run: Run) -> None:
@@ -100,11 +89,4 @@ def _milliseconds(work: Callable[[], object]) -> float:
     return 1e3 * min(times)
 
 
-CASE = Case(
-    "wire",
-    "sums in 16 and 8 bits a number: float32 and bfloat16 tensors, a DDP step, the kernels",
-    measure,
-    needs=(NETWORKS, TRAINING_PACKAGES),
-    thresholds=(*thresholds(ROWS), KERNELS, MOMENTUM),
-    limit_s=600.0,
-)
+CASE = case_of("wire", measure, (KERNELS, MOMENTUM))
