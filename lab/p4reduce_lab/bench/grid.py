@@ -1,4 +1,4 @@
-"""The cases that are rows, and the rows of other cases: grid.toml, read."""
+"""The cases that are rows, and what other cases measure: grid.toml, read."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from p4reduce_lab.bench.cluster import IN_BRIDGE, PLACEMENTS
 from p4reduce_lab.bench.links import LINKS
 from p4reduce_lab.bench.rows import STEP, Row, measure_rows, thresholds
 
-_GRID: Final[dict[str, Any]] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+GRID: Final[dict[str, Any]] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 _NEEDS: Final = {"networks": NETWORKS, "training packages": TRAINING_PACKAGES}
 _UNITS: Final = {"B": 1, "KB": 1 << 10, "MB": 1 << 20}
 
 
 def rows_of(case: str) -> tuple[Row, ...]:
     """Return the rows of a case, in their order."""
-    table = _GRID[case]
+    table = GRID[case]
     return tuple(row for own in table["rows"] for row in _rows(**table.get("each", {}) | own))
 
 
@@ -42,7 +42,7 @@ def _rows(
 
 def case_of(name: str, measure: Callable[[Run], None] | None = None, more: tuple[Threshold, ...] = ()) -> Case:
     """Return a case; `measure` does more than to measure its rows, and `more` are thresholds of that."""
-    table, rows = _GRID[name], rows_of(name)
+    table, rows = GRID[name], rows_of(name)
     return Case(
         name,
         table["about"],

@@ -16,8 +16,9 @@ from typing import Any
 
 from p4reduce_lab.bench.case import NETWORKS, TRAINING_PACKAGES, Case, Findings, Run, Series, Threshold, show
 from p4reduce_lab.bench.cases.placement import RANKS
-from p4reduce_lab.bench.cluster import IN_BRIDGE, ON_EACH_HOST, Cluster, Placement, running_cluster
-from p4reduce_lab.bench.links import GBIT_1, MBIT_100, VETH, Link
+from p4reduce_lab.bench.cluster import IN_BRIDGE, PLACEMENTS, Cluster, Placement, running_cluster
+from p4reduce_lab.bench.grid import GRID
+from p4reduce_lab.bench.links import LINKS, MBIT_100, VETH, Link
 from p4reduce_lab.report import Table, picture
 
 NAME = "time-to-accuracy"
@@ -100,33 +101,11 @@ class Cell:
         return (*((self.time_threshold,) if self.at_least else ()), self.steps_threshold)
 
 
-_MLP, _CNN = ("MNIST MLP", "mnist-mlp"), ("MNIST CNN", "mnist-cnn")
-_TRANSFORMER = ("transformer", "shakespeare-transformer")
-_OF_MLP = {"batch": 256, "steps": 936, "sgd_lr": 0.06}
-# Without the clip most seeds' loss rises above its first value, dense too, and up to 14 of 16 channels are 0 after it.
-_OF_CNN = {"batch": 256, "steps": 702, "sgd_lr": 0.04, "clip": 2.0}
-_OF_TRANSFORMER = {"steps": 400}
-_FEW = (FP16, EIGHT, ADACOMP)
-CELLS = (
-    Cell(*_MLP, MBIT_100, "100", 3, settings=_OF_MLP),
-    Cell(*_MLP, GBIT_1, "1000", 1.2, settings=_OF_MLP),
-    Cell(*_MLP, MBIT_100, "each-host", placement=ON_EACH_HOST, variants=_FEW, settings=_OF_MLP),
-    Cell(*_MLP, MBIT_100, "two-hosts", hosts=2, variants=_FEW, settings=_OF_MLP),
-    Cell(*_CNN, MBIT_100, "100", variants=(GLOO, POWERSGD, *_FEW), settings=_OF_CNN, tests=26, tuned_on=2),
-    Cell(
-        *_TRANSFORMER, MBIT_100, "100", 1.5, variants=(FP16, POWERSGD, EIGHT, AUTO), settings=_OF_TRANSFORMER, tests=20
-    ),
-    Cell(
-        *_TRANSFORMER,
-        MBIT_100,
-        "each-host",
-        1.4,
-        ON_EACH_HOST,
-        variants=(FP16, AUTO),
-        settings=_OF_TRANSFORMER,
-        tests=20,
-    ),
-)
+def _cell(link: str = MBIT_100.name, placement: str = IN_BRIDGE.name, **fields: Any) -> Cell:
+    return Cell(link=LINKS[link], placement=PLACEMENTS[placement], **fields)
+
+
+CELLS = tuple(_cell(**fields) for fields in GRID[NAME]["cells"])
 
 
 @dataclass
