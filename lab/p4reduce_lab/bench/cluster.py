@@ -27,6 +27,8 @@ from p4reduce_lab.system import EmbeddedSwitch, System, started_embedded_system
 from p4reduce_runtime.underlay import AGGREGATION_PORT
 
 Reply = dict[str, Any]
+Counts = dict[str, list[float]]
+"""What was counted, by name with unit: a value for each request."""
 CPU, SWITCH_CPU = "CPU us a worker", "CPU us of switches"
 """Names of what is counted: processor time."""
 _ANSWER_S = 150.0
@@ -133,11 +135,11 @@ class Cluster:
         self.network.shape(link)
         self.link = link
 
-    def timed(self, do: str, counts: dict[str, list[float]] | None = None, **arguments: object) -> float:
+    def timed(self, do: str, counts: Counts | None = None, **arguments: object) -> float:
         """Send a request to all ranks; return the seconds of the slowest."""
         return max(float(reply["seconds"]) for reply in self.ask(do, counts, **arguments))
 
-    def ask(self, do: str, counts: dict[str, list[float]] | None = None, **arguments: object) -> list[Reply]:
+    def ask(self, do: str, counts: Counts | None = None, **arguments: object) -> list[Reply]:
         """Send a request to all ranks of a peer; return their replies, by rank.
 
         Appends what was counted to the lists of `counts`, by name with unit.
@@ -157,13 +159,7 @@ class Cluster:
         return self.mpi if peer == OPEN_MPI and self.mpi is not None else self.workers
 
     def all_reduce(
-        self,
-        peer: str,
-        elements: int,
-        counts: dict[str, list[float]] | None = None,
-        *,
-        calls: int = 1,
-        check: bool = False,
+        self, peer: str, elements: int, counts: Counts | None = None, *, calls: int = 1, check: bool = False
     ) -> float:
         """Sum float32 tensors by a peer, so many times in a row; return the seconds of a call.
 

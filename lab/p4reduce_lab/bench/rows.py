@@ -8,13 +8,17 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
+from statistics import median
 from typing import Final
 
-from p4reduce_lab.bench.case import OPEN_MPI, Run, Threshold, on_two_cores
-from p4reduce_lab.bench.cluster import CPU, IN_BRIDGE, Cluster, Placement, running_cluster
+from p4reduce_lab.bench.case import OPEN_MPI, Run, Series, Threshold, on_two_cores
+from p4reduce_lab.bench.cluster import CPU, IN_BRIDGE, Cluster, Counts, Placement, running_cluster
 from p4reduce_lab.bench.links import Link
-from p4reduce_lab.bench.measuring import FLOAT_BYTES, MEGABYTE, Counts, measure_in_turn, measure_steps
 
+MEGABYTE: Final = 1 << 20
+FLOAT_BYTES: Final = 4
+STEPS: Final = 4
+"""Steps of a training, before it is measured and in one turn."""
 BACKEND = "backend p4reduce"
 _QUICK_BYTES = 8 * MEGABYTE
 TENSOR: Final = "tensor"
@@ -85,7 +89,7 @@ class Row:
 
     def measure(self, cluster: Cluster) -> None:
         """Measure all peers in turn on the cluster's link, and add series and ratios."""
-        found = self._sums(cluster) if self.size else measure_steps(cluster, self.peers, self.calls)
+        found = self._sums(cluster) if self.size else self._steps(cluster)
         for threshold, ratio in zip(self.thresholds, self.at_least, strict=True):
             above, below = (self._values(cluster.run, name, found) for name in ratio.split(" / "))
             cluster.run.ratio(threshold.name, above, below)
@@ -96,7 +100,7 @@ class Row:
         size = min(self.size, _QUICK_BYTES) if run.quick else self.size
         elements = size // _ITEM_BYTES[self.dtype]
         check, cores = size <= MEGABYTE, len(os.sched_getaffinity(0))
-        peers: dict[str, Callable[[Counts | None], float]] = {}
+        peers: dict[str, Callable[[Counts], float]] = {}
         for peer in self.peers:
             if self._by_groups_alone:
                 peers[peer] = partial(
@@ -108,21 +112,49 @@ class Row:
                     dtype=self.dtype,
                     calls=calls,
                 )
-                peers[peer](None)
+                peers[peer]({})
             elif peer != OPEN_MPI or cluster.mpi is not None:
                 peers[peer] = partial(cluster.all_reduce, peer, elements, calls=calls, check=check)
                 cluster.all_reduce(peer, elements, check=True)
         bound = self.link.on_loopback and self.placement.of_launch and self.ranks <= cores
-        return measure_in_turn(
-            cluster,
-            f"{self.what(size)}, {'a core for each rank' if bound else f'{cores} cores'}",
-            peers,
-            size=size if self.collective == "all_reduce" else 0,
-            turns=2 * run.repetitions if calls > 1 else 0,
-            limit_s=self.limit_s,
-            at_least=3,
-            times=calls,
-        )
+        what = f"{self.what(size)}, {'a core for each rank' if bound else f'{cores} cores'}"
+        turns = 2 * run.repetitions if calls > 1 else 0
+        return self._in_turn(cluster, what, peers, size if self.collective == "all_reduce" else 0, turns)
+
+    def _steps(self, cluster: Cluster) -> Mapping[str, list[float]]:
+        """Measure a training step of each peer; return the seconds of a step."""
+        for peer in self.peers:
+            parameters = cluster.ask("begin_training", peer=peer)[0]["parameters"]
+            cluster.ask("continue_training", peer=peer, steps=STEPS, apart=True)
+
+        def step(peer: str, counts: Counts) -> float:
+            return cluster.timed("continue_training", counts, peer=peer, steps=self.calls, apart=True) / self.calls
+
+        what = f"a step of {parameters:,} parameters, {cluster.world_size} workers, {cluster.placement.name}"
+        return self._in_turn(cluster, what, {peer: partial(step, peer) for peer in self.peers})
+
+    def _in_turn(
+        self, cluster: Cluster, what: str, peers: Mapping[str, Callable[[Counts], float]], size: int = 0, turns: int = 0
+    ) -> dict[str, list[float]]:
+        """Measure each peer in turn, and add its series; return seconds by peer.
+
+        A peer is called with a dictionary for its counts, as `Cluster.timed` fills it. `size`: bytes of a tensor that
+        is summed. `turns`: 0 for the run's repetitions.
+        """
+        run, rate = cluster.run, cluster.link.rate_mbit
+        counts: dict[str, Counts] = {peer: {} for peer in peers}
+        calls = {peer: partial(call, counts[peer]) for peer, call in peers.items()}
+        found = run.in_turn(calls, turns=turns, limit_s=self.limit_s, at_least=3)
+        for peer, seconds in found.items():
+            counted = {
+                name: median(values) / (1 if name.endswith("a frame") else self.calls)
+                for name, values in counts[peer].items()
+            }
+            if size and rate:
+                counted["% of the link"] = 100 * 8 * size / median(seconds) / 1e6 / rate
+            milliseconds, ranks = [1000 * second for second in seconds], cluster.world_size if size else 0
+            run.add(Series(what, peer, str(cluster.link), "ms", milliseconds, {}, counted, size, ranks))
+        return found
 
     def _values(self, run: Run, name: str, found: Mapping[str, list[float]]) -> list[float]:
         if name.endswith(" us"):

@@ -9,7 +9,7 @@ from statistics import median
 from p4reduce_lab.bench.case import NETWORKS, Case, Run, Series, show
 from p4reduce_lab.bench.cluster import running_cluster
 from p4reduce_lab.bench.links import MBIT_100
-from p4reduce_lab.bench.measuring import FLOAT_BYTES, MEGABYTE
+from p4reduce_lab.bench.rows import FLOAT_BYTES, MEGABYTE
 from p4reduce_lab.bench.tensors import ALL_OVERLAP
 
 RANKS = 2

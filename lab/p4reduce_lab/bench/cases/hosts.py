@@ -6,11 +6,10 @@ And what AdaComp sends over the links of two hosts of two ranks.
 from __future__ import annotations
 
 from p4reduce_lab.bench.case import TRAINING_PACKAGES, Run, Series, Threshold
-from p4reduce_lab.bench.cluster import Cluster, running_cluster
+from p4reduce_lab.bench.cluster import Cluster, Counts, running_cluster
 from p4reduce_lab.bench.grid import case_of, rows_of
 from p4reduce_lab.bench.links import MBIT_100
-from p4reduce_lab.bench.measuring import STEPS
-from p4reduce_lab.bench.rows import measure_rows
+from p4reduce_lab.bench.rows import STEPS, measure_rows
 
 ADACOMP = "p4reduce AdaComp"
 BYTES = Threshold(
@@ -34,7 +33,7 @@ def measure(run: Run) -> None:
 
 def step_bytes(cluster: Cluster, how: str) -> list[float]:
     """Return the bytes of training steps with AdaComp on a host's link, both ways, of one step."""
-    counts: dict[str, list[float]] = {}
+    counts: Counts = {}
     cluster.ask("begin_training", peer=ADACOMP)
     cluster.ask("continue_training", peer=ADACOMP, steps=STEPS, apart=True)
     for _ in range(cluster.run.repetitions):

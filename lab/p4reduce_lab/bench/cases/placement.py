@@ -13,8 +13,7 @@ from p4reduce_lab.bench.case import Threshold
 from p4reduce_lab.bench.cluster import IN_BRIDGE, ON_EACH_HOST, SERVERS, Cluster, Placement
 from p4reduce_lab.bench.grid import case_of, rows_of
 from p4reduce_lab.bench.links import MBIT_100
-from p4reduce_lab.bench.measuring import FLOAT_BYTES, MEGABYTE
-from p4reduce_lab.bench.rows import Row, measure_rows
+from p4reduce_lab.bench.rows import FLOAT_BYTES, MEGABYTE, Row, measure_rows
 
 RANKS = 4
 _COUNTED_MB = 8

@@ -7,9 +7,10 @@ from functools import partial
 from p4reduce_lab.bench.case import NETWORKS, TRAINING_PACKAGES, Case, Run, Series, on_two_cores
 from p4reduce_lab.bench.cluster import OF_LAUNCH, Cluster, running_cluster
 from p4reduce_lab.bench.links import GBIT_1, LOOPBACK
-from p4reduce_lab.bench.measuring import BACKENDS
 
 RANKS = 2
+BACKENDS = ("gloo", "p4reduce")
+"""Backends of torch.distributed."""
 TOKENS, QUICK_TOKENS = 48, 8
 """Tokens in one turn of a backend."""
 LINKS = {LOOPBACK: "one host of 2 ranks, no switch", GBIT_1: "2 hosts of one rank, the launch's switches"}

@@ -15,8 +15,7 @@ from p4reduce_contracts.wire.geometry import DEFAULT
 from p4reduce_contracts.wire.lanes import lanes_per_word
 from p4reduce_lab.bench.case import Run, Series, Threshold
 from p4reduce_lab.bench.grid import case_of, rows_of
-from p4reduce_lab.bench.measuring import FLOAT_BYTES, MEGABYTE
-from p4reduce_lab.bench.rows import measure_rows
+from p4reduce_lab.bench.rows import FLOAT_BYTES, MEGABYTE, measure_rows
 from p4reduce_lab.bench.tensors import Kind, tensor
 
 WORKERS = 4
