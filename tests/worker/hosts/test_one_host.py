@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -100,6 +101,22 @@ def test_later_sums_of_segments_alike_have_their_own_data(make: Callable[[int], 
 
     with make(RANKS) as group:
         group.run(run)
+
+
+@pytest.mark.parametrize("make", [OneHost, LocalGroup])
+def test_a_sum_that_has_ended_keeps_no_tensor(make: Callable[[int], OneHost | LocalGroup]) -> None:
+    def run(comm: Communicator) -> list[object]:
+        given = [np.ones(900, dtype) for dtype in (np.float32, np.float16, np.int32)]
+        seen = [weakref.ref(array) for array in given]
+        seen += [weakref.ref(comm.all_reduce(array)) for array in given]
+        comm.all_reduce(given[0], out=given[0])
+        comm.all_reduce_segments([Floats(given[0], out=given[0]), Floats(given[1]), Int32(given[2])])
+        comm.barrier()
+        given.clear()
+        return [array() for array in seen]
+
+    with make(RANKS) as group:
+        assert group.run(run) == RANKS * [6 * [None]]
 
 
 def test_ranks_in_different_turns_do_not_meet_in_the_same_call(group: OneHost) -> None:

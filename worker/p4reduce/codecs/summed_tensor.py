@@ -49,4 +49,4 @@ class SummedTensor(ABC):
     def release(self) -> None:
         """Let go of the tensor and its sum: others may take their place (`again`, `take`)."""
         self._given = self._output = self._part.make_room = None
-        self._part.values = NO_WORDS
+        self.values = self._part.values = NO_WORDS
