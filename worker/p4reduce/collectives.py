@@ -123,6 +123,8 @@ class Plans:
     """
 
     MOST: Final = 256
+    MOST_BLOCKS: Final = 1 << 22
+    """Blocks of those that are kept, for each of which they have some bytes."""
 
     def __init__(self) -> None:
         self.kept: dict[Hashable, Contribution] = {}
@@ -130,9 +132,14 @@ class Plans:
         it back, its tensors released, when its collective has ended."""
 
     def make_room(self) -> None:
-        """Forget the least recent one, where there are MOST."""
-        if len(self.kept) >= self.MOST:
-            self.kept.pop(next(iter([*self.kept]), None), None)  # of a copy: another thread may take one
+        """Forget the least recent ones, where there are MOST, or more than MOST_BLOCKS."""
+        kept = [*self.kept.items()]  # a copy: another thread may take one
+        blocks = sum(contribution.blocks.n_blocks for _, contribution in kept)
+        for number, (key, contribution) in enumerate(kept):
+            if len(kept) - number < self.MOST and blocks <= self.MOST_BLOCKS:
+                break
+            self.kept.pop(key, None)
+            blocks -= contribution.blocks.n_blocks
 
 
 def all_reduce(

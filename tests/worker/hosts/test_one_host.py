@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from p4reduce.codecs import Floats, Int32
+from p4reduce.collectives import Plans
 from p4reduce.communicator import Communicator
 from p4reduce.errors import (
     CollectiveError,
@@ -117,6 +118,21 @@ def test_a_sum_that_has_ended_keeps_no_tensor(make: Callable[[int], OneHost | Lo
 
     with make(RANKS) as group:
         assert group.run(run) == RANKS * [6 * [None]]
+
+
+def test_few_large_sums_are_kept_for_those_alike(group: OneHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Plans, "MOST", 5)
+    monkeypatch.setattr(Plans, "MOST_BLOCKS", 100)
+
+    def run(comm: Communicator) -> tuple[list[int], list[int]]:
+        kept = []
+        for sizes in (range(1, 9), range(1_280, 1_600, 32)):
+            for size in sizes:
+                comm.all_reduce(np.ones(size, np.float32))
+            kept.append([contribution.elements for contribution in comm._plans.kept.values()])
+        return kept[0], kept[1]
+
+    assert group.run(run) == RANKS * [([4, 5, 6, 7, 8], [1_504, 1_536, 1_568])]
 
 
 def test_ranks_in_different_turns_do_not_meet_in_the_same_call(group: OneHost) -> None:
