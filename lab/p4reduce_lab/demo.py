@@ -43,8 +43,7 @@ def run_demo(
         console.print(f"starting {f'{racks + 1} switches' if racks > 1 else 'a switch'} and a controller")
         with running_system(children, pipeline, racks) as system, system.job("demo", WORLD_SIZE) as job:
             console.print(f"starting {WORLD_SIZE} workers")
-            switches = [system.switch_of(rank, WORLD_SIZE) for rank in range(WORLD_SIZE)] if racks > 1 else []
-            results = train(children, Plan(seeds, epochs), job, system.controller, console.print, switches)
+            results = train(children, Plan(seeds, epochs), job, system, console.print)
             trunks = trunk_bytes(system, job, results) if racks > 1 else None
     demo_report.write(out, results, time.monotonic() - began, console, {"trunks": trunks} if trunks else None)
     if trunks is not None:

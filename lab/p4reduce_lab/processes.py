@@ -139,12 +139,6 @@ class Children:
         self._children.append(child)
         return child
 
-    def check_others(self, but: Child) -> None:
-        """Raise ProcessError if a child has ended; `but` may."""
-        for child in self._children:
-            if child is not but:
-                child.check_running()
-
     def forget(self, child: Child) -> None:
         """Stop watching a child that has ended by itself."""
         self._children.remove(child)

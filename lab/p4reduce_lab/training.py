@@ -14,6 +14,7 @@ from typing import Any
 
 from p4reduce_lab.errors import LabError
 from p4reduce_lab.processes import Children, follow
+from p4reduce_lab.system import System
 
 WORLD_SIZE = 4
 BEGINS = "training "
@@ -94,18 +95,16 @@ class Output:
             self._say(f"{self._name}: {line}")
 
 
-def train(
-    children: Children, plan: Plan, job: str, controller: str, say: Callable[[str], None], switches: Sequence[str] = ()
-) -> list[Result]:
+def train(children: Children, plan: Plan, job: str, system: System, say: Callable[[str], None]) -> list[Result]:
     """Do the plan's trainings with WORLD_SIZE workers; `say` gets lines of progress.
 
-    `switches` are those that the workers send to, by rank, where there are several.
-    Raises ProcessError when a worker fails, the switch or the controller ends, or nothing is printed for STALL_S.
+    Raises ProcessError when a worker fails, a switch or the controller ends, or nothing is printed for STALL_S.
     """
+    switches = [system.switch_of(rank, WORLD_SIZE) for rank in range(WORLD_SIZE)] if system.leaves else []
     command = [sys.executable, "-P", *plan.command(job), f"--ranks={WORLD_SIZE}", *switches]
     env = {
         "OMP_NUM_THREADS": "1",
-        "P4REDUCE_CONTROLLER": controller,
+        "P4REDUCE_CONTROLLER": system.controller,
         "P4REDUCE_HOSTS": "off",  # the workers of one machine are to use the switch
         "PYTHONUNBUFFERED": "1",
     }
@@ -113,7 +112,7 @@ def train(
         env["GLOO_SOCKET_IFNAME"] = "lo"  # the host's own name need not resolve
     workers, output = children.start("workers", command, env), Output(say)
     try:
-        follow([workers], output.on_line, lambda: children.check_others(workers), stall_s=STALL_S)
+        follow([workers], output.on_line, system.check, stall_s=STALL_S)
     finally:
         if workers.status is not None:
             children.forget(workers)

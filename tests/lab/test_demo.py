@@ -91,10 +91,10 @@ def test_a_killed_worker_or_switch_ends_the_run(children: Children, monkeypatch:
     with running_system(children) as system:
         system.client.create_job("worker", 4)
         with pytest.raises(ProcessError) as caught:
-            train(children, DENSE, "worker", system.controller, kill_one)
+            train(children, DENSE, "worker", system, kill_one)
         assert "workers failed with status 1" in caught.value.message
         assert "process 2 terminated with signal SIGKILL" in caught.value.message
         waiting = ["-uc", "import time; print('step 1/500 loss 1'); time.sleep(600)"]  # as ranks without a switch do
         monkeypatch.setattr(Plan, "command", lambda plan, job: waiting)
         with pytest.raises(ProcessError, match="switch ended with status -9"):
-            train(children, DENSE, "switch", system.controller, kill_switch)
+            train(children, DENSE, "switch", system, kill_switch)

@@ -57,12 +57,13 @@ def test_errors_name_the_child_and_its_last_lines_and_lines_are_followed(tmp_pat
         message = caught.value.message
         assert "some worker ended with status 3" in message and str(tmp_path / "some-worker.log") in message
         assert "| line 49" in message and "| line 30" not in message
-        children.check_others(but=child)
         switch = children.start("switch", SLEEPER)
         with pytest.raises(ProcessError, match=r"switch was not ready after 0\.2 s"):
             switch.wait_ready(lambda: False, 0.2)
-        with pytest.raises(ProcessError, match="some worker ended with status 3"):
-            children.check_others(but=switch)
+        System("127.0.0.1:1", Mock(), (switch,), switch).check()
+        for switches, controller in ((switch, child), switch), ((switch,), child):
+            with pytest.raises(ProcessError, match="some worker ended with status 3"):
+                System("127.0.0.1:1", Mock(), switches, controller).check()
     assert not is_running(switch.pid)
 
 
