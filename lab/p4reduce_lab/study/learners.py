@@ -19,8 +19,7 @@ from p4reduce.compressors import AdaComp, Compressed, Step, Stream
 from p4reduce.compressors.step import FLOAT_BITS
 from p4reduce_lab.report import Table
 from p4reduce_lab.study import train
-from p4reduce_lab.study.grid import TASKS, VARIANTS, Run
-from p4reduce_lab.study.optimizers import make_optimizer
+from p4reduce_lab.study.grid import TASKS, Run
 from p4reduce_lab.study.sums import Compressed as Sums
 
 LEARNERS: Final = (4, 8, 16, 32)
@@ -60,24 +59,15 @@ class CountedAdaComp(AdaComp):
 
 def measure(task_name: str, learners: int, steps: int, cache: Path) -> Mapping[str | None, Sent]:
     """Train for so many steps, and return what the learners sent in the second half of them, by kind of layer."""
-    torch.manual_seed(0)
-    task = TASKS[task_name]
-    task = replace(task, batch=max(task.batch, learners))
-    run = Run(task_name, learners, "sgd", "adacomp-gather", 0)
-    batches, _, alphabet = train.data_of(task, run, cache)
-    model = train.make_model(task, alphabet)
-    parameters = dict(model.named_parameters())
-    sums = Sums(model, CountedAdaComp, learners)
+    task = replace(TASKS[task_name], batch=max(TASKS[task_name].batch, learners))
+    ranks = train.Ranks(Run(task_name, learners, "sgd", "adacomp-gather", 0), task, cache)
+    sums = Sums(ranks.model, CountedAdaComp, learners)
     made = [own for own in sums.compressors if isinstance(own, CountedAdaComp)]
-    optimizer = make_optimizer(run, task, VARIANTS[run.variant], model)
     for step in range(steps):
         if step == steps // 2:
             for compressor in made:
                 compressor.sent.clear()
-        means = sums.here(train.gradients_of(model, parameters, next(batches))[0])
-        for name, parameter in parameters.items():
-            parameter.grad = means[name]
-        optimizer.step()
+        ranks.update(sums.here(ranks.gradients()[0]))
     return {kind: sum((compressor.sent[kind] for compressor in made), Sent()) for kind in made[0].sent}
 
 

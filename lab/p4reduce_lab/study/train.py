@@ -38,24 +38,44 @@ _CHARACTERS, _TEST_CHARACTERS = 32, 100
 Batch = tuple[torch.Tensor, torch.Tensor]
 
 
+class Ranks:
+    """The ranks of a run, all in this process: one model, of which each finds the gradients of a batch of its own."""
+
+    def __init__(self, run: Run, task: Task, cache: Path, device: str = "cpu") -> None:
+        torch.manual_seed(run.seed)
+        self._batches, self.test, alphabet = data_of(task, run, cache)
+        self.model = make_model(task, alphabet).to(device)
+        self.parameters = dict(self.model.named_parameters())
+        self.optimizer = optimizers.make_optimizer(run, task, VARIANTS[run.variant], self.model)
+
+    def gradients(self) -> tuple[list[dict[str, torch.Tensor]], float]:
+        """Return what `gradients_of` does of the next batches."""
+        return gradients_of(self.model, self.parameters, next(self._batches))
+
+    def update(self, means: Mapping[str, torch.Tensor], clip: float = 0.0) -> None:
+        """Make a step with the mean gradients by parameter name; `clip`: the largest L2 norm of all; 0: any."""
+        for name, parameter in self.parameters.items():
+            parameter.grad = means[name].to(parameter.device, copy=True)
+        if clip:
+            nn.utils.clip_grad_norm_(self.model.parameters(), clip)
+        self.optimizer.step()
+
+
 def train(run: Run, cache: Path, controller: str | None, device: str = "cpu") -> dict[str, Any]:
     """Train once; return the results as plain numbers. `controller`: a running switch's, for the bytes.
 
     The model and the optimizer are on `device`, the gradients are compressed and summed in the host's memory.
     """
     started = time.monotonic()
-    torch.manual_seed(run.seed)
     task, variant = TASKS[run.model], VARIANTS[run.variant]
-    batches, test, alphabet = data_of(task, run, cache)
-    model = make_model(task, alphabet).to(device)
-    parameters = dict(model.named_parameters())
+    ranks = Ranks(run, task, cache, device)
+    parameters = ranks.parameters
     sums: Compressed | Ring
     if variant.ring is None:
-        sums = Compressed(model, lambda: make_compressor(variant, task), run.workers)
+        sums = Compressed(ranks.model, lambda: make_compressor(variant, task), run.workers)
     else:
         sums = Ring(variant, run.workers)
-    optimizer = optimizers.make_optimizer(run, task, variant, model)
-    schedule = optimizers.make_schedule(optimizer, task)
+    schedule = optimizers.make_schedule(ranks.optimizer, task)
     if isinstance(sums, Ring):
         controller = None
     usual = TRANSFORMER_SWITCH_STEPS if task.context else SWITCH_STEPS.get(run.variant, OTHER_SWITCH_STEPS)
@@ -68,7 +88,7 @@ def train(run: Run, cache: Path, controller: str | None, device: str = "cpu") ->
     with contextlib.ExitStack() as stack:
         comms = stack.enter_context(on_switch(controller, run.job, run.workers)) if controller else ()
         for step in range(task.steps):
-            gradients, loss = gradients_of(model, parameters, next(batches))
+            gradients, loss = ranks.gradients()
             if not math.isfinite(loss):
                 diverged_at = step
                 break
@@ -81,16 +101,12 @@ def train(run: Run, cache: Path, controller: str | None, device: str = "cpu") ->
                     found["switch"].append({"step": step, **cost})
                 else:
                     means = sums.here(gradients)
-                for name, parameter in parameters.items():
-                    parameter.grad = means[name].to(device, copy=True)
-                if variant.clip == "mean" and task.clip:
-                    nn.utils.clip_grad_norm_(model.parameters(), task.clip)
-            optimizer.step()
+            ranks.update(means, task.clip if variant.clip == "mean" else 0.0)
             schedule.step()
             if step in loss_steps:
                 found["train_loss"].append((step, round(loss, 4)))
             if task.context and step in test_steps:
-                found["test_loss"].append((step, test(model, EARLIER_TEST_CHARACTERS)))
+                found["test_loss"].append((step, ranks.test(ranks.model, EARLIER_TEST_CHARACTERS)))
             if step in residue_steps:
                 found["residue_norm"].append((step, round(sums.residue_norm(), 4)))
     return {
@@ -98,10 +114,10 @@ def train(run: Run, cache: Path, controller: str | None, device: str = "cpu") ->
         **vars(run),
         "settings": task.settings,
         "parameters": sum(own.numel() for own in parameters.values()),
-        task.measure: test(model, None) if diverged_at is None else None,
+        task.measure: ranks.test(ranks.model, None) if diverged_at is None else None,
         "diverged_at": diverged_at,
         **found,
-        "state_per_parameter": _state_per_parameter(optimizer, parameters),
+        "state_per_parameter": _state_per_parameter(ranks.optimizer, parameters),
         "rates": rates_by_kind(sums.compressors[0], parameters) if sums.compressors else {},
         **({"ring": sums.counted()} if isinstance(sums, Ring) else {}),
         "weights": hashlib.sha256(b"".join(p.numpy(force=True).tobytes() for p in parameters.values())).hexdigest(),
