@@ -13,16 +13,17 @@ NOT_IN_GIT = {".git", ".venv", ".pytest_cache", "__pycache__", "out", "dist"}
 
 LAB = {"docs", "examples", "lab", "mininet", "p4src"}
 LIMITS = {
-    "product": 31_450,
-    "lab": 9_700,
-    "tests of both": 38_800,
-    "switch": 17_450,
+    "product": 31_700,
+    "lab": 9_450,
+    "tests of both": 38_900,
+    "switch": 17_500,
     "tests of the switch": 11_700,
-    "Markdown": 33_550,
+    "Markdown": 33_700,
 }
-"""Lines of Python without generated files, and words. CONTRIBUTING says how a change may grow them.
+"""Lines of Python without generated files, and words: 1 % more than there is. CONTRIBUTING says how they may grow.
 
-The product is what users run: worker, controller, runtime, contracts."""
+The product is what users run: worker, controller, runtime, contracts.
+"""
 
 
 def files(folder: Path) -> Iterator[Path]:
