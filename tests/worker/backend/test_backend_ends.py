@@ -15,6 +15,7 @@ import os, signal, sys, time, torch, torch.distributed as dist
 from p4reduce.launch import launch, processes
 from p4reduce.pytorch.backend import group, jobs
 rank, size, store = int(sys.argv[1]), int(sys.argv[2]), dist.FileStore(sys.argv[3], int(sys.argv[2]))
+signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell's background jobs ignore
 def die(*_): os.kill(os.getpid(), signal.SIGKILL)
 def init(**more): dist.init_process_group("p4reduce", store=store, rank=rank, world_size=size, **more)
 """
