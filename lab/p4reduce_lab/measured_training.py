@@ -32,7 +32,6 @@ from torch.multiprocessing.spawn import start_processes
 from p4reduce.compressors import Compressor
 from p4reduce.compressors.all_reduce import BucketReport
 from p4reduce_lab.addresses import LOOPBACK, reserved_port
-from p4reduce_lab.processes import tie
 from p4reduce_lab.training import BEGINS, VARIANTS, load_script
 
 ETHERNET_IP_TCP = 14 + 20 + 32
@@ -178,7 +177,6 @@ def run_trainings(given: argparse.Namespace) -> None:
 
 def run_rank(rank: int, given: argparse.Namespace, port: int) -> None:
     """Set the environment of one of the ranks on this machine, as torchrun does, and run the trainings."""
-    tie()
     group = {"MASTER_ADDR": LOOPBACK, "MASTER_PORT": port, "WORLD_SIZE": given.ranks, "LOCAL_WORLD_SIZE": given.ranks}
     os.environ.update({key: str(value) for key, value in {**group, "RANK": rank, "LOCAL_RANK": rank}.items()})
     if given.switches:

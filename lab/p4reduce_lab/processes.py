@@ -1,7 +1,7 @@
 """Child processes: each writes a log, and all of them end with the program that started them, also after SIGKILL.
 
-`Children` ends them in order when its block ends. What a child leaves of its process group ends with it. When the
-program itself is killed, the kernel ends its children (p4reduce_runtime/tied.py; on Linux).
+`Children` ends them in order when its block ends. A reaper process (reaper.py) ends what is left: descendants of
+a child that had to be killed, and all of them when the program itself is killed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 from types import FrameType, TracebackType
 
 from p4reduce_lab.errors import LabError
-from p4reduce_runtime.tied import end_with_parent
+from p4reduce_lab.reaper import reaped
 
 POLL_S = 0.05
 GRACE_S = 10.0
@@ -27,13 +27,6 @@ GRACE_S = 10.0
 _TAIL_LINES = 15
 P4REDUCE = (sys.executable, "-m", "p4reduce_contracts")
 """The `p4reduce` command, by this interpreter."""
-_TIED = (sys.executable, "-P", "-m", "p4reduce_runtime.tied", "--parent")
-
-
-def tie() -> None:
-    """Let this process end with the one that has started it; on other systems than Linux do nothing."""
-    if sys.platform == "linux":
-        end_with_parent()
 
 
 class ProcessError(LabError):
@@ -46,10 +39,9 @@ class Child:
     def __init__(self, name: str, command: Sequence[str], log: Path, env: Mapping[str, str]) -> None:
         self.name = name
         self.log = log
-        tied = [*_TIED, str(os.getpid())] if sys.platform == "linux" else []
         with log.open("wb") as output:
             self._process = subprocess.Popen(
-                [*tied, *command],
+                command,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -64,9 +56,7 @@ class Child:
     @property
     def status(self) -> int | None:
         """The exit status; None while it runs."""
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._wait(0)
-        return self._process.returncode
+        return self._process.poll()
 
     def failure(self, what: str) -> ProcessError:
         """Return an error about this child that shows the end of its log."""
@@ -102,35 +92,32 @@ class Child:
     def wait(self, timeout_s: float) -> None:
         """Wait until it has ended. Raises ProcessError if it has not by then."""
         try:
-            self._wait(timeout_s)
+            self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:
             raise self.failure(f"still runs after {timeout_s:g} s") from None
 
     def stop(self) -> None:
         """End it: SIGTERM, and SIGKILL if it has not ended after GRACE_S."""
-        if self.status is None:
-            os.kill(self.pid, signal.SIGTERM)
+        self._process.terminate()  # nothing, if it has ended
         try:
-            self._wait(GRACE_S)
+            self._process.wait(GRACE_S)
         except subprocess.TimeoutExpired:
-            os.kill(self.pid, signal.SIGKILL)
-            self._wait(GRACE_S)
-
-    def _wait(self, timeout_s: float) -> None:
-        """Wait until it has ended, and end what it has left of its process group. Raises TimeoutExpired."""
-        if self._process.returncode is None:
-            self._process.wait(timeout_s)
-            with contextlib.suppress(ProcessLookupError):  # only now: later its number may be another group's
-                os.killpg(self.pid, signal.SIGKILL)
+            self._process.kill()
+            self._process.wait(GRACE_S)
 
 
 class Children:
-    """A program's children: `with Children(folder) as children: children.start(...)` ends them all."""
+    """A program's children: `with Children(folder) as children: children.start(...)` ends them all.
+
+    Every process that is started in the block, by `start` or otherwise, has `mark` in its environment.
+    """
 
     def __init__(self, logs: Path) -> None:
         """`logs`: the folder of their logs."""
         self.logs = logs
+        self.mark = ""
         self._children: list[Child] = []
+        self._reaped = reaped()
 
     def start(self, name: str, command: Sequence[str], env: Mapping[str, str] | None = None) -> Child:
         """Start a process, its output in `<name>.log`; `env` is added to this process's own."""
@@ -149,12 +136,16 @@ class Children:
             self._children.pop().stop()
 
     def __enter__(self) -> Children:
+        self.mark = self._reaped.__enter__()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.stop()
+        try:
+            self.stop()
+        finally:
+            self._reaped.__exit__(kind, error, trace)
 
 
 def follow(

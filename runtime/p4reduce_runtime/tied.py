@@ -1,7 +1,5 @@
 """Run a Python module that ends with its parent process: `python -m p4reduce_runtime.tied MODULES ARGUMENTS...`
 
-Or any command: `python -m p4reduce_runtime.tied --parent PID COMMAND...`, PID being the parent's id.
-
 The last of MODULES, which commas separate, is run; the others are imported before, while the parent may prepare what
 this process needs. The first line of standard input is a JSON object of files, names and texts. They are in this
 process's memory, so nothing is left of them; "{NAME}" stands for a file's path in the arguments and in later texts.
@@ -20,7 +18,7 @@ import runpy
 import signal
 import sys
 import tempfile
-from typing import Final, NoReturn
+from typing import Final
 
 _PR_SET_PDEATHSIG: Final = 1
 _MOST_PROCESSORS: Final = 8192
@@ -28,10 +26,9 @@ _MOST_PROCESSORS: Final = 8192
 
 def main() -> None:
     """Run the module in this process."""
-    end_with_parent()
+    if ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL)):
+        sys.exit("this system lets no process end with its parent (prctl, PR_SET_PDEATHSIG)")
     modules, *arguments = sys.argv[1:]
-    if modules == "--parent":
-        _execute(*arguments)
     *imported, module = modules.split(",")
     os.environ.pop("NOTIFY_SOCKET", None)  # which is for the parent's readiness
     with contextlib.suppress(OSError):  # seccomp may forbid it
@@ -46,22 +43,6 @@ def main() -> None:
         paths[f"{{{name}}}"] = f"/proc/self/fd/{open_in_memory(_filled(text, paths))}"
     sys.argv = [module, *(_filled(argument, paths) for argument in arguments)]
     runpy.run_module(module, run_name="__main__", alter_sys=True)
-
-
-def end_with_parent() -> None:
-    """Let this process end with the thread that has started it. Raises SystemExit where the system cannot."""
-    if ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL)):
-        sys.exit("this system lets no process end with its parent (prctl, PR_SET_PDEATHSIG)")
-
-
-def _execute(parent: str, *command: str) -> NoReturn:
-    """Execute a command in this process, unless the parent has ended before."""
-    if os.getppid() != int(parent):
-        sys.exit(f"process {parent}, which started this one, has ended")
-    try:
-        os.execvp(command[0], command)
-    except OSError as error:
-        sys.exit(f"{command[0]} cannot be executed: {error.strerror}")
 
 
 def open_in_memory(text: str) -> int:

@@ -36,14 +36,3 @@ def test_a_child_runs_on_all_processors_and_leaves_no_file_whatever_is_refused(t
     words = shown.stdout.split()
     assert words[0] == "a" and words[1].startswith("/proc/self/fd/")
     assert words[2:] == [str(len(os.sched_getaffinity(0))), "[]"]
-
-
-@pytest.mark.processes
-@pytest.mark.fault("the parent of a tied command has ended before the command begins: it does not begin")
-def test_a_command_whose_parent_has_ended_does_not_begin(tmp_path: Path) -> None:
-    tied = [sys.executable, "-m", "p4reduce_runtime.tied", "--parent"]
-    for parent, begins in (os.getpid(), True), (os.getppid(), False):
-        command = [*tied, str(parent), "touch", str(tmp_path / str(parent))]
-        done = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
-        assert (tmp_path / str(parent)).exists() == begins == (done.returncode == 0)
-        assert begins or done.stderr == f"process {parent}, which started this one, has ended\n"

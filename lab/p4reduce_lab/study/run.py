@@ -13,7 +13,7 @@ import click
 import torch
 
 from p4reduce_lab import datasets
-from p4reduce_lab.processes import Children, terminable, tie
+from p4reduce_lab.processes import Children, terminable
 from p4reduce_lab.study.grid import SEEDS, Run
 from p4reduce_lab.study.train import train
 from p4reduce_lab.system import running_system
@@ -39,7 +39,7 @@ def train_all(missing: list[Run], out: Path, jobs: int, device: str) -> int:
         terminable(),
         Children(logs) as children,
         running_system(children) as system,
-        ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), initializer=tie) as pool,
+        ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool,
     ):
         futures: dict[Future[dict[str, Any]], Run] = {}
         waiting = list(reversed(missing))

@@ -20,6 +20,7 @@ import pytest
 from p4reduce_lab.bench import links
 from p4reduce_lab.bench.tensors import ALL_OVERLAP, BLOCK_ELEMENTS, NONE_OVERLAP, RANDOM, Kind, tensor
 from p4reduce_lab.network import run
+from p4reduce_lab.reaper import MARK
 from rigs.limits import LIMIT_S
 from rigs.running import children_of, with_text
 
@@ -61,8 +62,9 @@ def own_network() -> Iterator[list[str]]:
 def test_no_process_remains_after_kill_9(own_network: list[str], tmp_path: Path, killed: str) -> None:
     links_before = run([*own_network, "ip", "-oneline", "link"])
     command = [*own_network, *BENCH, "--quick", "--only", "density", "--out", str(tmp_path)]
+    environment = {key: value for key, value in os.environ.items() if key != MARK}
     with (tmp_path / "output.log").open("w") as output:
-        bench = subprocess.Popen(command, stdout=output, stderr=output)
+        bench = subprocess.Popen(command, stdout=output, stderr=output, env=environment)
     try:
         deadline = time.monotonic() + LIMIT_S
         hosts = tmp_path / "quick-cases/density-logs/host-1.log"
