@@ -124,7 +124,7 @@ def test_frames_are_recorded_and_logged_and_a_depth_is_set_while_they_pass(
     done = subprocess.run(cli, input="set_queue_depth 0 1 0\n", text=True, timeout=LIMIT_S, check=False)
     assert done.returncode == 0
     sent = [bytes((1, priority)) + bytes(22) for priority in (0, 0, 0, 1)]
-    with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3)) as host:
+    with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as host:
         host.bind((outer, 3))
         for frame in sent:
             host.send(frame)

@@ -74,7 +74,7 @@ def load(slow: str, into: str) -> Seen:
 
     with (
         socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as sender,
-        socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3)) as receiver,
+        socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as receiver,
     ):
         sender.bind((into, 0))
         receiver.bind((slow, 3))

@@ -49,8 +49,8 @@ class OneByOne(Program):
 
 @pytest.mark.parametrize("target", ["embedded", pytest.param("bmv2", marks=pytest.mark.bmv2)])
 def test_frames_pass_between_an_interface_a_program_and_a_controller(target: str, pair: tuple[str, str]) -> None:
-    with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x0003)) as host:
-        host.bind((pair[1], 0))
+    with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as host:
+        host.bind((pair[1], 3))
         host.settimeout(LIMIT_S)
         if target == "bmv2":
             with bmv2(f"1@{pair[0]}") as address:
