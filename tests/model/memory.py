@@ -76,8 +76,9 @@ class MemoryRank:
         self._sums.number += run.has_summed
         results = run.collective(self._contribution.call).result()
         self.found.append(results[0].tobytes() if results else None)
-        for segment in self._contribution.segments:
-            segment.release()
+        if self._contribution.key is not None:
+            for segment in self._contribution.segments:
+                segment.release()
             self._plans.kept[self._contribution.key] = self._contribution
         self._run = None
 

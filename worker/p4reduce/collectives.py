@@ -124,7 +124,7 @@ class Plans:
 
     MOST: Final = 256
     MOST_BLOCKS: Final = 1 << 22
-    """Blocks of those that are kept, for each of which they have some bytes."""
+    """The number of blocks of all that are kept: each takes some bytes."""
 
     def __init__(self) -> None:
         self.kept: dict[Hashable, Contribution] = {}

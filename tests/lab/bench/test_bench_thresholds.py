@@ -36,7 +36,7 @@ def found(ratio: float, name: str) -> Findings:
 
 
 def test_runs_continue_and_each_ends_with_what_holds(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Of cases that "measure" a ratio: which are run, status and output of the command, and thresholds.json."""
+    """The names of the cases that ran, the status and output of the command, and thresholds.json."""
     software, ran, ratios = ["this"], list[str](), {"x": 1.99, "x-1": 1.0, "xy": 1.0, "even": 2.0}
     those = case("x", 2.0), case("even", 2.0), case("none", 2.0, NOWHERE), case("x-1", 1.0), case("xy", 1.0)
     monkeypatch.setattr(run, "CASES", those)
