@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from p4reduce.codecs import Int32, Segment
-from p4reduce.codecs.arrays import Tensor, as_kind_of, dtype_of, plain_array, to_numpy
+from p4reduce.codecs.arrays import FLOAT_NAMES, Tensor, as_kind_of, dtype_of, plain_array, to_numpy
 from p4reduce.codecs.floats import Floats
 from p4reduce.codecs.formats import FORMS
 from p4reduce.codecs.raw import bytes_of, first_bytes, raw_blocks
@@ -166,9 +166,7 @@ def all_reduce(
     elif dtype == np.int32:
         raise InvalidTensorError("the tensor is int32, which is summed exactly: give no bits")
     else:
-        raise InvalidTensorError(
-            f"the tensor is {dtype}; all_reduce sums float32, float16, bfloat16 and int32, convert it"
-        )
+        raise InvalidTensorError(f"the tensor is {dtype}; all_reduce sums {FLOAT_NAMES} and int32, convert it")
     return Contribution(
         Kind.ALL_REDUCE,
         segment.bind(lease.world_size, lease.block_words, False),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 import numpy as np
@@ -18,8 +19,14 @@ if TYPE_CHECKING:
 Tensor: TypeAlias = "Array | torch.Tensor"
 """A tensor that collectives take and return."""
 Scalar = TypeVar("Scalar", bound=np.generic)
-BFLOAT16: Final = np.dtype([("bfloat16", np.uint16)])
-"""torch's bfloat16 as numpy arrays have it: its bits."""
+FLOATS: Final[Mapping[str, np.dtype[Any]]] = {
+    "float32": np.dtype(np.float32),
+    "float16": np.dtype(np.float16),
+    "bfloat16": np.dtype([("bfloat16", np.uint16)]),
+}
+"""The floating-point types that are summed, by torch's name. Of one that numpy lacks, arrays have the bits under it."""
+FLOAT_NAMES: Final = "float32, float16 or bfloat16"
+"""These names as errors have them."""
 
 
 def is_torch(tensor: object) -> TypeIs[torch.Tensor]:
@@ -64,38 +71,53 @@ def plain_array(tensor: Tensor) -> Array | None:
 
 def as_kind_of(tensor: Tensor, result: Array) -> Tensor:
     """Return `result` as the kind of thing that `tensor` is: numpy, or torch on the same device."""
-    if is_torch(tensor):
-        import torch
+    return _to_torch(result).to(tensor.device) if is_torch(tensor) else result
 
-        if result.dtype == BFLOAT16:
-            return torch.from_numpy(result.view(np.int16)).view(torch.bfloat16).to(tensor.device)
-        return torch.from_numpy(result).to(tensor.device)
-    return result
+
+def _to_torch(array: Array) -> torch.Tensor:
+    import torch
+
+    if array.dtype.names is None:
+        return torch.from_numpy(array)
+    (name,) = array.dtype.names
+    return torch.from_numpy(array.view(f"i{array.itemsize}")).view(getattr(torch, name))
+
+
+def known_to_numpy(array: Array) -> Array:
+    """Return an array as it is, or as float32 where numpy lacks its type."""
+    if array.dtype.names is None:
+        return array
+    floats: Array = _to_torch(array).float().numpy()
+    return floats
 
 
 def shared_array(tensor: torch.Tensor) -> Array:
     """Return the memory of a torch tensor on the CPU as a numpy array; TypeError for a dtype that numpy does not have.
 
-    bfloat16, which it does not have either, is BFLOAT16.
+    Those of FLOATS it may lack.
     """
     import torch
 
     tensor = tensor.detach()
-    array: Array = tensor.view(torch.int16).numpy().view(BFLOAT16) if tensor.dtype is torch.bfloat16 else tensor.numpy()
-    return array
+    dtype = float_dtypes().get(tensor.dtype)
+    if dtype is None or dtype.names is None:
+        array: Array = tensor.numpy()
+        return array
+    return tensor.view(getattr(torch, f"int{8 * dtype.itemsize}")).numpy().view(dtype)
 
 
 def dtype_of(tensor: Tensor, what: str = "the tensor") -> np.dtype[Any]:
     """Return the type that `to_numpy` gives a tensor's array."""
-    found = _plain_dtypes().get(tensor.dtype) if is_torch(tensor) else None
+    found = float_dtypes().get(tensor.dtype) if is_torch(tensor) else None
     return to_numpy(tensor, what).dtype if found is None else found
 
 
 @functools.cache
-def _plain_dtypes() -> dict[torch.dtype, np.dtype[Any]]:
+def float_dtypes() -> dict[torch.dtype, np.dtype[Any]]:
+    """Return torch's types of FLOATS, and what arrays have for them."""
     import torch
 
-    return {torch.float32: np.dtype(np.float32), torch.bfloat16: BFLOAT16, torch.float16: np.dtype(np.float16)}
+    return {getattr(torch, name): dtype for name, dtype in FLOATS.items()}
 
 
 def address(array: Array) -> int:

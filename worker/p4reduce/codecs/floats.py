@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from p4reduce.codecs.arrays import (
-    BFLOAT16,
     COUNT_SHIFT,
     NEGATIVE_ZEROS,
     NO_LIMITS,
@@ -17,6 +16,7 @@ from p4reduce.codecs.arrays import (
     ZERO_BLOCKS,
     address,
     as_kind_of,
+    known_to_numpy,
     name_element,
 )
 from p4reduce.codecs.formats import (
@@ -160,7 +160,7 @@ class Floats(SummedTensor):
         room = output.flat
         if not self._found & ZERO_BLOCKS:
             return room
-        numbers = room.view(np.float32 if room.dtype == np.float32 else np.uint16)
+        numbers = room.view(f"u{room.itemsize}")
         if not output.in_place:
             numbers.fill(0)
         elif self._found & NEGATIVE_ZEROS:
@@ -168,9 +168,7 @@ class Floats(SummedTensor):
         return room
 
     def _fault(self) -> str:
-        flat = self.values.reshape(-1)
-        if self.values.dtype == BFLOAT16:
-            flat = (flat.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
+        flat = known_to_numpy(self.values.reshape(-1))
         finite = np.isfinite(flat)
         index = int(finite.argmin())
         text = f"{name_element(self._name, self.values.shape, index)} is {flat[index]}"

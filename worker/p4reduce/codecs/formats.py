@@ -1,4 +1,4 @@
-"""The formats of floating-point numbers: float32, float16 or bfloat16 in memory; 32, 16 or 8 bits a number as sent.
+"""The formats of floating-point numbers: those of `state.FORMATS` in memory; 32, 16 or 8 bits a number as sent.
 
     32 bits:       q = rint(x · 2^(m - E))                    m = 30 - L
     16 and 8 bits: q = rint(x · 2^(m - E)), |q| <= 2^m        m = bits - 2 - L
@@ -25,14 +25,14 @@ from typing import Any, Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from p4reduce.codecs.arrays import BFLOAT16
+from p4reduce.codecs.arrays import FLOATS
 from p4reduce.errors import InvalidTensorError, LaneOverflowError
 from p4reduce.protocol import state
 from p4reduce_contracts.wire.lanes import largest_word
 
 Bits = Literal[32, 16, 8]
 """Bits of a number on the way."""
-FORMS: Final = {np.dtype(np.float32): state.FLOAT32, np.dtype(np.float16): state.FLOAT16, BFLOAT16: state.BFLOAT16}
+FORMS: Final = {FLOATS[each.name]: form for form, each in enumerate(state.FORMATS)}
 """The formats of numbers in memory that are summed."""
 _LARGEST_SCALE: Final = 2.0**127
 

@@ -20,6 +20,7 @@ import numpy as np
 import torch
 
 from p4reduce.codecs import Segment
+from p4reduce.codecs.arrays import FLOAT_NAMES, float_dtypes
 from p4reduce.compressors.interface import Compressor
 from p4reduce.compressors.messages import Dense, Form, Message, Piece, RankMetadata
 from p4reduce.compressors.momentum import forget_sent, next_velocities, with_velocity
@@ -28,7 +29,6 @@ from p4reduce.errors import InvalidTensorError, NotFiniteError
 from p4reduce_contracts.jobs.lease import Lease
 
 Gradients = Mapping[str, torch.Tensor]
-TYPES: Final = (torch.float32, torch.float16, torch.bfloat16)
 NO_BEGINS: Final[Mapping[str, int]] = {}
 
 
@@ -124,11 +124,10 @@ def complete(
 
 def check_gradients(gradients: Gradients) -> None:
     """Refuse what cannot be summed, naming every such parameter."""
-    other = [f"{key} ({tensor.dtype})" for key, tensor in gradients.items() if tensor.dtype not in TYPES]
+    other = [f"{key} ({tensor.dtype})" for key, tensor in gradients.items() if tensor.dtype not in float_dtypes()]
     if other:
         raise InvalidTensorError(
-            f"the gradient of {', '.join(other)} is not float32, float16 or bfloat16: give the parameters one of these "
-            "types"
+            f"the gradient of {', '.join(other)} is not {FLOAT_NAMES}: give the parameters one of these types"
         )
     bad = [key for key, tensor in gradients.items() if not is_finite(tensor)]
     if bad:

@@ -48,6 +48,7 @@ from torch.distributed import GradBucket  # type: ignore[attr-defined]  # stubs 
 
 from p4reduce import collectives
 from p4reduce.codecs import Floats
+from p4reduce.codecs.arrays import FLOAT_NAMES, float_dtypes
 from p4reduce.collective_queue import CollectiveFuture, CollectiveQueue
 from p4reduce.communicator import Communicator
 from p4reduce.compressors import Compressor
@@ -571,10 +572,10 @@ def _values(bucket: torch.Tensor) -> torch.Tensor:
 def _check_type(bucket: _Bucket) -> None:
     """Raise InvalidTensorError for a bucket of a type, or on a device, of which there are no sums."""
     buffer = bucket.buffer
-    if buffer.dtype not in (torch.float32, torch.float16, torch.bfloat16):
+    if buffer.dtype not in float_dtypes():
         raise InvalidTensorError(
-            f"gradient bucket {bucket.index} is {buffer.dtype}; p4reduce sums float32, float16 and bfloat16: give the "
-            "parameters one of these types"
+            f"gradient bucket {bucket.index} is {buffer.dtype}; p4reduce sums {FLOAT_NAMES}: give the parameters "
+            "one of these types"
         )
     if buffer.device.type != "cpu":
         raise InvalidTensorError(

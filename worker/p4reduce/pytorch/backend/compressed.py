@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
+from p4reduce.codecs.arrays import float_dtypes
 from p4reduce.compressors import Compressor
 from p4reduce.compressors.all_reduce import begin
-from p4reduce.compressors.exchange import TYPES
 from p4reduce.pytorch.recommend import warn_of_first_moment
 
 if TYPE_CHECKING:
@@ -60,7 +60,8 @@ class CompressedSums:
         """
         sizes = [tensor.numel() for tensor in tensors]
         total = sum(size * tensor.element_size() for size, tensor in zip(sizes, tensors, strict=True))
-        if total < self._least_bytes or min(sizes) == 0 or any(tensor.dtype not in TYPES for tensor in tensors):
+        summed = all(tensor.dtype in float_dtypes() for tensor in tensors)
+        if total < self._least_bytes or min(sizes) == 0 or not summed:
             return []
         of_pass = torch._C._current_graph_task_id()  # -1 outside of a backward pass
         if self._stepped and (of_pass == -1 or of_pass != self._pass):

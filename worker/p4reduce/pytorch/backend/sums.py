@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Final
 import torch
 
 from p4reduce.codecs import Floats, Int32, Segment
+from p4reduce.codecs.arrays import float_dtypes
 from p4reduce.collectives import MOST_BYTES as MOST_BYTES
 
 if TYPE_CHECKING:
     from p4reduce.codecs.formats import Bits
     from p4reduce.communicator import Communicator
 
-DTYPES: Final = frozenset({torch.float32, torch.int32, torch.float16, torch.bfloat16, torch.complex64})
+DTYPES: Final = frozenset({*float_dtypes(), torch.int32, torch.complex64})
 """The types that the switch can sum."""
 
 
