@@ -13,11 +13,10 @@ import functools
 import logging
 import os
 import secrets
-import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -45,18 +44,20 @@ from p4reduce.errors import (
     P4ReduceError,
     PeerRefusedError,
 )
-from p4reduce.launch.addresses import INTERFACE_VARIABLE, gloo_address
+from p4reduce.launch.addresses import gloo_address
 from p4reduce.launch.launch import Launch, NoRoomError, Told
 from p4reduce.launch.processes import Processes, has_ended
 from p4reduce.membership.join import load_all_kernels
 from p4reduce.pytorch.backend import sums
 from p4reduce.pytorch.backend.calls import STORE_S, Calls, GlooWork, Lost, wait_for, within
 from p4reduce.pytorch.backend.contiguous import check_written, contiguously
+from p4reduce.pytorch.backend.gloo import Gloo, PlainGloo, gloo_options
 from p4reduce.pytorch.backend.jobs import GroupJob, end_launch, join_job
 from p4reduce.pytorch.backend.members import Handle, claim, ordered, tell
 from p4reduce.pytorch.backend.options import BACKEND, BROADCAST_BYTES, Options
 from p4reduce.pytorch.backend.rendezvous import Watched, leave, meet, part
 from p4reduce.pytorch.backend.routes import Routes
+from p4reduce.pytorch.backend.torch_calls import as_list, by_gloo, options_of, recorded, tensors_in, uncompiled
 from p4reduce.pytorch.backend.work import CollectiveWork, queues
 from p4reduce.pytorch.refused_sums import all_may_go_on
 from p4reduce.pytorch.staging import OnHost, is_staged, stage
@@ -76,108 +77,14 @@ _AGAIN = ": call reconfigure again, with another uuid, on all ranks"
 
 _log = logging.getLogger(__name__)
 _c10d: Any = dist  # whose stubs know one signature of the several that torch calls
-_PlainGloo: Any = _c10d.ProcessGroupGloo
-RECONFIGURES: bool = hasattr(_PlainGloo, "reconfigure")
+RECONFIGURES: bool = hasattr(PlainGloo, "reconfigure")
 """Whether torch's groups can change their members: from 2.14 on."""
 _AllgatherOptions: Any = _c10d.distributed_c10d.AllgatherOptions
 _NOTHING = OnHost([], [])
 _NO_TIMEOUT = timedelta(0)
 _HAS_ASYNC_OP = hasattr(AllreduceOptions(), "asyncOp")
 """Whether options say if the caller waits for the result: not those of old versions of torch."""
-_Method = TypeVar("_Method", bound=Callable[..., Any])
 _Result = TypeVar("_Result")
-
-
-def _uncompiled(method: _Method) -> _Method:
-    """Mark what torch.compile does not look into."""
-    disabled = vars(torch)["_disable_dynamo"](method)
-
-    @functools.wraps(method)
-    def call(*arguments: Any, **keywords: Any) -> Any:
-        # the mark imports torch._dynamo when it is called: 2.7 s of processor time for who compiles nothing, and
-        # torch.distributed.nn.functional, which keeps the group of that time alive in default arguments
-        return (disabled if "torch._dynamo" in sys.modules else method)(*arguments, **keywords)
-
-    marked: Any = call
-    return marked  # type: ignore[no-any-return]
-
-
-def _recorded(method: _Method) -> _Method:
-    """Mark it as uncompiled, and record it for torch.profiler as torch's own groups do."""
-    name = f"c10d::{method.__name__}{'' if method.__name__ == 'barrier' else '_'}"
-
-    @_uncompiled
-    def of_any_group(self: Any, *arguments: Any, **keywords: Any) -> Any:
-        if (other := self._other(arguments)) is not None:
-            return getattr(other, method.__name__)(*arguments, **keywords)
-        with _RecordFunctionFast(name, list(_tensors_in(arguments))):
-            return method(self, *arguments, **keywords)
-
-    @functools.wraps(method)
-    def recorded(self: Any, *arguments: Any, **keywords: Any) -> Any:
-        tensors = arguments[0] if arguments else None
-        if "torch._dynamo" in sys.modules or self._named or arguments[2:] or type(tensors) is not list or keywords:
-            return of_any_group(self, *arguments, **keywords)
-        if type(arguments[-1]) is list:  # the first is not the only list of tensors
-            return of_any_group(self, *arguments)
-        with _RecordFunctionFast(name, tensors):  # as almost all: a frame and some calls less
-            return method(self, *arguments)
-
-    marked: Any = recorded
-    return marked  # type: ignore[no-any-return]
-
-
-def _by_gloo(name: str) -> Any:
-    """Return a method that calls the companion group's method of this name."""
-
-    def forward(self: Any, *arguments: Any, **keywords: Any) -> Any:
-        if self._named and (other := self._other(arguments)) is not None:
-            return getattr(other, name)(*arguments, **keywords)
-        method = getattr(self._companion, name)
-        if name in {"send", "recv", "recv_anysource"}:  # not of all ranks
-            self._check_usable(name)
-            return contiguously(method, *arguments, writes=name != "send", on_thread=False, **keywords)
-        return self._call_gloo(functools.partial(method, **keywords), *arguments, name=name)
-
-    return _uncompiled(forward)
-
-
-def _tensors_in(arguments: Any) -> Iterator[torch.Tensor]:
-    for argument in arguments:
-        if isinstance(argument, torch.Tensor):
-            yield argument
-        elif isinstance(argument, list | tuple):
-            yield from _tensors_in(argument)
-
-
-class _Gloo(_c10d.ProcessGroupGloo):  # type: ignore[misc]
-    """The group's backend of a device, which FSDP2 asks for memory."""
-
-    group: weakref.ref[ProcessGroupP4Reduce]
-    """The group, which has this: with a strong reference nothing would free either, and the store."""
-
-    def _set_default_timeout(self, timeout: timedelta) -> None:
-        """Set the group's time limit; torch before 2.14 calls it for each backend of the group."""
-        super()._set_default_timeout(timeout)
-        if (group := self.group()) is not None:
-            group._set_timeout_of_others(timeout)
-
-    def get_reconfigure_handle(self) -> Any:
-        return self._of_group("get_reconfigure_handle")
-
-    def reconfigure(self, opts: Any) -> Any:
-        return self._of_group("reconfigure", opts)
-
-    def supports_tensor_alloc(self, device: torch.device) -> bool:
-        return device.type == "cpu"
-
-    def allocate_tensor(self, size: int, *, dtype: torch.dtype, device: Any = "cpu") -> Any:
-        return self._of_group("allocate_tensor", size, dtype=dtype, device=device)
-
-    def _of_group(self, name: str, *arguments: Any, **keywords: Any) -> Any:
-        group = self.group()
-        assert group is not None
-        return getattr(group, name)(*arguments, **keywords)
 
 
 class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
@@ -222,7 +129,7 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
             self._set_options(group, options)
             self._unusable = "this process group was made with enable_reconfigure=True: call reconfigure first"
             load_all_kernels()  # now: other members may wait for the first reconfigure
-            options = _gloo_options("127.0.0.1", timeout)  # until then
+            options = gloo_options("127.0.0.1", timeout)  # until then
             options.enable_reconfigure = True
             self._make_gloo(rank, size, options)
         else:
@@ -331,13 +238,13 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
 
     # Sums
 
-    @_recorded
+    @recorded
     def allreduce(self, tensors: Any, opts: Any = None, timeout: timedelta | None = None, **keywords: Any) -> Any:
         """Sum each tensor over all ranks, in place."""
         if type(opts) is not AllreduceOptions:
-            opts = _options(AllreduceOptions, opts, timeout, **keywords)
+            opts = options_of(AllreduceOptions, opts, timeout, **keywords)
         if opts.reduceOp != dist.ReduceOp.SUM or type(tensors) is not list:
-            tensors = _multiplied(_list(tensors), opts, in_place=True)
+            tensors = sums.multiplied(as_list(tensors), opts, in_place=True)
         if not self._takes(tensors, opts.reduceOp):
             return self._over_gloo(self._gloo.allreduce, tensors, opts)
         tensor, job = tensors[0], self._job
@@ -352,33 +259,33 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
         over_gloo = functools.partial(self._sum_over_gloo_in_place, staged.writes[0])
         return self._submit("all_reduce", tensors, opts, collective, staged, over_gloo)
 
-    @_recorded
+    @recorded
     def allreduce_coalesced(self, tensors: Any, opts: Any = None) -> Any:
         """Sum several tensors over all ranks, in place, in one collective for all that the switch can sum."""
-        opts = _options(AllreduceCoalescedOptions, opts, None)
-        tensors = _multiplied(_list(tensors), opts, in_place=True)
+        opts = options_of(AllreduceCoalescedOptions, opts, None)
+        tensors = sums.multiplied(as_list(tensors), opts, in_place=True)
         if not self._takes(tensors, opts.reduceOp):
             return self._over_gloo(self._gloo.allreduce_coalesced, tensors, opts)
         return self._sum_in_place("all_reduce_coalesced", tensors, opts)
 
-    @_recorded
+    @recorded
     def _reduce_scatter_base(self, output: torch.Tensor, given: torch.Tensor, opts: Any = None) -> Any:
         """Sum `given` over all ranks; `output` becomes this rank's part of it."""
-        opts = _options(ReduceScatterOptions, opts, None)
-        (given,) = _multiplied([given], opts)
+        opts = options_of(ReduceScatterOptions, opts, None)
+        (given,) = sums.multiplied([given], opts)
         if not self._takes([given], opts.reduceOp, output):
             return self._over_gloo(self._gloo._reduce_scatter_base, output, given, opts)
         return self._sum_to_parts([output], [given], opts)
 
     reduce_scatter_single = _reduce_scatter_base
 
-    @_uncompiled
+    @uncompiled
     def reduce_scatter_single_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
         """Do `reduce_scatter_single` with several tensors, in one collective for all."""
         if (other := self._other(inputs)) is not None:
             return other.reduce_scatter_tensor_coalesced(outputs, inputs, opts)
-        opts = _options(ReduceScatterOptions, opts, None)
-        inputs = _multiplied(inputs, opts)
+        opts = options_of(ReduceScatterOptions, opts, None)
+        inputs = sums.multiplied(inputs, opts)
         if not self._takes(inputs, opts.reduceOp, *outputs):
             return self._over_gloo(self._companion.reduce_scatter_tensor_coalesced, outputs, inputs, opts)
         return self._sum_to_parts(outputs, inputs, opts)
@@ -402,12 +309,12 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
 
         return self._submit("reduce_scatter", outputs, opts, run, staged)
 
-    @_recorded
+    @recorded
     def reduce_scatter(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
         """Sum the rows of `inputs` over all ranks; this rank's row becomes `outputs`."""
-        opts = _options(ReduceScatterOptions, opts, None)
-        (output,), (rows,) = _list(outputs), inputs
-        rows = _multiplied(rows, opts)
+        opts = options_of(ReduceScatterOptions, opts, None)
+        (output,), (rows,) = as_list(outputs), inputs
+        rows = sums.multiplied(rows, opts)
         if not self._takes(rows, opts.reduceOp, output):
             return self._over_gloo(self._gloo.reduce_scatter, [output], [rows], opts)
         staged = stage(output.device, rows, [output])
@@ -420,10 +327,10 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
 
         return self._submit("reduce_scatter", [output], opts, run, staged)
 
-    @_recorded
+    @recorded
     def barrier(self, opts: Any = None) -> Any:
         """Return once every rank has called it and all collectives before it have ended."""
-        opts = _options(BarrierOptions, opts, None)
+        opts = options_of(BarrierOptions, opts, None)
         if not self._over_switch:
             return self._call_gloo(self._gloo.barrier, opts)
 
@@ -437,11 +344,11 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
 
     # Copies
 
-    @_recorded
+    @recorded
     def broadcast(self, tensors: Any, opts: Any = None, **keywords: Any) -> Any:
         """Copy the root's tensor to all ranks."""
-        opts = _options(BroadcastOptions, opts, None, **keywords)
-        tensors = _list(tensors)
+        opts = options_of(BroadcastOptions, opts, None, **keywords)
+        tensors = as_list(tensors)
         if not self._is_large(tensors):
             return self._call_gloo(self._gloo.broadcast, tensors, opts)
         check_written(tensors)
@@ -449,19 +356,19 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
 
         def run(*, timeout_s: float) -> None:
             (tensor,) = staged.writes
-            words, comm, gloo = _bytes_of(tensor), self._communicator(), self._gloo_of_thread()
+            words, comm, gloo = sums.as_bytes(tensor), self._communicator(), self._gloo_of_thread()
 
             def over_gloo(piece: torch.Tensor) -> torch.Tensor:
                 wait_for(contiguously(gloo.broadcast, [piece], opts), lost=self._lost)
                 return piece
 
             for _, (piece,), _, left_s in sums.collectives([words], timeout_s):
-                by_gloo = functools.partial(over_gloo, piece)
+                otherwise = functools.partial(over_gloo, piece)
                 if comm is None:
-                    found = by_gloo()
+                    found = otherwise()
                 else:
                     over_switch = functools.partial(comm.broadcast, piece, opts.rootRank, timeout_s=left_s)
-                    found = self._routes.run(comm, len(piece), over_switch, by_gloo, left_s)
+                    found = self._routes.run(comm, len(piece), over_switch, otherwise, left_s)
                 if found.data_ptr() != piece.data_ptr():
                     piece.copy_(found)
             if words.data_ptr() != tensor.data_ptr():
@@ -469,15 +376,17 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
 
         return self._submit("broadcast", tensors, opts, run, staged)
 
-    @_recorded
+    @recorded
     def allgather(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
         """Copy every rank's tensor into `outputs`, by rank."""
-        return self._call_gloo(self._gloo.allgather, outputs, _list(inputs), _options(_AllgatherOptions, opts, None))
+        return self._call_gloo(
+            self._gloo.allgather, outputs, as_list(inputs), options_of(_AllgatherOptions, opts, None)
+        )
 
-    @_recorded
+    @recorded
     def _allgather_base(self, output: torch.Tensor, given: torch.Tensor, opts: Any = None) -> Any:
         """Copy every rank's `given` into `output`, by rank."""
-        opts = _options(_AllgatherOptions, opts, None)
+        opts = options_of(_AllgatherOptions, opts, None)
 
         def gather(output: torch.Tensor, given: torch.Tensor, opts: Any) -> Any:
             if output.dim() != given.dim():  # gloo takes no output of [ranks, ...]
@@ -487,18 +396,18 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
         return self._call_gloo(gather, output, given, opts, name="_allgather_base")
 
     all_gather_single = _allgather_base
-    all_gather_single_coalesced = allgather_into_tensor_coalesced = _by_gloo("allgather_into_tensor_coalesced")
+    all_gather_single_coalesced = allgather_into_tensor_coalesced = by_gloo("allgather_into_tensor_coalesced")
 
     # What never goes over the switch
 
-    all_to_all_single = alltoall_base = _by_gloo("alltoall_base")
-    alltoall = _by_gloo("alltoall")
-    gather = _by_gloo("gather")
-    scatter = _by_gloo("scatter")
-    reduce = _by_gloo("reduce")
-    send = _by_gloo("send")
-    recv = _by_gloo("recv")
-    recv_anysource = recvAnysource = _by_gloo("recv_anysource")
+    all_to_all_single = alltoall_base = by_gloo("alltoall_base")
+    alltoall = by_gloo("alltoall")
+    gather = by_gloo("gather")
+    scatter = by_gloo("scatter")
+    reduce = by_gloo("reduce")
+    send = by_gloo("send")
+    recv = by_gloo("recv")
+    recv_anysource = recvAnysource = by_gloo("recv_anysource")
 
     # Other members
 
@@ -512,7 +421,7 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
         self._check_reconfigures()
         return str(self._handle)
 
-    @_uncompiled
+    @uncompiled
     def reconfigure(self, opts: Any) -> CollectiveWork:
         """Make those whose handles are given the members of this group, ranked in their order; all of them call it.
 
@@ -560,7 +469,7 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
         """Connect to the members, and join their job."""
         of_gloo = type(opts)()
         of_gloo.uuid, of_gloo.timeout = opts.uuid, timeout
-        own = _PlainGloo.get_reconfigure_handle(self._gloo)  # of the others gloo reads the number alone
+        own = PlainGloo.get_reconfigure_handle(self._gloo)  # of the others gloo reads the number alone
         of_gloo.handles = [own if each == rank else f"gloo:{each}:0:{each}:{each}" for each in range(size)]
         self._connect(rank, size, timeout, of_gloo)
         self._begin(size)
@@ -692,7 +601,7 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
 
         torch keeps this group alone of those that a text names, so the first call of such a tensor makes the other.
         """
-        first = next(_tensors_in(arguments), None) if self._named else None
+        first = next(tensors_in(arguments), None) if self._named else None
         device = "" if first is None else first.device.type
         name = self._named.get(device, "gloo")
         if name == "gloo":
@@ -721,21 +630,21 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
             return self._call_gloo(collective, *arguments)
         opts.reduceOp = dist.ReduceOp.SUM
         work = self._call_gloo(collective, *arguments)
-        results = _list(arguments[0])
+        results = as_list(arguments[0])
         staged = stage(results[0].device, [], [])
 
         def divide() -> None:
             with staged.writing(results), torch.no_grad():  # `detach` of a sparse tensor is another one
                 work.wait()
                 for tensor in results:
-                    tensor.copy_(_mean(tensor, self.size()))
+                    tensor.copy_(sums.mean_of(tensor, self.size()))
 
         return CollectiveWork(f"{BACKEND}:average", results, staged, self._queue.submit(divide))
 
     def _call_gloo(self, collective: Callable[..., Any], *arguments: Any, name: str = "") -> GlooWork:
         """Call a collective of the companion whose last arguments are what this rank gives, and the options."""
         self._check_usable(name or collective.__name__)
-        given = list(_tensors_in(arguments[-2:-1]))
+        given = list(tensors_in(arguments[-2:-1]))
         call = self._calls.begin(name or collective.__name__, given, "gloo", self._limit_s(*arguments[-1:]))
         return GlooWork(contiguously(collective, *arguments), call, self._calls, self._lost)
 
@@ -768,7 +677,7 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
         """Sum over the switch, in place; over gloo where `_unless_refused` says so. Large tensors are cut."""
         rows, average = sums.in_rows(tensors), bool(op == dist.ReduceOp.AVG)
         for which, pieces, begin, left_s in sums.collectives(rows, timeout_s):
-            self._sum_once(pieces, average, left_s, _at(names[which], begin))
+            self._sum_once(pieces, average, left_s, sums.names_at(names[which], begin))
         for tensor, row in zip(tensors, rows, strict=True):
             if row.data_ptr() != tensor.data_ptr():
                 tensor.detach().copy_(row)
@@ -797,7 +706,7 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
                 (min(max(begin, first), last) - first, min(max(end, first), last) - first)
                 for (begin, end), (first, last) in zip(parts[which], ends, strict=True)
             ]
-            summed = self._sum_parts_once(pieces, spans, average, left_s, _at(names[which], at))
+            summed = self._sum_parts_once(pieces, spans, average, left_s, sums.names_at(names[which], at))
             for place, total in zip(range(len(tensors))[which], summed, strict=True):
                 found.setdefault(place, []).append(total)
         return [totals[0] if len(totals) == 1 else torch.cat(totals) for totals in found.values()]
@@ -844,7 +753,7 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
         total = tensor.detach().clone(memory_format=torch.contiguous_format)
         numbers = torch.view_as_real(total) if total.is_complex() else total
         wait_for(contiguously(self._gloo_of_thread().allreduce, [numbers]), lost=self._lost)
-        return _mean(total, self.size()) if average else total
+        return sums.mean_of(total, self.size()) if average else total
 
     @property
     def _timeout(self) -> timedelta:
@@ -893,7 +802,7 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
             self._compressed.compressor.check(self._job.comm.lease)
 
     def _make_gloo(self, rank: int, size: int, options: Any) -> None:
-        self._gloo = _Gloo(_c10d.PrefixStore("gloo/", self._gloo_store), rank, size, options)
+        self._gloo = Gloo(_c10d.PrefixStore("gloo/", self._gloo_store), rank, size, options)
         self._gloo.group = weakref.ref(self)
 
     def _connect(self, rank: int, size: int, timeout: timedelta, opts: Any = None) -> None:
@@ -907,13 +816,13 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
         store.set(f"connects/{rank}", "")
 
         def make() -> None:
-            options = _gloo_options(gloo_address(store, rank, size), timeout)
+            options = gloo_options(gloo_address(store, rank, size), timeout)
             if opts is None:
                 self._make_gloo(rank, size, options)
             else:
                 self._gloo.options._devices = options._devices
-                _PlainGloo.reconfigure(self._gloo, opts)
-            options = _gloo_options("", timeout, self._gloo.options._devices)
+                PlainGloo.reconfigure(self._gloo, opts)
+            options = gloo_options("", timeout, self._gloo.options._devices)
             options._threads = 1  # the queue makes one call at a time
             self._second_gloo = _c10d.ProcessGroupGloo(_c10d.PrefixStore("second/", store), rank, size, options)
 
@@ -996,68 +905,3 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
             except CollectiveTimeoutError:
                 future = None
         return CollectiveWork(full_name, outputs, staged, future or self._queue.submit(run))
-
-
-def _gloo_options(address: str, timeout: timedelta, devices: Sequence[Any] = ()) -> Any:
-    """Return the options of a gloo group with these devices, or at an address, "" where gloo finds it."""
-    options, names = _PlainGloo._Options(), os.environ.get(INTERFACE_VARIABLE, "")
-    if address:
-        devices = [_PlainGloo.create_device(hostname=address)]
-    devices = devices or [_PlainGloo.create_device(interface=name) for name in names.split(",") if name]
-    options._devices = [*(devices or [_PlainGloo.create_default_device()])]
-    options._timeout, options._threads = timeout, 2 * len(options._devices)
-    return options
-
-
-def _options(kind: Any, given: Any, timeout: timedelta | None, op: Any = None, root: int | None = None) -> Any:
-    """Return the options of a call: the given ones, or new ones from what torch's other overloads take."""
-    if isinstance(given, kind):
-        return given
-    made = kind()
-    if given is not None:
-        made.reduceOp = given
-    if op is not None:
-        made.reduceOp = op
-    if root is not None:
-        made.rootRank = root
-    if timeout is not None:
-        made.timeout = timeout
-    return made
-
-
-def _at(names: list[str], begin: int) -> list[str]:
-    """Return the names of pieces of tensors that are compressed."""
-    return [f"{name} from {begin}" for name in names] if begin else names
-
-
-def _multiplied(tensors: list[torch.Tensor], opts: Any, *, in_place: bool = False) -> list[torch.Tensor]:
-    """Return what a PREMUL_SUM adds, each tensor times this rank's factor, and make the operation a SUM.
-
-    Raises TypeError for tensors of integers.
-    """
-    if opts.reduceOp != dist.ReduceOp.PREMUL_SUM:
-        return tensors
-    if whole := [tensor.dtype for tensor in tensors if not (tensor.is_floating_point() or tensor.is_complex())]:
-        raise TypeError(f"PREMUL_SUM multiplies floats, and a tensor is {whole[0]}")
-    factor = float(opts.reduceOp.__getstate__()[1])  # a number, or a tensor with one
-    opts.reduceOp = dist.ReduceOp.SUM
-    if not in_place:
-        return [tensor.detach() * factor for tensor in tensors]
-    for tensor in tensors:
-        tensor.detach().mul_(factor)
-    return tensors
-
-
-def _mean(total: torch.Tensor, ranks: int) -> torch.Tensor:
-    """Return a sum divided by the number of ranks; of integers it is cut towards zero."""
-    whole = not (total.is_floating_point() or total.is_complex())
-    return torch.div(total, ranks, rounding_mode="trunc" if whole else None)
-
-
-def _list(tensors: Any) -> list[torch.Tensor]:
-    return [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
-
-
-def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor's bytes, [bytes], which may share its memory."""
-    return tensor.detach().resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8)

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
+import torch.distributed as dist
 
 from p4reduce.codecs import Floats, Int32, Segment
 from p4reduce.codecs.arrays import float_dtypes
@@ -123,3 +124,37 @@ def _as_words(tensor: torch.Tensor) -> torch.Tensor:
     if tensor.dtype == torch.complex64:
         return torch.view_as_real(tensor.resolve_conj()).contiguous()
     return tensor
+
+
+def names_at(names: list[str], begin: int) -> list[str]:
+    """Return the names of pieces of tensors that are compressed."""
+    return [f"{name} from {begin}" for name in names] if begin else names
+
+
+def multiplied(tensors: list[torch.Tensor], opts: Any, *, in_place: bool = False) -> list[torch.Tensor]:
+    """Return what a PREMUL_SUM adds, each tensor times this rank's factor, and make the operation a SUM.
+
+    Raises TypeError for tensors of integers.
+    """
+    if opts.reduceOp != dist.ReduceOp.PREMUL_SUM:
+        return tensors
+    if whole := [tensor.dtype for tensor in tensors if not (tensor.is_floating_point() or tensor.is_complex())]:
+        raise TypeError(f"PREMUL_SUM multiplies floats, and a tensor is {whole[0]}")
+    factor = float(opts.reduceOp.__getstate__()[1])  # a number, or a tensor with one
+    opts.reduceOp = dist.ReduceOp.SUM
+    if not in_place:
+        return [tensor.detach() * factor for tensor in tensors]
+    for tensor in tensors:
+        tensor.detach().mul_(factor)
+    return tensors
+
+
+def mean_of(total: torch.Tensor, ranks: int) -> torch.Tensor:
+    """Return a sum divided by the number of ranks; of integers it is cut towards zero."""
+    whole = not (total.is_floating_point() or total.is_complex())
+    return torch.div(total, ranks, rounding_mode="trunc" if whole else None)
+
+
+def as_bytes(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor's bytes, [bytes], which may share its memory."""
+    return tensor.detach().resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
