@@ -24,13 +24,15 @@ def run_demo(
     console: Console | None = None,
     pipeline: str = "default",
     racks: int = 1,
+    drop_chance: float = 0.0,
 ) -> None:
     """Train with gloo, over the switch, and over the switch with AdaComp, `seeds` times each, and compare.
 
     Writes demo.png, report.json and a folder of logs to `out`, and a table to the terminal. `epochs` None is the
     training script's own number, `pipeline` a geometry's name or the folder of a compiled program. With several `racks`
-    each has a switch of its own, below a root, and the bytes between the switches are printed too. Raises
-    LabError; all processes it started have ended when it returns or raises.
+    each has a switch of its own, below a root, and the bytes between the switches are printed too. Frames between
+    workers and switch are lost by `drop_chance`. Raises LabError; all processes it started have ended when it returns
+    or raises.
     """
     if missing := missing_packages():
         raise LabError(f"the demo needs {', '.join(missing)}; {INSTALL}")
@@ -41,7 +43,10 @@ def run_demo(
     compile_ahead(console)
     with terminable(), Children(logs) as children:
         console.print(f"starting {f'{racks + 1} switches' if racks > 1 else 'a switch'} and a controller")
-        with running_system(children, pipeline, racks) as system, system.job("demo", WORLD_SIZE) as job:
+        with (
+            running_system(children, pipeline, racks, drop_chance=drop_chance) as system,
+            system.job("demo", WORLD_SIZE) as job,
+        ):
             console.print(f"starting {WORLD_SIZE} workers")
             results = train(children, Plan(seeds, epochs), job, system, console.print)
             trunks = trunk_bytes(system, job, results) if racks > 1 else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import socket
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -15,6 +15,7 @@ from p4reduce_contracts.jobs.errors import JobServiceError, SwitchAwayError
 from p4reduce_contracts.jobs.lease import ONLY_SWITCH
 from p4reduce_lab.addresses import free_address
 from p4reduce_lab.processes import P4REDUCE, Child, Children
+from p4reduce_lab.udp_relay import PathConditions, UdpRelay
 from p4reduce_runtime.addresses import answers
 from p4reduce_runtime.security import is_loopback
 from p4reduce_runtime.settings import toml_table
@@ -79,6 +80,8 @@ class EmbeddedSwitch:
     """IPv4 address and UDP port, as HOST:PORT; by default free ones of the loopback interface. So is `p4runtime`."""
     p4runtime: str = field(default_factory=free_address)
     pipeline: str = "default"
+    reached_at: str = ""
+    """The address and port to which workers send; "": those of `listen`."""
     parent: EmbeddedSwitch | None = None
     within: Sequence[str] = ()
     """The words before its command, to run it in a network namespace."""
@@ -95,7 +98,7 @@ class EmbeddedSwitch:
     @property
     def table(self) -> list[str]:
         """The lines of the controller's TOML."""
-        host, _, udp_port = self.listen.rpartition(":")
+        host, _, udp_port = (self.reached_at or self.listen).rpartition(":")
         above = {} if self.parent is None else {"parent": self.parent.name, "uplink_port": UPLINK_PORT}
         return toml_table(
             "[[switch]]",
@@ -111,20 +114,34 @@ class EmbeddedSwitch:
 
 @contextmanager
 def running_system(
-    children: Children, pipeline: str = "default", racks: int = 1, switches: int = 1
+    children: Children, pipeline: str = "default", racks: int = 1, switches: int = 1, drop_chance: float = 0.0
 ) -> Iterator[System]:
     """Start embedded switches and a controller on free ports of the loopback interface.
 
     `pipeline` is a geometry's name or the folder of a compiled program. With several `racks` there is a leaf switch for
-    each, and a root above them; several `switches` are side by side. They run until `children` ends. Raises
-    ProcessError if they do not come up.
+    each, and a root above them; several `switches` are side by side. Frames between ranks and a switch are lost by
+    `drop_chance`. They run until `children` ends. Raises ProcessError if they do not come up.
     """
     names = [f"switch{number}" for number in range(1, switches + 1)] if switches > 1 else [ONLY_SWITCH]
     above = [EmbeddedSwitch(name, pipeline=pipeline) for name in ([ROOT] if racks > 1 else names)]
     leaves = range(1, racks + 1 if racks > 1 else 1)
     below = [EmbeddedSwitch(f"leaf{number}", pipeline=pipeline, parent=above[0]) for number in leaves]
-    with started_embedded_system(children, [*above, *below], free_address()) as system:
-        yield system
+    with ExitStack() as stack:
+        started = [*above, *below]
+        if drop_chance:
+            started = [
+                switch if switch.parent is None and below else stack.enter_context(_behind_loss(switch, drop_chance))
+                for switch in started
+            ]
+        yield stack.enter_context(started_embedded_system(children, started, free_address()))
+
+
+@contextmanager
+def _behind_loss(switch: EmbeddedSwitch, drop_chance: float) -> Iterator[EmbeddedSwitch]:
+    """Relay between ranks and a switch for the block, and lose frames; yields the switch as ranks reach it."""
+    host, _, port = switch.listen.rpartition(":")
+    with UdpRelay((host, int(port)), PathConditions(drop=drop_chance), seed=0) as relay:
+        yield replace(switch, reached_at=f"{host}:{relay.address[1]}")
 
 
 @contextmanager

@@ -41,15 +41,17 @@ def children(tmp_path: Path) -> Iterator[Children]:
 
 
 @pytest.mark.processes
-def test_the_whole_demo_over_two_racks_in_the_shape_that_fits_tofino(tmp_path: Path) -> None:
+def test_the_whole_demo_over_two_racks_with_lost_frames_in_the_shape_that_fits_tofino(tmp_path: Path) -> None:
     """Frames get their shape from the lease alone: the training script, and the worker, are the same."""
     printed, pipeline = io.StringIO(), "tofino1-4x8"
-    run_demo(tmp_path, seeds=1, epochs=1, console=Console(file=printed, width=130), pipeline=pipeline, racks=2)
+    console = Console(file=printed, width=130)
+    run_demo(tmp_path, seeds=1, epochs=1, console=console, pipeline=pipeline, racks=2, drop_chance=0.005)
     text, report = printed.getvalue(), json.loads((tmp_path / "report.json").read_text())
     assert f"pipeline {pipeline}" in (tmp_path / "logs" / "controller.log").read_text()
     gloo, dense, adacomp = report["runs"]
     assert [run["name"] for run in report["runs"]] == list(VARIANTS)
     assert gloo["losses"] == pytest.approx(dense["losses"], rel=1e-3)
+    assert dense["retransmissions"] > 0
     assert gloo["up_bytes_per_step"] is None or gloo["up_bytes_per_step"] > report["ring_bytes_formula"]
     for key in ("up_bytes_per_step", "down_bytes_per_step"):
         assert dense[key] > 3 * adacomp[key] > 0

@@ -32,10 +32,10 @@ if __name__ == "__main__":
     sys.path.extend(str(Path(__file__).resolve().parents[2] / tests) for tests in ("tests", "softswitch/tests"))
 
 from p4reduce_contracts.jobs.client import JobClient
+from p4reduce_lab.udp_relay import PathConditions, UdpRelay
 from rigs.fork_server import TORCH, Forked, ForkServer, fork_server
 from rigs.python_path import PYTHONPATH
 from rigs.system import ROOT, running_system
-from rigs.udp_relay import PathConditions, UdpRelay
 from system.soak_rank import REFUSED_WITH
 
 RANK: Final = Path(__file__).with_name("soak_rank.py")

@@ -28,9 +28,9 @@ from p4reduce_contracts.jobs.lease import Lease, LeasedSwitch
 from p4reduce_contracts.wire.frames import Frame, pack, unpack
 from p4reduce_contracts.wire.geometry import DEFAULT, SMALL, Geometry
 from p4reduce_contracts.wire.numbers import MAX_COLUMNS, RESULT
+from p4reduce_lab.udp_relay import PathConditions, UdpRelay
 from p4reduce_runtime.datagrams import RUN_BYTES, SHORT_RUN_BYTES
 from rigs.limits import LIMIT_S
-from rigs.udp_relay import PathConditions, UdpRelay
 
 
 @pytest.mark.fault("no process at the switch's port: CollectiveTimeoutError that names the cause")
