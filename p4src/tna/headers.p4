@@ -113,6 +113,12 @@ header bridge_t {
     port_t ingress_port;
 }
 
+// Ingress sees a frame with the four bytes of its FCS, and has no count of its bytes. So the parser asks for four bytes
+// behind the last header: they are the FCS, or what was sent in its place, and leave where they came.
+header trailer_t {
+    bit<32> fcs;
+}
+
 struct headers_t {
     bridge_t     bridge;
     packet_in_t  packet_in;
@@ -128,6 +134,7 @@ struct headers_t {
     keys_t       keys;
 #define BLOCK_HEADER(c, next) block_t block_##c;
     FOR_EACH_COLUMN(BLOCK_HEADER)
+    trailer_t    trailer;
 }
 
 // What validation.p4 finds in a frame for the switch: a Drop reason, or one of these.

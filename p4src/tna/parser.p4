@@ -93,7 +93,7 @@ parser MainParser(packet_in packet, out headers_t hdr, out metadata_t meta, out 
 
     state hello {
         packet.extract(hdr.hello);
-        transition accept;
+        transition trailer;
     }
 
     // The secret is not in the checksum.
@@ -126,6 +126,11 @@ parser MainParser(packet_in packet, out headers_t hdr, out metadata_t meta, out 
     FOR_EACH_COLUMN(PARSE_COLUMN)
 
     state COLUMN_STATE(COLUMNS) {
+        transition trailer;
+    }
+
+    state trailer {
+        packet.extract(hdr.trailer);
         transition accept;
     }
 }
@@ -157,6 +162,7 @@ control MainDeparser(packet_out packet, inout headers_t hdr, in metadata_t meta,
         packet.emit(hdr.keys);
 #define EMIT_COLUMN(c, next) packet.emit(hdr.block_##c);
         FOR_EACH_COLUMN(EMIT_COLUMN)
+        packet.emit(hdr.trailer);
     }
 }
 

@@ -70,7 +70,7 @@ control Validation(in headers_t hdr, inout metadata_t meta,
     }
 
     // Ingress has no count of the frame's bytes: what lies behind the blocks is neither seen nor counted. A frame that
-    // ends too soon is the parser's error.
+    // ends too soon is the parser's error, since the trailer is missing then.
 #define CONTRIBUTION_BYTES(n) (UDP_BYTES + BASE_BYTES + GUARD_BYTES + KEYS_BYTES + BLOCK_BYTES * (n))
 #define RIGHT_LENGTH(present, n) \
             (false, present, CONTRIBUTION_BYTES(n), IPV4_BYTES + CONTRIBUTION_BYTES(n)): is_right();

@@ -37,7 +37,7 @@ SECRET = BASE + wire.BASE_BYTES
 CHECKSUM_AT = SECRET + 12
 KEYS = SECRET + wire.GUARD_BYTES
 ROWS: list[tuple[str, str, Callable[[bytes], bytes]]] = [
-    ("cut inside a block", "TRUNCATED", lambda f: f[:-1]),
+    *((f"cut by {n} of its bytes", "TRUNCATED", lambda f, n=n: f[:-n]) for n in range(1, 8)),  # type: ignore[misc]
     ("cut inside the keys", "TRUNCATED", lambda f: f[: BASE + 20]),
     ("cut inside the base header", "TRUNCATED", lambda f: f[: BASE + 3]),
     ("no payload", "TRUNCATED", lambda f: f[:BASE]),

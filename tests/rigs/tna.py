@@ -2,11 +2,13 @@
 
 This is the program, not the chip: a register action is one indivisible step, as on the chip; stages, containers and the
 assembler's code are not modelled. Of Tofino's fixed parts there is what the program uses: multicast by groups of (port,
-replication id), egress that a frame may bypass, drop_ctl, meters (a test sets their colour), counters, digests.
+replication id), egress that a frame may bypass, drop_ctl, meters (a test sets their colour), counters, digests; and the
+FCS, which both pipelines see behind the frame, and whose four bytes the port that sends a frame writes anew.
 """
 
 from __future__ import annotations
 
+import zlib
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +17,7 @@ from typing import Any
 from rigs.pipeline import ones_complement_sum
 
 PARSER_ERROR_PARTIAL_HDR = 2
+FCS_BYTES = 4
 PORT_METADATA_BYTES = {1: 8, 2: 24}
 """Generation of Tofino -> bytes between the intrinsic header and the frame."""
 
@@ -140,7 +143,8 @@ class TnaProgram:
         intrinsic = self._new("ingress_intrinsic_metadata_t", ingress_port=port)
         names = {"hdr": self._new("headers_t"), "meta": self._new("metadata_t"), "intrinsic": intrinsic}
         prefix = to_bytes(intrinsic.numbers()) + bytes(self._metadata_bytes)
-        payload, error = self._parse("MainParser", names, prefix + frame)
+        fcs = zlib.crc32(frame).to_bytes(FCS_BYTES, "little")
+        payload, error = self._parse("MainParser", names, prefix + frame + fcs)
         names |= {
             "from_parser": self._new("ingress_intrinsic_metadata_from_parser_t", parser_err=error),
             "to_deparser": self._new("ingress_intrinsic_metadata_for_deparser_t"),
@@ -157,7 +161,7 @@ class TnaProgram:
         if to_tm["ucast_egress_port"] == NO_PORT:
             return []
         if to_tm["bypass_egress"]:
-            return [(to_tm["ucast_egress_port"], out)]
+            return [(to_tm["ucast_egress_port"], out[:-FCS_BYTES])]
         return self._egress(to_tm["ucast_egress_port"], 0, out)
 
     def _egress(self, port: int, rid: int, data: bytes) -> list[tuple[int, bytes]]:
@@ -172,7 +176,7 @@ class TnaProgram:
         }
         self._run("MainEgress", names)
         out = self._deparse("EgressDeparser", names) + payload
-        return [] if names["to_deparser"].values["drop_ctl"] & 1 else [(port, out)]
+        return [] if names["to_deparser"].values["drop_ctl"] & 1 else [(port, out[:-FCS_BYTES])]
 
     def _new(self, name: str, **values: int) -> Struct:
         found = Struct(self._types, name)
