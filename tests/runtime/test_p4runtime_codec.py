@@ -78,7 +78,7 @@ def test_bits_outside_the_mask_are_cleared() -> None:
     match: Any = {"h.sample.address": (0x0A0B0C0D, 8)}
     assert codec.encode(SCHEMA, TableEntry("prefix_table", match)).table_entry.match[0].lpm.value == b"\x0a\0\0\0"
     match = {"h.sample.kind": (0x1F, 0xF0)}
-    assert codec.encode(SCHEMA, TableEntry("ternary_table", match)).table_entry.match[0].ternary.value == b"\x10"
+    assert codec.encode(SCHEMA, TableEntry("ternary_table", match)).table_entry.match[0].ternary.value == b"\0\x10"
 
 
 @pytest.mark.parametrize(

@@ -330,7 +330,7 @@ class Client:
             raise SchemaError(f"the program's packet-out header has no field {', '.join(sorted(unknown))}")
         for field in self.schema.packet_out:
             try:
-                value = bytestrings.encode(values.get(field.name, 0), field.bitwidth)
+                value = quirks.byte_string(values.get(field.name, 0), field.bitwidth)
             except ValueError as error:
                 raise SchemaError(f"packet-out {field.name}: {error}") from error
             request.packet.metadata.add(metadata_id=field.id, value=value)

@@ -71,7 +71,7 @@ def _bytes(info: FieldInfo, value: int, where: str) -> bytes:
     if not info.bitwidth:
         raise SchemaError(f"{where}: P4Runtime translates the type of {info.name} to strings; not supported")
     try:
-        return bytestrings.encode(value, info.bitwidth)
+        return quirks.byte_string(value, info.bitwidth)
     except ValueError as error:
         raise SchemaError(f"{where}: {info.name}: {error}") from error
 

@@ -34,6 +34,15 @@ def set_replica_port(replica: p4r.Replica, port: int) -> None:
     replica.egress_port = port
 
 
+def byte_string(value: int, bitwidth: int) -> bytes:
+    """Return a value as a client sends it: of the field's whole width. ValueError when it does not fit.
+
+    The canonical string is shorter, and what servers send. The PI of a Tofino's drivers takes this one alone, and every
+    receiver takes leading zeros (P4Runtime specification, "Bytestrings").
+    """
+    return bytestrings.encode(value, bitwidth).rjust((bitwidth + 7) // 8, b"\0")
+
+
 def replica_port(replica: p4r.Replica) -> int:
     """A replica's port, whichever of the two fields carries it."""
     if replica.WhichOneof("port_kind") == "port":
