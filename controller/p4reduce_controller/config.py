@@ -32,6 +32,8 @@ MAX_ELECTION_ID = (1 << 128) - 1
 Section = TypeVar("Section", bound=Settings)
 PortNumber = Annotated[int, Meta(ge=0, le=_MAX_PORT_NUMBER)]
 Positive = Annotated[int, Meta(ge=1, le=_MAX_INT32)]
+TofinoServer = Literal["stratum", "bf_switchd"]
+"""A P4Runtime server of a Tofino: Stratum, or that of the open SDE's drivers."""
 SwitchName = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9][A-Za-z0-9._-]{0,62}\Z")]
 
 
@@ -62,7 +64,8 @@ class SwitchConfig(Settings, frozen=True):
     """[switch], or one of several [[switch]]: a switch to control, and the address that workers send to.
 
     `p4runtime` is HOST:PORT of its gRPC server, `pipeline` a geometry's name or the folder of a compiled
-    program. `address`, `mac` (by default 02:00 and the address) and `udp_port` are those to which workers send.
+    program. `tofino_server` serves P4Runtime where the pipeline is a Tofino's. `address`, `mac` (by default 02:00 and
+    the address) and `udp_port` are those to which workers send.
     `election_id` "auto": larger than any other controller's. Of the HELLOs at one port, `hellos_a_second` reach the
     controller, and `hello_burst` at once.
 
@@ -79,6 +82,7 @@ class SwitchConfig(Settings, frozen=True):
     device_id: Annotated[int, Meta(ge=0, le=_MAX_INT32)] = 1
     election_id: Annotated[int, Meta(ge=1)] | Literal["auto"] = "auto"
     pipeline: Name = "default"
+    tofino_server: TofinoServer = "stratum"
     address: HostAddress = HostAddress("127.0.0.1")
     mac: MacAddress | None = None
     trunk_address: HostAddress | None = None

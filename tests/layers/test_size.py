@@ -14,11 +14,11 @@ NOT_IN_GIT = {".git", ".venv", ".pytest_cache", "__pycache__", "out", "dist"}
 LAB = {"docs", "examples", "lab", "mininet", "p4src"}
 LIMITS = {
     "product": 31_700,
-    "lab": 9_550,
-    "tests of both": 38_900,
+    "lab": 9_800,
+    "tests of both": 39_200,
     "switch": 17_500,
     "tests of the switch": 11_700,
-    "Markdown": 33_700,
+    "Markdown": 33_900,
 }
 """Lines of Python without generated files, and words: 1 % more than there is. CONTRIBUTING says how they may grow.
 

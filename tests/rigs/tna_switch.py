@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from p4reduce_controller.p4runtime.stratum import BfPipelineConfig
+from p4reduce_controller.p4runtime.tofino_config import BfPipelineConfig
 from p4reduce_runtime.p4runtime.schema import Schema, TableInfo
 from p4reduce_runtime.pipeline_folders import GEOMETRY, P4INFO, TOFINO_BINARY, TOFINO_CONTEXT, TOFINO_SCHEMA
 from p4reduce_switch.program import ProgramError

@@ -1,17 +1,25 @@
-"""What Stratum on a Tofino loads: a BfPipelineConfig message, in P4Runtime's p4_device_config.
+"""What P4Runtime's p4_device_config is on a Tofino, for each of the two servers that there are.
 
-Its fields are those of stratum/hal/lib/barefoot/bf.proto in Stratum's repository, whose README.pipeline.md says what
-goes where: the program's name and bfrt.json, and for each profile, a program loaded into some pipes of the chip, its
-name, context.json, binary and pipes.
+Stratum takes a BfPipelineConfig message. Its fields are those of stratum/hal/lib/barefoot/bf.proto in Stratum's
+repository, whose README.pipeline.md says what goes where: the program's name and bfrt.json, and for each profile, a
+program loaded into some pipes of the chip, its name, context.json, binary and pipes.
+
+bf_switchd, which has the drivers of the open SDE with p4lang/PI's server, takes four parts, each behind its length as
+32 bits, least byte first (_pi_update_device_start in pkgsrc/bf-drivers/src/pi/pi_imp.c of p4lang/open-p4studio): the
+program's name, binary, context.json, and a name for BF Runtime, of which there is none here.
 """
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
+from p4reduce_controller.config import TofinoServer
+from p4reduce_runtime.p4.config.v1 import p4info_pb2 as p4i
 from p4reduce_runtime.pipeline_folders import TOFINO_BINARY, TOFINO_CONTEXT, TOFINO_SCHEMA
 
 _NAME = "p4reduce"
@@ -44,8 +52,7 @@ def _messages() -> Any:
 BfPipelineConfig: Any = _messages()
 
 
-def device_config(folder: Path) -> bytes:
-    """Return the p4_device_config of the pipeline in `folder`. Raises OSError where a file of it is missing."""
+def _for_stratum(folder: Path) -> bytes:
     config = BfPipelineConfig(p4_name=_NAME, bfruntime_info=(folder / TOFINO_SCHEMA).read_bytes())
     config.profiles.add(
         profile_name=_PROFILE,
@@ -54,3 +61,36 @@ def device_config(folder: Path) -> bytes:
         pipe_scope=_PIPES,
     )
     return bytes(config.SerializeToString(deterministic=True))
+
+
+def _for_bf_switchd(folder: Path) -> bytes:
+    parts = (_NAME.encode(), (folder / TOFINO_BINARY).read_bytes(), (folder / TOFINO_CONTEXT).read_bytes(), b"")
+    return b"".join(len(part).to_bytes(4, "little") + part for part in parts)
+
+
+def with_whole_fields(p4info: p4i.P4Info, folder: Path) -> p4i.P4Info:
+    """Return P4Info for bf_switchd: a key that is a slice has the width of its field.
+
+    The drivers' PI lays keys out by the widths in P4Info, and pipe_mgr, below it, reads them by those of the fields, in
+    context.json. Raises OSError and ValueError for a context.json that cannot be read.
+    """
+    widths = {
+        (table["name"], key["name"]): key["bit_width_full"]
+        for table in json.loads((folder / TOFINO_CONTEXT).read_bytes())["tables"]
+        for key in table.get("match_key_fields", ())
+        if key["start_bit"] == 0
+    }
+    found = p4i.P4Info()
+    found.CopyFrom(p4info)
+    for table in found.tables:
+        for key in table.match_fields:
+            key.bitwidth = widths.get((table.preamble.name, key.name), key.bitwidth)
+    return found
+
+
+DEVICE_CONFIG: Final[Mapping[TofinoServer, Callable[[Path], bytes]]] = {
+    "stratum": _for_stratum,
+    "bf_switchd": _for_bf_switchd,
+}
+"""A server -> a function that returns its p4_device_config of the pipeline in a folder, and raises OSError where a file
+is missing."""

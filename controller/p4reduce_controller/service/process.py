@@ -86,7 +86,9 @@ class Controller:
     ) -> None:
         """`clients` are of the switches by name, by default P4Runtime's."""
         settings = config.controller
-        pipeline_of = {switch.name: pipelines.read(find(switch.pipeline)) for switch in config.switches}
+        pipeline_of = {
+            switch.name: pipelines.read(find(switch.pipeline), switch.tofino_server) for switch in config.switches
+        }
         tree = Tree(TreeSwitch(switch, pipeline_of[switch.name].max_children) for switch in config.switches)
         self.config = config
         self.address: str = settings.listen

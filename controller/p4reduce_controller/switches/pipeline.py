@@ -1,7 +1,7 @@
 """A compiled pipeline: what its switch loads, and what the controller calls and writes there.
 
 The architecture that a pipeline's P4Info names decides all that differs between targets: v1model
-is BMv2's and the embedded switch's, TNA and T2NA are a Tofino's, driven by Stratum.
+is BMv2's and the embedded switch's, TNA and T2NA are a Tofino's, behind one of two P4Runtime servers.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from p4reduce_contracts.artifacts import SwitchGeometry, geometry
 from p4reduce_contracts.wire.numbers import MAX_CHILDREN
-from p4reduce_controller.config import SwitchConfig
-from p4reduce_controller.p4runtime import stratum
+from p4reduce_controller.config import SwitchConfig, TofinoServer
+from p4reduce_controller.p4runtime.tofino_config import DEVICE_CONFIG, with_whole_fields
 from p4reduce_controller.registry.job import Grant
 from p4reduce_controller.switches.entries import tofino, v1model
 from p4reduce_controller.switches.program_names import TO_PARENT, TOFINO, V1MODEL, P4Names
@@ -57,7 +57,7 @@ class Pipeline:
         return GrantEntries(replies, self.admission(grant))
 
 
-def read(folder: Path) -> Pipeline:
+def read(folder: Path, tofino_server: TofinoServer = "stratum") -> Pipeline:
     """Read the pipeline in `folder`. Raises PipelineNotFoundError, which says what to do."""
     sizes = geometry(folder)
     try:
@@ -74,7 +74,9 @@ def read(folder: Path) -> Pipeline:
                     raise ValueError(f"its program has {registers.slots} slots, and its sizes say {sizes.slots}")
                 admission = partial(tofino.admission, names=TOFINO, registers=registers)
                 most = min(MAX_CHILDREN, registers.max_children)
-                return Pipeline(sizes, p4info, stratum.device_config(folder), TOFINO, admission, most)
+                if tofino_server == "bf_switchd":
+                    p4info = with_whole_fields(p4info, folder)
+                return Pipeline(sizes, p4info, DEVICE_CONFIG[tofino_server](folder), TOFINO, admission, most)
             case other:
                 raise PipelineNotFoundError(
                     f"cannot use the pipeline in {folder}: its P4Info is of the architecture {other!r}, and this "

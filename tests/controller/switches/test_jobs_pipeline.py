@@ -56,6 +56,26 @@ def test_a_tofinos_pipeline_is_stratums_message(tmp_path: Path) -> None:
     assert pipelines.read(folder).device_config == wanted
 
 
+def test_bf_switchd_takes_a_tofinos_files_behind_their_lengths(tmp_path: Path) -> None:
+    folder = pipeline_folder(tmp_path / "pipeline", "tofino1-4x8")
+    keys = [
+        {"name": "version", "start_bit": 0, "bit_width_full": 32},
+        {"name": "job", "start_bit": 4, "bit_width_full": 9},
+    ]
+    context = json.dumps({"tables": [{"name": TOFINO.admit, "match_key_fields": keys}, {"name": "other"}]}).encode()
+    (folder / "context.json").write_bytes(context)
+    (folder / "tofino.bin").write_bytes(bytes(range(256)) + b"\0")
+    length = len(context).to_bytes(4, "little")
+    wanted = b"\x08\0\0\0p4reduce" + b"\x01\x01\0\0" + bytes(range(256)) + b"\0" + length + context + bytes(4)
+    pipeline = pipelines.read(folder, "bf_switchd")
+    assert pipeline.device_config == wanted
+    (admit,) = (table for table in pipeline.p4info.tables if table.preamble.name == TOFINO.admit)
+    assert {key.name: key.bitwidth for key in admit.match_fields if key.name in ("version", "job")} == {
+        "version": 32,
+        "job": 8,
+    }
+
+
 @pytest.mark.parametrize("chip", CHIPS)
 def test_the_artifacts_of_a_tofino_lack_the_binary(chip: str) -> None:
     with pytest.raises(
