@@ -45,7 +45,7 @@ def _building(command: Callable[..., None]) -> Callable[..., None]:
             type=click.Choice(TARGETS),
             default="bmv2",
             show_default=True,
-            help="The switches: BMv2's simple_switch_grpc, or p4reduce's own.",
+            help="The switches: BMv2's simple_switch_grpc, p4reduce's own, or the open SDE's model of a Tofino.",
         ),
         click.option("--pipeline", default="default", show_default=True, help="Geometry name, or a folder."),
         click.option(

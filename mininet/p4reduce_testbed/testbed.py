@@ -19,6 +19,7 @@ from p4reduce_lab.shaping import shape_link
 from p4reduce_lab.system import READY_S, System, started_controller
 from p4reduce_runtime import pipeline_folders
 from p4reduce_runtime.addresses import answers
+from p4reduce_runtime.p4runtime.schema import parse_p4info
 from p4reduce_runtime.settings import toml_table
 from p4reduce_testbed import networks, targets
 from p4reduce_testbed.mininet_network import MininetNetwork
@@ -121,21 +122,27 @@ def running_testbed(topology: Topology, settings: Settings, logs: Path) -> Itera
             networks.run_host_commands(host, namespace)
             shape_link(host.name, host.shape, namespace, host.switch_interface)
         trunks.shape()
+        processes: list[Child] = []
         started: dict[str, Child] = {}  # by the address at which it will answer
+        arch = parse_p4info((pipeline / pipeline_folders.P4INFO).read_text(encoding="utf-8")).pkg_info.arch
         for switch in topology.switches:
-            ports = [f"{port}@{interface_name(switch.name, port)}" for port in topology.ports(switch.name)]
-            p4runtime = free_address()
-            command = targets.command(settings.target, ports, p4runtime)
-            started[p4runtime] = children.start(f"switch {switch.name}", command)
+            ports = {port: interface_name(switch.name, port) for port in topology.ports(switch.name)}
+            name, p4runtime = f"switch {switch.name}", free_address()
+            commands = targets.commands(settings.target, ports, p4runtime, (logs / switch.name).resolve(), arch)
+            for number, command in enumerate(commands):
+                processes.append(children.start(name if number == 0 else f"{name} driver", command))
+            started[p4runtime] = processes[-1]
         for p4runtime, child in started.items():
             child.wait_ready(partial(answers, p4runtime), READY_S)
         jobs = f"{management.controller}:{CONTROLLER_PORT}"  # without TLS: only the testbed's hosts are on its network
-        tables = controller_tables(topology, pipeline, list(started))
-        system = stack.enter_context(started_controller(children, list(started.values()), tables, jobs, insecure=True))
+        tables = controller_tables(topology, pipeline, list(started), settings.target)
+        system = stack.enter_context(started_controller(children, processes, tables, jobs, insecure=True))
         yield Testbed(topology, pipeline, network, children, system)
 
 
-def controller_tables(topology: Topology, pipeline: Path, p4runtime: Sequence[str]) -> list[str]:
+def controller_tables(
+    topology: Topology, pipeline: Path, p4runtime: Sequence[str], target: str = Settings.target
+) -> list[str]:
     """Return what the controller's TOML says of switches and ports: each host's MAC is at the port that leads to it.
 
     `p4runtime` are the addresses of the switches, in the order of the topology. Broadcasts go to all ports.
@@ -149,11 +156,11 @@ def controller_tables(topology: Topology, pipeline: Path, p4runtime: Sequence[st
             "[[switch]]",
             name=switch.name,
             p4runtime=address,
-            device_id=targets.DEVICE_ID,
             pipeline=pipeline.resolve(),
             address=switch.ip,
             mac=switch.mac,
             flood=list(topology.ports(switch.name)),
+            **targets.switch_keys(target),
             **between,
             **above,
         )

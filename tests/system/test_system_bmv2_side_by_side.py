@@ -66,8 +66,8 @@ def test_a_job_sums_over_two_bmv2_and_goes_on_over_one(tmp_path: Path) -> None:
                 network.add_veth(end, Interface(f"{name}{rank}", server))
         lines, switches = [], []
         for number, name in enumerate(SWITCHES, 1):
-            ports, p4runtime = [f"{1 + rank}@{name}{rank}" for rank in RANKS], free_address()
-            command = targets.command("bmv2", ports, p4runtime)
+            ports, p4runtime = {1 + rank: f"{name}{rank}" for rank in RANKS}, free_address()
+            (command,) = targets.commands("bmv2", ports, p4runtime, tmp_path / name)
             switches.append(children.start(name, [*server.within, *command]))
             lines += toml_table("[[switch]]", name=name, address=f"10.9.{number}.254", p4runtime=p4runtime)
         lines += toml_table("[controller]", listen=f"{SERVER}:9600", state_dir=str(tmp_path / "state"))

@@ -257,21 +257,22 @@ def test_a_packaged_topology_is_found_by_its_name(tmp_path: Path, monkeypatch: p
     assert len(_load(Path("two_racks")).switches) == 1, "a file of that name has precedence"
 
 
-def test_bmv2_gets_general_options_before_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bmv2_gets_general_options_before_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(targets, "need", lambda program, how: f"/somewhere/{program}")
     monkeypatch.setattr(targets, "run", lambda command: "  --thrift-port arg   TCP port for the Thrift server")
-    command = targets.command("bmv2", ["1@s1-eth1", "2@s1-eth2"], "127.0.0.1:5000")
+    (command,) = targets.commands("bmv2", {1: "s1-eth1", 2: "s1-eth2"}, "127.0.0.1:5000", tmp_path)
     general, own = command[: command.index("--")], command[command.index("--") + 1 :]
     assert general[0] == "/somewhere/simple_switch_grpc" and "--no-p4" in general
     assert [general[at + 1] for at, word in enumerate(general) if word == "-i"] == ["1@s1-eth1", "2@s1-eth2"]
     assert int(general[general.index("--thrift-port") + 1]) not in (0, 9090)
     assert own == ["--grpc-server-addr", "127.0.0.1:5000", "--cpu-port", "510"]
     monkeypatch.setattr(targets, "run", lambda command: "  -h [ --help ]   Display this help message")
-    assert "--thrift-port" not in targets.command("bmv2", ["1@s1-eth1"], "127.0.0.1:5000"), "it was built without"
+    (command,) = targets.commands("bmv2", {1: "s1-eth1"}, "127.0.0.1:5000", tmp_path)
+    assert "--thrift-port" not in command, "it was built without"
     monkeypatch.undo()
     monkeypatch.setenv("PATH", "")
     with pytest.raises(MissingToolError, match=r"simple_switch_grpc is not on PATH: .*--target embedded"):
-        targets.command("bmv2", [], "127.0.0.1:5000")
+        targets.commands("bmv2", {}, "127.0.0.1:5000", tmp_path)
 
 
 @pytest.mark.parametrize(
