@@ -110,7 +110,7 @@ p4:  # needs p4c-bm2-ss on PATH
 	$(PYTHON) p4src/build.py
 
 p4-tofino:  # needs p4c-bm2-ss on PATH and P4C_TOFINO_INCLUDE, the folder of p4c's tna.p4; better p4c-barefoot and bfas too
-	$(PYTHON) p4src/build_tofino.py
+	$(PYTHON) p4src/build_tofino.py $(CPU_PORT:%=--cpu-port %)
 
 # P4Runtime's files keep their own names, by which protobuf knows them; only the generated imports name our package
 proto: $(VENV)/proto.stamp

@@ -9,11 +9,12 @@
   the compiler's. They need p4c-barefoot and bfas on PATH; without them these two stay as they are.
 
 A pipeline folder for the controller is out/tofino/CHIP: P4Info and sizes, with what a switch loads, some MB that are
-not checked in: tofino.bin, context.json, bfrt.json.
+not checked in: tofino.bin, context.json, bfrt.json. CPU_PORT=N makes out/tofino/tofino1-4x8-cpuN alone.
 """
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import json
 import os
@@ -31,6 +32,7 @@ import build
 import tofino_report
 
 P4SRC = Path(__file__).resolve().parent
+OUT = P4SRC.parent / "out" / "tofino"
 SOURCES = "tna"
 MANIFEST = "manifest-tofino.json"
 PROGRAM = "front_end.json"
@@ -52,9 +54,9 @@ class UnknownNodeError(Exception):
     """The program uses a part of the language that front_end.json has no word for."""
 
 
-def defines(name: str) -> list[str]:
+def defines(name: str, cpu_port: int | None = None) -> list[str]:
     """Macros of a geometry and its chip, for a preprocessor."""
-    shape = build.GEOMETRIES[name]
+    shape = {**build.GEOMETRIES[name], **({} if cpu_port is None else {"cpu_port_number": cpu_port})}
     return [f"-D__TARGET_TOFINO__={CHIPS[name]}", *(f"-D{macro.upper()}={value}" for macro, value in shape.items())]
 
 
@@ -62,8 +64,12 @@ def backend_is_here() -> bool:
     return shutil.which("p4c-barefoot") is not None and shutil.which("bfas") is not None
 
 
-def compile_chip(name: str, include: str, folder: Path, loaded: Path | None = None) -> None:
+def compile_chip(
+    name: str, include: str, folder: Path, loaded: Path | None = None, cpu_port: int | None = None
+) -> None:
     """Write P4Info and report of one chip into `folder`; what a switch loads, some MB, goes to `loaded`.
+
+    `cpu_port`: the number of the chip's CPU port, by default that in headers.p4.
 
     Raises CalledProcessError if compiler or assembler refuse.
     """
@@ -71,7 +77,8 @@ def compile_chip(name: str, include: str, folder: Path, loaded: Path | None = No
     with tempfile.TemporaryDirectory() as scratch:
         out = Path(scratch)
         source = out / "p4reduce.p4"
-        preprocess = ["cpp", "-undef", "-nostdinc", "-x", "assembler-with-cpp", "-C", *defines(name), "-I", include]
+        preprocess = ["cpp", "-undef", "-nostdinc", "-x", "assembler-with-cpp", "-C"]
+        preprocess += [*defines(name, cpu_port), "-I", include]
         preprocess += ["-I", str(core_include()), "tna/main.p4", "-o", str(source)]
         p4info = folder / P4INFO
         compiler = ["p4c-barefoot", "--nocpp", "--std", "p4-16", "--target", target, "--arch", architecture, "-g"]
@@ -307,6 +314,11 @@ class Reader:
 
 
 def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument(
+        "--cpu-port", type=int, help="compile the program of a Tofino 1 with this CPU port, for a switch"
+    )
+    cpu_port = parser.parse_args().cpu_port
     include = os.environ.get(INCLUDE, "")
     if shutil.which("p4c-bm2-ss") is None or not (Path(include) / "tna.p4").is_file():
         print(
@@ -315,13 +327,18 @@ def main() -> int:
             file=sys.stderr,
         )
         return 1
+    if cpu_port is not None:
+        with tempfile.TemporaryDirectory() as scratch:
+            name = next(iter(CHIPS))
+            compile_chip(name, include, Path(scratch), OUT / f"{name}-cpu{cpu_port}", cpu_port)
+        return 0
     for name in CHIPS:
         folder = P4SRC / "artifacts" / name
         folder.mkdir(parents=True, exist_ok=True)
         build.write_geometry(name, folder)
         (folder / PROGRAM).write_text(json.dumps(read_program(name, include), separators=(",", ":")) + "\n")
         if backend_is_here():
-            compile_chip(name, include, folder, P4SRC.parent / "out" / "tofino" / name)
+            compile_chip(name, include, folder, OUT / name)
         else:
             print(
                 f"{name}: p4c-barefoot or bfas is not on PATH, so P4Info and report stay as they are", file=sys.stderr
