@@ -15,7 +15,7 @@ from p4reduce_controller.registry.hello import Address
 from p4reduce_controller.registry.job import Child, Grant, Parent
 from p4reduce_controller.registry.slots import SlotRange
 from p4reduce_controller.switches.entries import v1model
-from p4reduce_controller.switches.program_names import V1MODEL
+from p4reduce_controller.switches.program_names import FLOOD_GROUP, V1MODEL
 from p4reduce_runtime.p4runtime.entries import TableEntry
 from p4reduce_switch.program import Compiled, Program, Replica, compile_program
 from rigs import wire
@@ -204,6 +204,10 @@ class PipelineRig:
     def insert(self, table: str, match: tuple[int, ...], action: str, params: tuple[int, ...]) -> None:
         control = table.split(".")[0]
         insert(self.program.tables[f"MainIngress.{table}"], match, f"MainIngress.{control}.{action}", params)
+
+    def flood_to(self, ports: Sequence[int]) -> None:
+        """Set the ports for unknown destinations."""
+        self.program.replication.multicast_groups[FLOOD_GROUP] = [Replica(port, 0) for port in ports]
 
     def _write(self, entries: Sequence[TableEntry]) -> None:
         write(self.program, entries)

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from p4reduce_contracts import artifacts
 from p4reduce_controller.switches.entries import tofino, v1model
-from p4reduce_controller.switches.program_names import TOFINO
+from p4reduce_controller.switches.program_names import FLOOD_GROUP, TOFINO
 from p4reduce_runtime.p4runtime.entries import TableEntry
 from rigs import wire
 from rigs.pipeline import (
@@ -62,6 +62,9 @@ class TnaRig(PipelineRig):
     def admit(self, rank: int, epoch: int = EPOCH, slot_base: int = SLOT_BASE) -> None:
         """Write the rank's two entries, as the controller makes them."""
         self._write(self._admission(epoch, slot_base)[2 * rank : 2 * rank + 2])
+
+    def flood_to(self, ports: Sequence[int]) -> None:
+        self.tna.groups[FLOOD_GROUP] = [(port, 0) for port in ports]
 
     def _admission(self, epoch: int, slot_base: int) -> list[TableEntry]:
         return tofino.admission(self._grant(epoch, slot_base), TOFINO, tofino.Registers(self._slots, RANK_CELLS))
