@@ -14,6 +14,7 @@ control Admission(in headers_t hdr, inout metadata_t meta, in ingress_intrinsic_
         meta.rank_index = hdr.base.slot + first_rank_cell;
         meta.over = hdr.base.slot + minus_slot_count;
         meta.epoch = epoch;
+        meta.round_before = hdr.base.round - 2;
         meta.epoch_off = hdr.base.epoch + minus_epoch;
         meta.group = group;
     }

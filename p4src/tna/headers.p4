@@ -166,6 +166,7 @@ struct metadata_t {
     bit<1>          from_parent;          // an answer of the switch above, for this switch's children
     bit<1>          to_parent;            // a complete round goes to the switch above
     bit<32>         epoch;                // the lease's
+    round_t         round_before;         // the frame's round less 2, that of its version before
     epoch_t         epoch_off;            // the frame's epoch less the lease's
     slot_index_t    over;                 // the frame's slot less the number of slots: negative if inside
     child_bitmap_t  child_bit;

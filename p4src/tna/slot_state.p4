@@ -11,7 +11,8 @@ struct tag_t {
 }
 
 // The only new round is the next of this version, or any after another epoch's, which is dead.
-#define IS_NEW(tag) (tag.epoch != meta.epoch || tag.round + 2 == hdr.base.round)
+// A stateful ALU compares beyond 32 bits, so that nothing may be added there: 2^32 - 2 is before 0.
+#define IS_NEW(tag) (tag.epoch != meta.epoch || tag.round == meta.round_before)
 
 control Tags(in headers_t hdr, inout metadata_t meta) {
     Register<tag_t, cell_t>(2 * SLOTS, { 0, 0 }) tags;     // fresh registers hold epoch 0, which no job has
@@ -21,7 +22,7 @@ control Tags(in headers_t hdr, inout metadata_t meta) {
     RegisterAction<tag_t, cell_t, round_t>(tags) take_round = {
         void apply(inout tag_t tag, out round_t stored) {
             if (IS_NEW(tag)) {
-                tag.round = hdr.base.round;
+                tag.round = meta.round_before + 2;
                 tag.epoch = meta.epoch;
             }
             stored = tag.round;
@@ -32,7 +33,7 @@ control Tags(in headers_t hdr, inout metadata_t meta) {
         void apply(inout tag_t tag, out bit<1> is_new) {
             is_new = 0;
             if (IS_NEW(tag)) {
-                tag.round = hdr.base.round;
+                tag.round = meta.round_before + 2;
                 tag.epoch = meta.epoch;
                 is_new = 1;
             }
@@ -43,7 +44,7 @@ control Tags(in headers_t hdr, inout metadata_t meta) {
         void apply(inout tag_t tag, out bit<1> is_new) {
             is_new = 0;
             if (IS_NEW(tag)) {
-                tag.round = hdr.base.round;
+                tag.round = meta.round_before + 2;
                 tag.epoch = meta.epoch;
                 is_new = 1;
             }

@@ -264,7 +264,14 @@ class Run:
             return int(bool(self.value(rest[0]) and self.value(rest[1])))
         if kind == "or":
             return int(bool(self.value(rest[0]) or self.value(rest[1])))
-        return ARITHMETIC[kind](self.value(rest[0]), self.value(rest[1])) & (1 << rest[2]) - 1
+        operand = self._compared if kind in ("==", "!=") else self.value
+        return ARITHMETIC[kind](operand(rest[0]), operand(rest[1])) & (1 << rest[2]) - 1
+
+    def _compared(self, expression: Expression) -> Value:
+        """Return what a comparison takes: a stateful ALU does not cut a sum to its bits there."""
+        if expression[0] == "+":
+            return self.value(expression[1]) + self.value(expression[2])
+        return self.value(expression)
 
     def _set(self, target: Expression, value: Value) -> None:
         if target[0] == "name":
