@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -122,3 +123,14 @@ def test_a_job_over_the_model_goes_on_through_restarts(tmp_path: Path, pipeline:
             for rank in ranks:
                 rank.wait(LIMIT_S)
                 assert rank.status == 0, rank.log.read_text()
+
+
+@pytest.mark.skipif(not all(map(shutil.which, ("nft", "tc"))), reason="needs nft (nftables) and tc (iproute2) on PATH")
+@needs_model
+def test_two_ranks_sum_over_a_link_that_loses_frames(tmp_path: Path, pipeline: Path) -> None:
+    topology = load(TOPOLOGIES / "two_slow_workers.json")
+    settings = testbeds.Settings("netns", targets.MODEL, str(pipeline))
+    with one_model(), testbeds.running_testbed(topology, settings, tmp_path) as testbed:
+        sums = check_sums(testbed)
+    assert (sums["sums"], sums["mismatched_words"]) == (60, 0)
+    assert sums["retransmissions"] > 0
