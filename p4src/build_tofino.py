@@ -5,11 +5,12 @@
   Tofino backend (backends/tofino/bf-p4c/p4include), which P4C_TOFINO_INCLUDE names.
 * `geometry.toml`: the sizes, as every pipeline folder has them.
 * `p4reduce.p4info.txtpb` and `report.json` (tofino_report.py): what p4c's Tofino backend and its assembler make of it.
-  P4Info has P4Runtime's own messages for counters, meters, registers and digests, which is what Stratum takes, and not
+  P4Info has P4Runtime's own messages for counters, meters, registers and digests, which is what switches take, and not
   the compiler's. They need p4c-barefoot and bfas on PATH; without them these two stay as they are.
 
 A pipeline folder for the controller is out/tofino/CHIP: P4Info and sizes, with what a switch loads, some MB that are
-not checked in: tofino.bin, context.json, bfrt.json. CPU_PORT=N makes out/tofino/tofino1-4x8-cpuN alone.
+not checked in: tofino.bin, context.json, bfrt.json. `make p4-tofino CPU_PORT=N` writes
+out/tofino/tofino1-4x8-cpuN alone.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ P4INFO = "p4reduce.p4info.txtpb"
 LOADED = "tofino.bin"
 """The binary of either chip; the assembler names it by the chip."""
 INCLUDE = "P4C_TOFINO_INCLUDE"
-CHIPS = {"tofino1-4x8": 1, "tofino2-4x16": 2}
+TOFINO_1 = "tofino1-4x8"
+CHIPS = {TOFINO_1: 1, "tofino2-4x16": 2}
 """The geometries of build.py that are for a Tofino, and its generation."""
 TARGETS = {1: ("tofino", "tna"), 2: ("tofino2", "t2na")}
 """Compiler target and architecture, by generation."""
@@ -314,10 +316,9 @@ class Reader:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser()
-    parser.add_argument(
-        "--cpu-port", type=int, help="compile the program of a Tofino 1 with this CPU port, for a switch"
-    )
+    parser = argparse.ArgumentParser(description="Compile p4src/tna.")
+    text = "write only the pipeline folder of a Tofino 1 whose CPU port is this one"
+    parser.add_argument("--cpu-port", type=int, choices=range(512), metavar="N", help=text)
     cpu_port = parser.parse_args().cpu_port
     include = os.environ.get(INCLUDE, "")
     if shutil.which("p4c-bm2-ss") is None or not (Path(include) / "tna.p4").is_file():
@@ -328,9 +329,11 @@ def main() -> int:
         )
         return 1
     if cpu_port is not None:
+        if not backend_is_here():
+            print("needs p4c-barefoot and bfas on PATH", file=sys.stderr)
+            return 1
         with tempfile.TemporaryDirectory() as scratch:
-            name = next(iter(CHIPS))
-            compile_chip(name, include, Path(scratch), OUT / f"{name}-cpu{cpu_port}", cpu_port)
+            compile_chip(TOFINO_1, include, Path(scratch), OUT / f"{TOFINO_1}-cpu{cpu_port}", cpu_port)
         return 0
     for name in CHIPS:
         folder = P4SRC / "artifacts" / name

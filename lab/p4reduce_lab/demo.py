@@ -30,9 +30,9 @@ def run_demo(
 
     Writes demo.png, report.json and a folder of logs to `out`, and a table to the terminal. `epochs` None is the
     training script's own number, `pipeline` a geometry's name or the folder of a compiled program. With several `racks`
-    each has a switch of its own, below a root, and the bytes between the switches are printed too. Frames between
-    workers and switch are lost by `drop_chance`. Raises LabError; all processes it started have ended when it returns
-    or raises.
+    each has a switch of its own, below a root, and the bytes between the switches are printed too. `drop_chance` is
+    that of each frame between workers and switch to be lost. Raises LabError; all processes it started have ended when
+    it returns or raises.
     """
     if missing := missing_packages():
         raise LabError(f"the demo needs {', '.join(missing)}; {INSTALL}")

@@ -119,8 +119,8 @@ def running_system(
     """Start embedded switches and a controller on free ports of the loopback interface.
 
     `pipeline` is a geometry's name or the folder of a compiled program. With several `racks` there is a leaf switch for
-    each, and a root above them; several `switches` are side by side. Frames between ranks and a switch are lost by
-    `drop_chance`. They run until `children` ends. Raises ProcessError if they do not come up.
+    each, and a root above them; several `switches` are side by side. `drop_chance` is that of each frame between
+    ranks and a switch to be lost. They run until `children` ends. Raises ProcessError if they do not come up.
     """
     names = [f"switch{number}" for number in range(1, switches + 1)] if switches > 1 else [ONLY_SWITCH]
     above = [EmbeddedSwitch(name, pipeline=pipeline) for name in ([ROOT] if racks > 1 else names)]

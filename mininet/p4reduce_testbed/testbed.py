@@ -19,7 +19,6 @@ from p4reduce_lab.shaping import shape_link
 from p4reduce_lab.system import READY_S, System, started_controller
 from p4reduce_runtime import pipeline_folders
 from p4reduce_runtime.addresses import answers
-from p4reduce_runtime.p4runtime.schema import parse_p4info
 from p4reduce_runtime.settings import toml_table
 from p4reduce_testbed import networks, targets
 from p4reduce_testbed.mininet_network import MininetNetwork
@@ -106,6 +105,7 @@ def running_testbed(topology: Topology, settings: Settings, logs: Path) -> Itera
         need(program, f"apt install {package}")
     management = Management.parse(settings.management, topology)
     pipeline = pipeline_folders.find(settings.pipeline)
+    arch = targets.architecture(settings.target, pipeline, len(topology.switches))
     logs.mkdir(parents=True, exist_ok=True)
     with terminable(), _uninterrupted_teardown() as stack:
         children = stack.enter_context(Children(logs))
@@ -124,7 +124,6 @@ def running_testbed(topology: Topology, settings: Settings, logs: Path) -> Itera
         trunks.shape()
         processes: list[Child] = []
         started: dict[str, Child] = {}  # by the address at which it will answer
-        arch = parse_p4info((pipeline / pipeline_folders.P4INFO).read_text(encoding="utf-8")).pkg_info.arch
         for switch in topology.switches:
             ports = {port: interface_name(switch.name, port) for port in topology.ports(switch.name)}
             name, p4runtime = f"switch {switch.name}", free_address()

@@ -11,7 +11,7 @@ from rigs.pipeline import PipelineRig
 from rigs.tna_rig import TnaRig
 from rigs.traffic import COUNTERS, PORTS, RANKS, SLOTS, damaged_traffic
 
-STEPS = 400
+STEPS = 600
 
 
 def rigs(geometry: str) -> tuple[PipelineRig, TnaRig]:
@@ -21,7 +21,7 @@ def rigs(geometry: str) -> tuple[PipelineRig, TnaRig]:
     return v1model, tna
 
 
-@pytest.mark.parametrize(("geometry", "seed"), [("tofino1-4x8", 0), ("tofino1-4x8", 2), ("tofino2-4x16", 3)])
+@pytest.mark.parametrize(("geometry", "seed"), [("tofino1-4x8", 1), ("tofino1-4x8", 2), ("tofino2-4x16", 3)])
 @pytest.mark.slow
 def test_the_same_frames_get_the_same_answers(geometry: str, seed: int) -> None:
     v1model, tna = rigs(geometry)

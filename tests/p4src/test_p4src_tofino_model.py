@@ -16,7 +16,7 @@ pytestmark = NEEDS_MODEL
 
 @pytest.mark.parametrize("seed", range(4))
 def test_damaged_frames_get_the_answers_of_v1model(tofino_model: TofinoModel, seed: int) -> None:
-    """10,000 frames in all, four in ten with a flipped bit."""
+    """10,000 frames in all, a third of them with a flipped bit."""
     check_answers(tofino_model, seed, 2_700)
 
 
@@ -31,7 +31,7 @@ def test_a_hello_goes_to_the_controller_and_a_packet_out_to_its_port(tofino_mode
 
 
 def test_hellos_beyond_a_port_s_rate_are_dropped(tofino_model: TofinoModel) -> None:
-    """Two at once, and one a minute: the third one would take longer than this test."""
+    """Two at once, and one a second: of forty in a row, which take a second or a few, most are beyond it."""
     rig = ModelRig(tofino_model, 2)
     hello = udp_frame(0, wire.pack_hello(7, 5))
     slow = MeterConfig(1, 2, 1, 2)

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from operator import itemgetter
 from pathlib import Path
+from typing import TextIO
 
 import pytest
 
@@ -38,7 +39,7 @@ from p4reduce_runtime.addresses import answers
 from p4reduce_runtime.p4runtime.entries import DigestConfig, MulticastGroup, TableEntry
 from p4reduce_testbed import targets
 from rigs import wire
-from rigs.limits import LIMIT_S
+from rigs.limits import LIMIT_S, wait_until
 from rigs.p4src import load
 from rigs.pipeline import (
     EPOCH,
@@ -108,22 +109,16 @@ TARGETS = ("v1model", "tofino", pytest.param("tofino-model", marks=NEEDS_MODEL))
 """The programs that frames are tested on."""
 
 
-@functools.cache
-def _entered(pid: int) -> int:
-    return os.open(f"/proc/{pid}/ns/net", os.O_RDONLY)
-
-
 @contextlib.contextmanager
 def _within(namespace: Namespace) -> Iterator[None]:
     """Have this thread in a namespace; what it opens there stays there."""
-    own = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
     libc = ctypes.CDLL(None, use_errno=True)
-    try:
-        assert namespace.pid is not None and libc.setns(_entered(namespace.pid), _CLONE_NEWNET) == 0
-        yield
-    finally:
-        assert libc.setns(own, _CLONE_NEWNET) == 0
-        os.close(own)
+    with open("/proc/thread-self/ns/net") as own, open(f"/proc/{namespace.pid}/ns/net") as other:
+        assert libc.setns(other.fileno(), _CLONE_NEWNET) == 0
+        try:
+            yield
+        finally:
+            assert libc.setns(own.fileno(), _CLONE_NEWNET) == 0
 
 
 class TofinoModel:
@@ -326,8 +321,16 @@ class ModelRig(PipelineRig):
 def one_model() -> Iterator[None]:
     """Wait until no other test has a model: each takes 4 GB of memory, most huge pages, and names of interfaces."""
     with Path("/run/lock/p4reduce-tofino-model").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        wait_until(lambda: _locks(lock), f"another test has {lock.name}")
         yield
+
+
+def _locks(file: TextIO) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 @contextlib.contextmanager
@@ -347,7 +350,7 @@ def compiled(chip: str, folder: Path) -> Path:
     """Return the folder of the compiled program below `folder`, which is made once."""
     loaded = folder / chip
     if not loaded.is_dir():
-        (folder / f"{chip}-report").mkdir()
+        (folder / f"{chip}-report").mkdir(exist_ok=True)
         cpu_port = CPU_PORT if chip == "tofino1-4x8" else None
         build_tofino.compile_chip(chip, INCLUDE, folder / f"{chip}-report", loaded, cpu_port)
     return loaded

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from p4reduce_controller import config
-from p4reduce_lab.errors import MissingToolError
+from p4reduce_lab.errors import MissingToolError, SetupError
 from p4reduce_lab.shaping import Shape, nft_rules, qdiscs
 from p4reduce_runtime.settings import ConfigError
 from p4reduce_testbed import cli, targets
@@ -273,6 +273,16 @@ def test_bmv2_gets_general_options_before_its_own(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("PATH", "")
     with pytest.raises(MissingToolError, match=r"simple_switch_grpc is not on PATH: .*--target embedded"):
         targets.commands("bmv2", {}, "127.0.0.1:5000", tmp_path)
+
+
+def test_the_model_of_a_tofino_needs_its_program_and_is_one_switch(tmp_path: Path) -> None:
+    (tmp_path / "p4reduce.p4info.txtpb").write_text('pkg_info { arch: "tna" }')
+    assert targets.architecture("tofino-model", tmp_path, 1) == "tna"
+    (tmp_path / "v1model").mkdir()
+    (tmp_path / "v1model/p4reduce.p4info.txtpb").write_text('pkg_info { arch: "v1model" }')
+    for folder, switches in ((tmp_path, 2), (tmp_path / "v1model", 1)):
+        with pytest.raises(SetupError, match=r"one switch with a Tofino 1's program: .*CPU_PORT=320"):
+            targets.architecture("tofino-model", folder, switches)
 
 
 @pytest.mark.parametrize(

@@ -69,17 +69,20 @@ def _for_bf_switchd(folder: Path) -> bytes:
 
 
 def with_whole_fields(p4info: p4i.P4Info, folder: Path) -> p4i.P4Info:
-    """Return P4Info for bf_switchd: a key that is a slice has the width of its field.
+    """Return P4Info for bf_switchd: a key that is a slice from bit 0 has the width of its field.
 
     The drivers' PI lays keys out by the widths in P4Info, and pipe_mgr, below it, reads them by those of the fields, in
     context.json. Raises OSError and ValueError for a context.json that cannot be read.
     """
-    widths = {
-        (table["name"], key["name"]): key["bit_width_full"]
-        for table in json.loads((folder / TOFINO_CONTEXT).read_bytes())["tables"]
-        for key in table.get("match_key_fields", ())
-        if key["start_bit"] == 0
-    }
+    try:
+        widths = {
+            (table["name"], key["name"]): key["bit_width_full"]
+            for table in json.loads((folder / TOFINO_CONTEXT).read_bytes())["tables"]
+            for key in table.get("match_key_fields", ())
+            if key["start_bit"] == 0  # of another slice the value would have to move; only constant entries have such
+        }
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise ValueError(f"its {TOFINO_CONTEXT} is not the assembler's; compile again with `make p4-tofino`") from None
     found = p4i.P4Info()
     found.CopyFrom(p4info)
     for table in found.tables:

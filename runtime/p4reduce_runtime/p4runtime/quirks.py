@@ -14,9 +14,10 @@ What client and server know of particular targets is here. Differences that need
 - BMv2 ends a stream with INVALID_ARGUMENT when its election id is in use; while it has not noticed that an old
   connection is closed, a controller that reconnects is refused so, and has to try again.
 
-One difference has to be taken care of: BMv2 keeps clone sessions and multicast groups when a pipeline is set, and its
-P4Runtime server forgets them. They make copies as before, can be neither read nor deleted, and a new one with the same
-id adds its copies to theirs. So they have to be deleted before the pipeline is set.
+Two differences have to be taken care of. One is the width of byte strings (`byte_string`). And BMv2 keeps clone
+sessions and multicast groups when a pipeline is set, and its P4Runtime server forgets them. They make copies as before,
+can be neither read nor deleted, and a new one with the same id adds its copies to theirs. So they have to be deleted
+before the pipeline is set.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ def set_replica_port(replica: p4r.Replica, port: int) -> None:
 def byte_string(value: int, bitwidth: int) -> bytes:
     """Return a value as a client sends it: of the field's whole width. ValueError when it does not fit.
 
-    The canonical string is shorter, and what servers send. The PI of a Tofino's drivers takes this one alone, and every
-    receiver takes leading zeros (P4Runtime specification, "Bytestrings").
+    The PI of a Tofino's drivers takes no shorter one, and every receiver has to take leading zeros (P4Runtime
+    specification, "Bytestrings"). Servers send the canonical string, without them.
     """
     return bytestrings.encode(value, bitwidth).rjust((bitwidth + 7) // 8, b"\0")
 

@@ -76,6 +76,16 @@ def test_bf_switchd_takes_a_tofinos_files_behind_their_lengths(tmp_path: Path) -
     }
 
 
+@pytest.mark.parametrize(
+    "context", [b"{}", b"[]", b'{"tables": [{"name": "t", "match_key_fields": [{}]}]}', b"not JSON"]
+)
+def test_a_context_that_is_not_the_assembler_s_is_refused(tmp_path: Path, context: bytes) -> None:
+    folder = pipeline_folder(tmp_path / "pipeline", "tofino1-4x8")
+    (folder / "context.json").write_bytes(context)
+    with pytest.raises(PipelineNotFoundError, match=r"context\.json is not the assembler's; .*make p4-tofino"):
+        pipelines.read(folder, "bf_switchd")
+
+
 @pytest.mark.parametrize("chip", CHIPS)
 def test_the_artifacts_of_a_tofino_lack_the_binary(chip: str) -> None:
     with pytest.raises(
