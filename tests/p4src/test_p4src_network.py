@@ -68,11 +68,12 @@ def test_foreign_frames_are_forwarded_unchanged(any_rig: PipelineRig, name: str)
 def test_aggregation_frames_for_another_switch_pass_unchanged(any_rig: PipelineRig) -> None:
     known(any_rig, SWITCH_MAC, 3)
     full = any_rig.contribution(blocks={0: bytes(range(32)), 2: bytes(32)})
-    # a chip extracts containers: a block that ends within one leaves with bytes of the FCS, up to its end
-    cut = full[:-8] if isinstance(any_rig, ModelRig) else full[:-5]
-    for payload in (full, cut, full + b"tail", wire.pack_hello(7, 1), b"\x55", b""):
+    for payload in (full, full[:-5], full + b"tail", wire.pack_hello(7, 1), b"\x55", b""):
         frame = udp_frame(0, payload, dst_ip=SWITCH_IP + 1)
-        assert any_rig.process(1, frame) == [(3, frame)]
+        [(port, found)] = any_rig.process(1, frame)
+        # a chip extracts whole containers: a block that ends within one leaves with bytes of the FCS
+        more = 3 if isinstance(any_rig, ModelRig) and payload == full[:-5] else 0
+        assert port == 3 and found.startswith(frame) and len(found) <= len(frame) + more
     assert any_rig.drops() == {}
 
 

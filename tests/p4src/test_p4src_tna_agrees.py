@@ -11,7 +11,7 @@ from rigs.pipeline import PipelineRig
 from rigs.tna_rig import TnaRig
 from rigs.traffic import COUNTERS, PORTS, RANKS, SLOTS, damaged_traffic
 
-STEPS = 600
+STEPS = 900
 
 
 def rigs(geometry: str) -> tuple[PipelineRig, TnaRig]:

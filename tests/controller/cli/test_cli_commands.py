@@ -285,8 +285,10 @@ def test_switch_run_errors_are_one_line(monkeypatch: pytest.MonkeyPatch) -> None
 def test_demo_passes_its_options(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     calls: list[dict[str, object]] = []
     monkeypatch.setattr("p4reduce_lab.demo.run_demo", lambda **options: calls.append(options))
-    assert p4reduce("demo", "--out", str(tmp_path), "--seeds", "3").exit_code == 0
-    assert calls == [{"out": tmp_path, "seeds": 3, "epochs": None, "pipeline": "default", "racks": 1}]
+    assert p4reduce("demo", "--out", str(tmp_path), "--seeds", "3", "--drop-chance", "0.01").exit_code == 0
+    shape = {"epochs": None, "pipeline": "default", "racks": 1}
+    assert calls == [{"out": tmp_path, "seeds": 3, "drop_chance": 0.01, **shape}]
+    assert p4reduce("demo", "--watch", "--drop-chance", "0.01").exit_code == 2
 
 
 def test_the_switch_address_for_workers_must_be_ipv4(monkeypatch: pytest.MonkeyPatch) -> None:

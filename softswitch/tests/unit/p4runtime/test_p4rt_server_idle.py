@@ -40,6 +40,7 @@ def aging(key: int, timeout_ns: int = 0) -> p4r.Entity:
 
 def timed(entry: TableEntry, timeout_ns: int) -> p4r.Entity:
     entity = codec.encode(SCHEMA, entry)
+    entity.table_entry.action.action.params[0].value = b"\1"  # as the switch sends it
     entity.table_entry.idle_timeout_ns = timeout_ns
     return entity
 
