@@ -1,4 +1,4 @@
-"""What P4Runtime's p4_device_config is on a Tofino, for each of the two servers that there are.
+"""What P4Runtime's pipeline config is on a Tofino, for each of the two servers that there are.
 
 Stratum takes a BfPipelineConfig message. Its fields are those of stratum/hal/lib/barefoot/bf.proto in Stratum's
 repository, whose README.pipeline.md says what goes where: the program's name and bfrt.json, and for each profile, a
@@ -52,7 +52,7 @@ def _messages() -> Any:
 BfPipelineConfig: Any = _messages()
 
 
-def _for_stratum(folder: Path) -> bytes:
+def _for_stratum(p4info: p4i.P4Info, folder: Path) -> tuple[p4i.P4Info, bytes]:
     config = BfPipelineConfig(p4_name=_NAME, bfruntime_info=(folder / TOFINO_SCHEMA).read_bytes())
     config.profiles.add(
         profile_name=_PROFILE,
@@ -60,24 +60,25 @@ def _for_stratum(folder: Path) -> bytes:
         binary=(folder / TOFINO_BINARY).read_bytes(),
         pipe_scope=_PIPES,
     )
-    return bytes(config.SerializeToString(deterministic=True))
+    return p4info, bytes(config.SerializeToString(deterministic=True))
 
 
-def _for_bf_switchd(folder: Path) -> bytes:
-    parts = (_NAME.encode(), (folder / TOFINO_BINARY).read_bytes(), (folder / TOFINO_CONTEXT).read_bytes(), b"")
-    return b"".join(len(part).to_bytes(4, "little") + part for part in parts)
+def _for_bf_switchd(p4info: p4i.P4Info, folder: Path) -> tuple[p4i.P4Info, bytes]:
+    context = (folder / TOFINO_CONTEXT).read_bytes()
+    parts = (_NAME.encode(), (folder / TOFINO_BINARY).read_bytes(), context, b"")
+    return _with_whole_fields(p4info, context), b"".join(len(part).to_bytes(4, "little") + part for part in parts)
 
 
-def with_whole_fields(p4info: p4i.P4Info, folder: Path) -> p4i.P4Info:
-    """Return P4Info for bf_switchd: a key that is a slice from bit 0 has the width of its field.
+def _with_whole_fields(p4info: p4i.P4Info, context: bytes) -> p4i.P4Info:
+    """Return P4Info in which a key that is a slice from bit 0 has the width of its field.
 
     The drivers' PI lays keys out by the widths in P4Info, and pipe_mgr, below it, reads them by those of the fields, in
-    context.json. Raises OSError and ValueError for a context.json that cannot be read.
+    context.json. Raises ValueError where that is not the assembler's.
     """
     try:
         widths = {
             (table["name"], key["name"]): key["bit_width_full"]
-            for table in json.loads((folder / TOFINO_CONTEXT).read_bytes())["tables"]
+            for table in json.loads(context)["tables"]
             for key in table.get("match_key_fields", ())
             if key["start_bit"] == 0  # of another slice the value would have to move; only constant entries have such
         }
@@ -91,9 +92,9 @@ def with_whole_fields(p4info: p4i.P4Info, folder: Path) -> p4i.P4Info:
     return found
 
 
-DEVICE_CONFIG: Final[Mapping[TofinoServer, Callable[[Path], bytes]]] = {
+PIPELINE_CONFIG: Final[Mapping[TofinoServer, Callable[[p4i.P4Info, Path], tuple[p4i.P4Info, bytes]]]] = {
     "stratum": _for_stratum,
     "bf_switchd": _for_bf_switchd,
 }
-"""A server -> a function that returns its p4_device_config of the pipeline in a folder, and raises OSError where a file
-is missing."""
+"""A server -> a function that returns the P4Info and the p4_device_config which it takes, of a program's P4Info and its
+pipeline folder. It raises OSError and ValueError for files that are missing or wrong."""

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from p4reduce_contracts.artifacts import SwitchGeometry, geometry
 from p4reduce_contracts.wire.numbers import MAX_CHILDREN
 from p4reduce_controller.config import SwitchConfig, TofinoServer
-from p4reduce_controller.p4runtime.tofino_config import DEVICE_CONFIG, with_whole_fields
+from p4reduce_controller.p4runtime.tofino_config import PIPELINE_CONFIG
 from p4reduce_controller.registry.job import Grant
 from p4reduce_controller.switches.entries import tofino, v1model
 from p4reduce_controller.switches.program_names import TO_PARENT, TOFINO, V1MODEL, P4Names
@@ -74,9 +74,8 @@ def read(folder: Path, tofino_server: TofinoServer = "stratum") -> Pipeline:
                     raise ValueError(f"its program has {registers.slots} slots, and its sizes say {sizes.slots}")
                 admission = partial(tofino.admission, names=TOFINO, registers=registers)
                 most = min(MAX_CHILDREN, registers.max_children)
-                if tofino_server == "bf_switchd":
-                    p4info = with_whole_fields(p4info, folder)
-                return Pipeline(sizes, p4info, DEVICE_CONFIG[tofino_server](folder), TOFINO, admission, most)
+                p4info, device_config = PIPELINE_CONFIG[tofino_server](p4info, folder)
+                return Pipeline(sizes, p4info, device_config, TOFINO, admission, most)
             case other:
                 raise PipelineNotFoundError(
                     f"cannot use the pipeline in {folder}: its P4Info is of the architecture {other!r}, and this "
