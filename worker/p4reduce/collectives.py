@@ -166,7 +166,7 @@ def all_reduce(
     elif dtype == np.int32:
         raise InvalidTensorError("the tensor is int32, which is summed exactly: give no bits")
     else:
-        raise InvalidTensorError(f"the tensor is {dtype}; all_reduce sums {FLOAT_NAMES} and int32, convert it")
+        raise InvalidTensorError(f"the tensor is {dtype}; all_reduce sums int32, {FLOAT_NAMES}: convert it")
     return Contribution(
         Kind.ALL_REDUCE,
         segment.bind(lease.world_size, lease.block_words, False),

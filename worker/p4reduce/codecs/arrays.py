@@ -24,8 +24,8 @@ FLOATS: Final[Mapping[str, np.dtype[Any]]] = {
     "float16": np.dtype(np.float16),
     "bfloat16": np.dtype([("bfloat16", np.uint16)]),
 }
-"""The floating-point types that are summed, by torch's name. Of one that numpy lacks, arrays have the bits under it."""
-FLOAT_NAMES: Final = "float32, float16 or bfloat16"
+"""The floating-point types that are summed, by torch's name. One that numpy lacks is a record of its bits, under it."""
+FLOAT_NAMES: Final = ", ".join([*FLOATS][:-1]) + " or " + [*FLOATS][-1]
 """These names as errors have them."""
 
 
@@ -94,7 +94,7 @@ def known_to_numpy(array: Array) -> Array:
 def shared_array(tensor: torch.Tensor) -> Array:
     """Return the memory of a torch tensor on the CPU as a numpy array; TypeError for a dtype that numpy does not have.
 
-    Those of FLOATS it may lack.
+    One of FLOATS that numpy lacks has its dtype there.
     """
     import torch
 

@@ -574,7 +574,7 @@ def _check_type(bucket: _Bucket) -> None:
     buffer = bucket.buffer
     if buffer.dtype not in float_dtypes():
         raise InvalidTensorError(
-            f"gradient bucket {bucket.index} is {buffer.dtype}; p4reduce sums {FLOAT_NAMES}: give the parameters "
+            f"gradient bucket {bucket.index} is {buffer.dtype}, not {FLOAT_NAMES}: give the parameters "
             "one of these types"
         )
     if buffer.device.type != "cpu":

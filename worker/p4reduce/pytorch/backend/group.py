@@ -824,7 +824,7 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
                 PlainGloo.reconfigure(self._gloo, opts)
             options = gloo_options("", timeout, self._gloo.options._devices)
             options._threads = 1  # the queue makes one call at a time
-            self._second_gloo = _c10d.ProcessGroupGloo(_c10d.PrefixStore("second/", store), rank, size, options)
+            self._second_gloo = PlainGloo(_c10d.PrefixStore("second/", store), rank, size, options)
 
         try:
             with told.telling(rank, size), processes:

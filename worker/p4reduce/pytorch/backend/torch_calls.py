@@ -71,6 +71,7 @@ def by_gloo(name: str) -> Any:
 
 
 def tensors_in(arguments: Any) -> Iterator[torch.Tensor]:
+    """Yield the tensors in a call's arguments, also those in lists."""
     for argument in arguments:
         if isinstance(argument, torch.Tensor):
             yield argument
@@ -95,4 +96,5 @@ def options_of(kind: Any, given: Any, timeout: timedelta | None, op: Any = None,
 
 
 def as_list(tensors: Any) -> list[torch.Tensor]:
+    """Return a call's tensors as a list: torch gives one of them alone, too."""
     return [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
