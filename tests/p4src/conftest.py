@@ -27,4 +27,6 @@ def tofino_model(tmp_path_factory: pytest.TempPathFactory, request: pytest.Fixtu
 @pytest.fixture
 def rig_of(target: str, request: pytest.FixtureRequest) -> Callable[..., PipelineRig]:
     """Makes rigs of `target`, one of rigs.tofino_model.TARGETS: of a number of ranks, and a parent."""
-    return _RIGS.get(target) or partial(ModelRig, request.getfixturevalue("tofino_model"))
+    if target == "tofino-model":
+        return partial(ModelRig, request.getfixturevalue("tofino_model"))
+    return _RIGS[target]

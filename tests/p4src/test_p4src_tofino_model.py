@@ -9,7 +9,7 @@ from p4reduce_runtime.p4runtime.entries import MeterConfig, MeterEntry
 from rigs import wire
 from rigs.limits import LIMIT_S
 from rigs.pipeline import rank_port, udp_frame
-from rigs.tofino_model import NEEDS_MODEL, ModelRig, TofinoModel, check_answers
+from rigs.tofino_model import NEEDS_MODEL, ModelRig, TofinoModel, check_answers, check_controller_port
 
 pytestmark = NEEDS_MODEL
 
@@ -21,13 +21,7 @@ def test_damaged_frames_get_the_answers_of_v1model(tofino_model: TofinoModel, se
 
 
 def test_a_hello_goes_to_the_controller_and_a_packet_out_to_its_port(tofino_model: TofinoModel) -> None:
-    rig = ModelRig(tofino_model, 2)
-    hello = udp_frame(1, wire.pack_hello(7, 0x1122334455667788))
-    assert rig.process(rank_port(1), hello) == []
-    payload, metadata = tofino_model.packets.get(timeout=LIMIT_S)
-    assert (payload, metadata["ingress_port"]) == (hello, rank_port(1))
-    tofino_model.client.packet_out(hello, 3)
-    assert tofino_model.receive(3) == hello
+    check_controller_port(tofino_model)
 
 
 def test_hellos_beyond_a_port_s_rate_are_dropped(tofino_model: TofinoModel) -> None:

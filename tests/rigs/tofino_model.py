@@ -9,14 +9,13 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import fcntl
-import functools
 import os
 import queue
 import random
 import select
 import shutil
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from operator import itemgetter
 from pathlib import Path
@@ -55,6 +54,7 @@ from rigs.pipeline import (
     rank_host,
     rank_port,
     switch_config,
+    udp_frame,
     with_secret,
 )
 from rigs.secret import rank_secret
@@ -98,13 +98,6 @@ NEEDS_MODEL = [
     pytest.mark.processes,
     pytest.mark.skipif(bool(missing()), reason=missing() or "it is here"),
 ]
-
-
-def needs_model(test: Callable[..., None]) -> Callable[..., None]:
-    """Mark a test that needs the model."""
-    return functools.reduce(lambda marked, mark: mark(marked), NEEDS_MODEL, test)
-
-
 TARGETS = ("v1model", "tofino", pytest.param("tofino-model", marks=NEEDS_MODEL))
 """The programs that frames are tested on."""
 
@@ -366,3 +359,14 @@ def check_answers(model: TofinoModel, seed: int, steps: int) -> None:
         assert rig.process(port, frame, len(wanted)) == wanted
     assert rig.drops() == reference.drops() and len(rig.drops()) > 5
     assert [rig.job_count(name) for name in COUNTERS] == [reference.job_count(name) for name in COUNTERS]
+
+
+def check_controller_port(model: TofinoModel) -> None:
+    """A HELLO goes to the controller with its port, and a packet-out leaves the port that it names."""
+    rig = ModelRig(model, 2)
+    hello = udp_frame(1, wire.pack_hello(JOB, 0x1122334455667788))
+    assert rig.process(rank_port(1), hello) == []
+    payload, metadata = model.packets.get(timeout=LIMIT_S)
+    assert (payload, metadata["ingress_port"]) == (hello, model.first_port + rank_port(1))
+    model.client.packet_out(hello, model.first_port + 3)
+    assert model.receive(3) == hello

@@ -19,8 +19,9 @@ from p4reduce_testbed.cli import TOPOLOGIES
 from p4reduce_testbed.topology import load
 from p4reduce_testbed.train import check_sums
 from rigs.limits import LIMIT_S, wait_until
-from rigs.tofino_model import compiled, needs_model, one_model
+from rigs.tofino_model import NEEDS_MODEL, compiled, one_model
 
+pytestmark = NEEDS_MODEL
 RANK = """
 import sys, pathlib
 import numpy as np
@@ -92,7 +93,6 @@ def again(testbed: testbeds.Testbed, *children: Child) -> list[Child]:
     ]
 
 
-@needs_model
 def test_a_job_over_the_model_goes_on_through_restarts(tmp_path: Path, pipeline: Path) -> None:
     topology = load(TOPOLOGIES / "four_workers.json")
     stop = tmp_path / "stop"
@@ -126,7 +126,6 @@ def test_a_job_over_the_model_goes_on_through_restarts(tmp_path: Path, pipeline:
 
 
 @pytest.mark.skipif(not all(map(shutil.which, ("nft", "tc"))), reason="needs nft (nftables) and tc (iproute2) on PATH")
-@needs_model
 def test_two_ranks_sum_over_a_link_that_loses_frames(tmp_path: Path, pipeline: Path) -> None:
     topology = load(TOPOLOGIES / "two_slow_workers.json")
     settings = testbeds.Settings("netns", targets.MODEL, str(pipeline))
