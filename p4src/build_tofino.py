@@ -318,8 +318,10 @@ class Reader:
 def main() -> int:
     parser = argparse.ArgumentParser(description="Compile p4src/tna.")
     text = "write only the pipeline folder of a Tofino 1 whose CPU port is this one"
-    parser.add_argument("--cpu-port", type=int, choices=range(512), metavar="N", help=text)
+    parser.add_argument("--cpu-port", type=int, metavar="N", help=text)
     cpu_port = parser.parse_args().cpu_port
+    if cpu_port is not None and cpu_port not in range(512):
+        parser.error(f"a CPU port is 0 to 511, not {cpu_port}")
     include = os.environ.get(INCLUDE, "")
     if shutil.which("p4c-bm2-ss") is None or not (Path(include) / "tna.p4").is_file():
         print(

@@ -32,8 +32,6 @@ MAX_ELECTION_ID = (1 << 128) - 1
 Section = TypeVar("Section", bound=Settings)
 PortNumber = Annotated[int, Meta(ge=0, le=_MAX_PORT_NUMBER)]
 Positive = Annotated[int, Meta(ge=1, le=_MAX_INT32)]
-TofinoServer = Literal["stratum", "bf_switchd"]
-"""A P4Runtime server of a Tofino: Stratum, or that of the open SDE's drivers."""
 SwitchName = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9][A-Za-z0-9._-]{0,62}\Z")]
 
 
@@ -48,6 +46,18 @@ class HostAddress(ParsedText):
         if address.is_unspecified or address.is_multicast:
             raise ValueError(f"must be the address of one host, not {text}")
         return super().__new__(cls, text)
+
+
+class TofinoServer(ParsedText):
+    """A P4Runtime server of a Tofino: Stratum, or that of the open SDE's drivers."""
+
+    def __new__(cls, text: str) -> TofinoServer:
+        if text not in ("stratum", "bf_switchd"):
+            raise ValueError(f"must be stratum or bf_switchd, not {text!r}")
+        return super().__new__(cls, text)
+
+
+STRATUM, BF_SWITCHD = map(TofinoServer, ("stratum", "bf_switchd"))
 
 
 def mac_value(text: str) -> int:
@@ -82,7 +92,7 @@ class SwitchConfig(Settings, frozen=True):
     device_id: Annotated[int, Meta(ge=0, le=_MAX_INT32)] = 1
     election_id: Annotated[int, Meta(ge=1)] | Literal["auto"] = "auto"
     pipeline: Name = "default"
-    tofino_server: TofinoServer = "stratum"
+    tofino_server: TofinoServer = STRATUM
     address: HostAddress = HostAddress("127.0.0.1")
     mac: MacAddress | None = None
     trunk_address: HostAddress | None = None

@@ -83,6 +83,7 @@ def test_the_default_configuration_is_for_the_embedded_switch_on_loopback() -> N
         ("[switch]\ndevice_id = -1", "switch.device_id: Expected `int` >= 0"),
         ("[switch]\nelection_id = 0", "switch.election_id: Expected `int` >= 1"),
         (f"[switch]\nelection_id = {2**128}", "switch: election_id must have at most 128 bits"),
+        ("[switch]\ntofino_server = 'p4d'", "switch.tofino_server: must be stratum or bf_switchd, not 'p4d'"),
         ("[switch]\nelection_id = 'first'", "switch.election_id: Invalid enum value 'first'"),
         ("[switch]\nudp_port = 65536", "switch.udp_port: Expected `int` <= 65535"),
         ("[switch]\naddress = 'localhost'", "switch.address: must be an IPv4 address like 10.0.0.254, not 'localhost'"),

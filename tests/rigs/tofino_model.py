@@ -25,6 +25,7 @@ import pytest
 
 from p4reduce_contracts import artifacts
 from p4reduce_contracts.wire.numbers import DROP_REASONS
+from p4reduce_controller.config import BF_SWITCHD
 from p4reduce_controller.p4runtime.client import Client
 from p4reduce_controller.registry.job import Grant
 from p4reduce_controller.registry.slots import SlotRange
@@ -120,7 +121,7 @@ class TofinoModel:
     def __init__(self, children: Children, chip: str, folder: Path) -> None:
         """`folder`: of a compiled pipeline."""
         self.chip, self.first_port = chip, _FIRST_PORTS[chip]
-        self.pipeline = pipelines.read(folder, "bf_switchd")
+        self.pipeline = pipelines.read(folder, BF_SWITCHD)
         self.geometry = artifacts.geometry(folder)
         self._registers = tofino.Registers.of(self.pipeline.p4info)
         self._network = NetworkBuilder(children)

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-from p4reduce_controller.config import TofinoServer
+from p4reduce_controller.config import BF_SWITCHD, STRATUM, TofinoServer
 from p4reduce_runtime.p4.config.v1 import p4info_pb2 as p4i
 from p4reduce_runtime.pipeline_folders import TOFINO_BINARY, TOFINO_CONTEXT, TOFINO_SCHEMA
 
@@ -93,8 +93,8 @@ def _with_whole_fields(p4info: p4i.P4Info, context: bytes) -> p4i.P4Info:
 
 
 PIPELINE_CONFIG: Final[Mapping[TofinoServer, Callable[[p4i.P4Info, Path], tuple[p4i.P4Info, bytes]]]] = {
-    "stratum": _for_stratum,
-    "bf_switchd": _for_bf_switchd,
+    STRATUM: _for_stratum,
+    BF_SWITCHD: _for_bf_switchd,
 }
 """A server -> a function that returns the P4Info and the p4_device_config which it takes, of a program's P4Info and its
 pipeline folder. It raises OSError and ValueError for files that are missing or wrong."""

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from p4reduce_contracts.artifacts import SwitchGeometry, geometry
 from p4reduce_contracts.wire.numbers import MAX_CHILDREN
-from p4reduce_controller.config import SwitchConfig, TofinoServer
+from p4reduce_controller.config import STRATUM, SwitchConfig, TofinoServer
 from p4reduce_controller.p4runtime.tofino_config import PIPELINE_CONFIG
 from p4reduce_controller.registry.job import Grant
 from p4reduce_controller.switches.entries import tofino, v1model
@@ -57,7 +57,7 @@ class Pipeline:
         return GrantEntries(replies, self.admission(grant))
 
 
-def read(folder: Path, tofino_server: TofinoServer = "stratum") -> Pipeline:
+def read(folder: Path, tofino_server: TofinoServer = STRATUM) -> Pipeline:
     """Read the pipeline in `folder`. Raises PipelineNotFoundError, which says what to do."""
     sizes = geometry(folder)
     try:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from p4reduce_controller.config import Config, ForwardingConfig, PortConfig
+from p4reduce_controller.config import BF_SWITCHD, Config, ForwardingConfig, PortConfig
 from p4reduce_controller.registry.hello import Address
 from p4reduce_controller.registry.job import Grant, Parent, rank_children
 from p4reduce_controller.registry.slots import SlotRange
@@ -67,7 +67,7 @@ def test_bf_switchd_takes_a_tofinos_files_behind_their_lengths(tmp_path: Path) -
     (folder / "tofino.bin").write_bytes(bytes(range(256)) + b"\0")
     length = len(context).to_bytes(4, "little")
     wanted = b"\x08\0\0\0p4reduce" + b"\x01\x01\0\0" + bytes(range(256)) + b"\0" + length + context + bytes(4)
-    pipeline = pipelines.read(folder, "bf_switchd")
+    pipeline = pipelines.read(folder, BF_SWITCHD)
     assert pipeline.device_config == wanted
     (admit,) = (table for table in pipeline.p4info.tables if table.preamble.name == TOFINO.admit)
     assert {key.name: key.bitwidth for key in admit.match_fields if key.name in ("version", "job")} == {
@@ -83,7 +83,7 @@ def test_a_context_that_is_not_the_assembler_s_is_refused(tmp_path: Path, contex
     folder = pipeline_folder(tmp_path / "pipeline", "tofino1-4x8")
     (folder / "context.json").write_bytes(context)
     with pytest.raises(PipelineNotFoundError, match=r"context\.json is not the assembler's; .*make p4-tofino"):
-        pipelines.read(folder, "bf_switchd")
+        pipelines.read(folder, BF_SWITCHD)
 
 
 @pytest.mark.parametrize("chip", CHIPS)
