@@ -23,6 +23,7 @@ from p4reduce.testing.local_group import EPOCH, LocalGroup, MemoryTransport, lea
 from p4reduce_contracts.jobs.lease import LeasedSwitch
 from p4reduce_contracts.wire.geometry import DEFAULT, SMALL, Geometry
 from p4reduce_contracts.wire.numbers import SECRET_BITS
+from rigs.limits import LIMIT_S
 
 
 class _Membership:
@@ -51,7 +52,7 @@ class ResettableGroup(LocalGroup):
         geometry: Geometry = DEFAULT,
         slots: int = 64,
         switches_of: Callable[[int], int] = lambda epoch: 1,
-        rejoin_s: float = 20.0,
+        rejoin_s: float = LIMIT_S,
         **options: Any,
     ) -> None:
         super().__init__(world_size, geometry=geometry, slots=slots, **options)

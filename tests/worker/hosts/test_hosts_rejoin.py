@@ -25,10 +25,10 @@ ONES = np.ones(70, np.int32)
 
 
 @pytest.fixture(autouse=True)
-def small_and_hurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All collectives with data are summed over hosts; a rank that alone missed the last exchange does not wait."""
+def small_and_patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All collectives with data are summed over hosts; a rank that missed the last exchange waits until others end."""
     monkeypatch.setattr("p4reduce.paths.switch.SwitchPath.least_host_bytes", 1)
-    monkeypatch.setattr(rejoin, "CLOSE_PATIENCE_S", 0.5)
+    monkeypatch.setattr(rejoin, "CLOSE_PATIENCE_S", LIMIT_S)
 
 
 def sums(comm: Communicator) -> list[Any]:

@@ -28,9 +28,9 @@ from rigs.tree_group import CutTree
 
 
 @pytest.fixture(autouse=True)
-def hurried_close(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A rank that alone missed the end of the last exchange does not wait."""
-    monkeypatch.setattr(rejoin, "CLOSE_PATIENCE_S", 0.5)
+def patient_close(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rank that missed the end of the last exchange waits until others end."""
+    monkeypatch.setattr(rejoin, "CLOSE_PATIENCE_S", LIMIT_S)
 
 
 def test_a_rank_that_was_computing_rejoins_in_its_next_call() -> None:

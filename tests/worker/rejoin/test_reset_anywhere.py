@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final
@@ -19,6 +18,7 @@ from p4reduce.testing.local_group import LocalGroup
 from p4reduce_contracts.wire.geometry import SMALL
 from rigs.cut_runs import CutGroup, run, run_and_close, same
 from rigs.host_group import CutHostGroup
+from rigs.limits import LIMIT_S
 from rigs.tree_group import CutTree
 
 PATHS: Final[dict[str, Callable[[pytest.MonkeyPatch, Sequence[int], set[int]], CutGroup]]] = {
@@ -35,14 +35,10 @@ HOSTS = {"0 0": (0, 0), "0 1 1": (0, 1, 1), "0 0 1 1": (0, 0, 1, 1)}
 
 
 @pytest.fixture(autouse=True)
-def small_and_hurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All collectives with data are summed over hosts; a rank that alone missed the last exchange waits for as long
-    as this machine takes now for ten runs."""
+def small_and_patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All collectives with data are summed over hosts; a rank that missed the last exchange waits until others end."""
     monkeypatch.setattr("p4reduce.paths.switch.SwitchPath.least_host_bytes", 1)
-    begun = time.monotonic()
-    with LocalGroup(4, geometry=SMALL, slots=4) as group:
-        group.run(run)
-    monkeypatch.setattr(rejoin, "CLOSE_PATIENCE_S", max(0.5, 10 * (time.monotonic() - begun)))
+    monkeypatch.setattr(rejoin, "CLOSE_PATIENCE_S", LIMIT_S)
 
 
 @pytest.fixture(scope="module")
