@@ -42,7 +42,7 @@ class RestorableCollective(Collective):
             _clear_untouched(self._layout, sums, records.agreed)
         return Snapshot(
             (*(np.asarray(getattr(records, name)).tobytes() for name in _COPIED), sums.tobytes()),
-            tuple(self._records.rounds.tolist()),
+            tuple(self.records.rounds.tolist()),
             self.deadline,
             tuple(self.refusals.items()),
             tuple(self._early.items()),
@@ -65,7 +65,7 @@ class RestorableCollective(Collective):
             if not self._has_room:
                 self._make_room()
             self.engine.sums[:] = np.frombuffer(sums, np.uint32)
-        self._records.rounds[:] = snapshot.slot_rounds
+        self.records.rounds[:] = snapshot.slot_rounds
         self.deadline = snapshot.deadline
         self.refusals = dict(snapshot.refusals)
         self._early, self._corrupt, self._unsent = dict(snapshot.early), dict(snapshot.corrupt), []

@@ -83,7 +83,7 @@ class Contribution:
         sums = self.kind is Kind.ALL_REDUCE
         return sum(part.values.nbytes for part in self.blocks.parts if sums or part.nonzero.any())
 
-    @property
+    @functools.cached_property
     def alike(self) -> Hashable:
         """Return the key that later calls like this one have in common with it."""
         return int(self.kind), int(self.codec), self.detail, self.elements, self.layout

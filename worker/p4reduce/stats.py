@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -103,5 +103,8 @@ class CollectiveStats(Record):
         return {vars(CollectiveStats)[name].metric.name: count for name, count in self.named().items()}
 
 
-COLLECTIVES, DENSE_BYTES = map(list(CollectiveStats.__annotations__).index, ("collectives", "dense_bytes"))
-"""Places of these in `counts`, for what each collective counts."""
+_names: Final = [*CollectiveStats.__annotations__]
+COLLECTIVES, ROUNDS, BLOCKS_DOWN, LOSSES, CORRUPT, DENSE_BYTES, MALFORMED = map(
+    _names.index, ("collectives", "rounds", "blocks_down", "losses", "corrupt", "dense_bytes", "malformed")
+)
+"""Places of these in `counts`, for what each collective counts and reads."""

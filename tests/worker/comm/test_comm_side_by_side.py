@@ -11,7 +11,6 @@ from p4reduce import Communicator
 from p4reduce.errors import CollectiveTimeoutError, PeerRefusedError
 from p4reduce.paths.window import Window
 from p4reduce.protocol.datagram import switch_of
-from p4reduce.stats import CollectiveStats
 from p4reduce.testing.local_group import LocalGroup
 from p4reduce_contracts.wire.frames import unpack
 from p4reduce_contracts.wire.geometry import DEFAULT
@@ -91,7 +90,7 @@ def test_a_window_grows_to_all_slots_and_again_after_a_loss(switches: int, ranks
     def run(losses: int = 0) -> int:
         rounds = 4 * window.slots
         agreed = window.proposal if ranks < 65 else 1 << window.proposal.bit_length() - 1
-        window.finished(agreed, CollectiveStats(rounds=rounds, losses=losses))
+        window.finished(agreed, rounds, losses)
         return window.slots
 
     grown = [run() for _ in range(12)]

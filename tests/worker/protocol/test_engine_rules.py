@@ -23,7 +23,6 @@ from p4reduce.protocol.lookahead import look_ahead
 from p4reduce.protocol.recovery import add_sample
 from p4reduce.protocol.rtt import RoundTrip
 from p4reduce.protocol.timing import GRANULARITY_S, INITIAL_RTO_S
-from p4reduce.stats import CollectiveStats
 from p4reduce.testing.reference_switch import ReferenceSwitch
 from p4reduce_contracts.jobs.lease import Lease, LeasedSwitch
 from p4reduce_contracts.wire.frames import Frame, pack, unpack
@@ -428,14 +427,14 @@ def test_window_shrinks_on_loss_and_grows_when_full_and_clean(runs: list[tuple[i
     window = Window(256)
     assert window.slots == 64
     for slots, rounds, losses, proposal in runs:
-        window.finished(slots, CollectiveStats(rounds=rounds, losses=losses))
+        window.finished(slots, rounds, losses)
         assert window.slots == slots and window.proposal == proposal or proposal is None
 
 
 def test_the_windows_of_a_host_s_shards_begin_smaller_and_grow_up_to_a_limit() -> None:
     window, grown = Window(64, shards=5), []
     for _ in range(5):
-        window.finished(window.proposal, CollectiveStats(rounds=1000), most=25)
+        window.finished(window.proposal, 1000, 0, most=25)
         grown.append(window.slots)
     assert grown == [12, 24, 24, 25, 25]
     assert Window(64, shards=64).slots == Window.MINIMUM
@@ -443,9 +442,9 @@ def test_the_windows_of_a_host_s_shards_begin_smaller_and_grow_up_to_a_limit() -
 
 def test_the_window_of_a_short_collective_stays() -> None:
     short = Window(256)
-    short.finished(64, CollectiveStats(rounds=400), limited=True)
+    short.finished(64, 400, 0, limited=True)
     assert short.proposal == 64
-    short.finished(64, CollectiveStats(rounds=400, losses=150), limited=True)
+    short.finished(64, 400, 150, limited=True)
     assert short.proposal == 32
 
 
@@ -455,7 +454,7 @@ def test_a_sum_is_there_while_its_records_serve_the_next_collective() -> None:
     while not mine.done:
         sent = {0: mine.receive_burst(exchange(reference, sent)[0], 0.1)}
     source = Int32(np.full(5 * SMALL.frame_words, 2, np.int32)).bind(1, SMALL.block_words, False)
-    later = Collective(mine._records, source, mine.call, TIMEOUT_S, number=1)
+    later = Collective(mine.records, source, mine.call, TIMEOUT_S, number=1)
     assert later.start(0.2) and not later.done and not later.stats.rounds
     assert (mine.result()[0] == 1).all()
 

@@ -148,7 +148,7 @@ class Floats(SummedTensor):
         if self._dense and found & ZERO_BLOCKS:
             part.nonzero[:] = True
             found &= ~ZERO_BLOCKS
-        self._found = found
+        self._found, self._is_written = found, False
         part.in_place = output is not None and output.in_place
         if output is not None and output.flat is not None and (part.form == FLOAT32 or _fills_words(output.flat)):
             part.make_room = self._make_room
@@ -157,7 +157,7 @@ class Floats(SummedTensor):
         """Return the memory of `out` with zeros in the blocks that this rank does not hold."""
         output, part = self._output, self._part
         assert output is not None and output.flat is not None
-        room = output.flat
+        self._is_written, room = True, output.flat
         if not self._found & ZERO_BLOCKS:
             return room
         numbers = room.view(f"u{room.itemsize}")
@@ -176,10 +176,13 @@ class Floats(SummedTensor):
         return f"{text} ({bad} such elements); a sum needs finite numbers, skip this step or clip first"
 
     def _finish(self, part: Part, sums: NDArray[np.uint32], exponents: NDArray[np.uint8]) -> Any:
-        if sums is part.values and self._output is not None:  # in its place already
-            return self._output.written()
-        numbers = self._numbers(part, sums)
-        total = as_kind_of(self._given, numbers) if self._output is None else self._output.write(numbers)
+        output = self._output
+        if output is None:
+            total = as_kind_of(self._given, self._numbers(part, sums))
+        elif self._is_written or sums is part.values:
+            total = output.written()
+        else:
+            total = output.write(self._numbers(part, sums))
         if not self._keep_sent:
             return total
         return Summed(total, as_kind_of(self._given, self._numbers(part, part.sent(exponents))))

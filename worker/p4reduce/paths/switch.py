@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from p4reduce.collectives import Contribution
 from p4reduce.epoch import of_rank
@@ -17,13 +17,14 @@ from p4reduce.paths.gso import DAMAGED_COLLECTIVES, FEWEST_SLOTS, GsoProbe
 from p4reduce.paths.path import Lost
 from p4reduce.paths.waits import Waits
 from p4reduce.paths.window import Window
+from p4reduce.protocol.blocks import Blocks
 from p4reduce.protocol.channel import make_channel
 from p4reduce.protocol.collective import Collective
 from p4reduce.protocol.datagram import Datagram
 from p4reduce.protocol.deadline import Deadline
 from p4reduce.protocol.initial_state import KeptRecords, first_rounds
 from p4reduce.protocol.rtt import RoundTrip
-from p4reduce.stats import CollectiveStats
+from p4reduce.stats import BLOCKS_DOWN, CORRUPT, LOSSES, MALFORMED, ROUNDS, CollectiveStats
 from p4reduce.trace import opened
 from p4reduce.transport import Transport, sockets_of
 from p4reduce_contracts.jobs.answers import WaitingSlot
@@ -73,6 +74,7 @@ class SwitchPath:
         damages = before is not None and before._gso[0].damages
         self._gso: tuple[GsoProbe, ...] = tuple(GsoProbe(damages=damages) for _ in lease.switches)
         """The measurements of the path to each switch."""
+        self._all_known = all(gso.known for gso in self._gso)
         self.running: Collective | None = None
         """The collective that runs now."""
         self._answered: Collective | None = None
@@ -115,16 +117,14 @@ class SwitchPath:
         if (call := records.call) is None or records.agreement != contribution.agreement:
             call = contribution.call(slots, window=window.slots)
             records.describe(call, contribution.agreement)
-        collective = Collective(
-            records,
-            blocks,
-            call,
-            deadline.left_s(now),
-            number=contribution.number,
-            limit_s=deadline.limit_s,
-            proposal=window.proposal,
-            keep_words=self.keep_words,
-        )
+        kept, blocks.kept = blocks.kept, None
+        left_s, proposal = deadline.left_s(now), window.proposal
+        if type(kept) is Collective and kept.records is records:
+            collective = kept
+            collective.begin_again(call, left_s, contribution.number, deadline.limit_s, proposal)
+        else:
+            how: Any = {"number": contribution.number, "limit_s": deadline.limit_s, "proposal": proposal}
+            collective = Collective(records, blocks, call, left_s, keep_words=self.keep_words, **how)
         self._answered, self.running, stats = None, collective, collective.stats
         try:
             if self.channel is None:
@@ -139,20 +139,24 @@ class SwitchPath:
         finally:
             self.running = None
             self.total.add(stats)
-            if stats.corrupt or stats.malformed:
+            counts = stats.counts.tolist()
+            if counts[CORRUPT] or counts[MALFORMED]:
                 self._saw_damage()
             if self._trace is not None:
                 cost = {name: count for name, count in stats.named().items() if count}
                 arguments = {"slots": collective.slots, **cost}
                 self._trace.span(str(collective.call), now, self.clock(), self.lease, arguments)
-        limited = slots < window.slots or bool(collective.refusals)
-        grows = not limited and stats.rounds >= 4 * window.slots
+        rounds, refused = counts[ROUNDS], bool(collective.refusals)
+        limited = slots < window.slots or refused
+        grows = not limited and rounds >= 4 * window.slots
         most = self._enough if grows and self.round_trip.queued else self.lease.slot_count
-        window.finished(collective.next_window, stats, limited=limited, most=most)
-        if not collective.refusals:
+        window.finished(collective.next_window, rounds, counts[LOSSES], limited=limited, most=most)
+        if not refused:
             if blocks.n_blocks:
-                window.saw(alike, stats.blocks_down, blocks.n_blocks)
+                window.saw(alike, counts[BLOCKS_DOWN], blocks.n_blocks)
             self._answered = collective
+            if type(blocks) is Blocks and contribution.key is not None and not self.keep_words:
+                blocks.kept = collective
         return collective
 
     def _wait(self, collective: Collective, now: float, lost: Lost) -> None:
@@ -196,7 +200,7 @@ class SwitchPath:
         """After a collective, measure whether GSO datagrams arrive, and how long ones, unless that is known."""
         channel, collective = self.channel, self._answered
         self._answered = None
-        if channel is None or collective is None or collective.slots < FEWEST_SLOTS:
+        if self._all_known or channel is None or collective is None or collective.slots < FEWEST_SLOTS:
             return
         for number, (gso, udp) in enumerate(zip(self._gso, sockets_of(self.transport), strict=True)):
             if not gso.known and (answered := collective.answered_frame(number)):
@@ -204,6 +208,7 @@ class SwitchPath:
                 timeout_s = min(_LONGEST_PROBE_S, 2 * self.round_trip.timeout_s)
                 gso.probe(udp, self.lease.geometry, secret, answered, timeout_s)
                 channel.send_runs(number, gso.longest if gso.allowed else 0)
+        self._all_known = all(gso.known for gso in self._gso)
 
     def _saw_damage(self) -> None:
         """Stop sending runs, and ask for none, when frames have arrived damaged in several collectives."""

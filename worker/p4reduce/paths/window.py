@@ -14,7 +14,6 @@ from collections.abc import Hashable
 from typing import Final
 
 from p4reduce.protocol.state import ROUNDS_A_SLOT
-from p4reduce.stats import CollectiveStats
 from p4reduce_contracts.wire.numbers import MAX_SLOTS
 
 
@@ -64,13 +63,13 @@ class Window:
         if len(self._blocks) > self.MOST_CALLS:
             del self._blocks[next(iter(self._blocks))]
 
-    def finished(self, agreed: int, stats: CollectiveStats, *, limited: bool = False, most: int = MAX_SLOTS) -> None:
-        """Take over what the ranks agreed on, and judge the collective that just ended.
+    def finished(self, agreed: int, rounds: int, losses: int, *, limited: bool = False, most: int = MAX_SLOTS) -> None:
+        """Take over what the ranks agreed on, and judge the collective that just ended by its rounds and those lost.
 
         `limited`: it used fewer slots than the window, so it is no evidence for a wider one. `most`: slots up to which
         the window grows.
         """
-        used, slots, losses, rounds = self._agreed, self.slots, stats.losses, stats.rounds
+        used, slots = self._agreed, self.slots
         self._agreed, self.slots = agreed, self._even(agreed)
         tolerated = self.OVERRUN_LOSS if self._lossless else self.TOLERATED_LOSS
         self._lossless = self._lossless and not losses

@@ -44,8 +44,9 @@ _NO_FRAMES: Final = zeros(Received, 0)
 class Collective:
     """One rank's side of one collective.
 
-    `records` are in use until it is done. `proposal` is the window that this rank asks for in the next collective. Only
-    with `keep_words` it has `sums`; else they are decoded on arrival.
+    `records` are in use until it is done; `begin_again` then makes it the next one of the same blocks. `proposal` is
+    the window that this rank asks for in the next collective. Only with `keep_words` it has `sums`; else they are
+    decoded on arrival.
     """
 
     def __init__(
@@ -61,45 +62,53 @@ class Collective:
         keep_words: bool = False,
     ) -> None:
         """`number`, `limit_s`: those of this call, where `call` is of an earlier one alike."""
-        self._kernels, self._records, self._lease = records.kernels, records, records.lease
+        self._kernels, self.records, self._lease = records.kernels, records, records.lease
         self._blocks, self._keeps_words = blocks, keep_words
         self._layout = layout = blocks.layout(keep_words=keep_words)
-        self._call, self._number, self._limit_s = call, call.number if number is None else number, limit_s
-        self._timeout_s = timeout_s
-        self.deadline = 0.0
-        """The time at which `on_timer` raises CollectiveTimeoutError."""
-        self.refusals: dict[int, Reason] = {}
-        """The ranks that cannot take part, known after slot 0's opening round. If there are any, no block is sent."""
         self._early: dict[int, Datagram] = {}
         """Slot -> its opening RESULT that came before slot 0's, which shows whether all ranks take part."""
         self._corrupt: dict[int, bytes] = {}
         """Slot -> its last RESULT that cannot be right."""
+        self._received = _NO_FRAMES
+        self._state, self._loss = records.state, records.loss
+        self.stats = records.stats
+        self._has_few = layout.sums_words <= FEW_SUMS
+        self._shared = (*records.arrays, layout.table, layout.scales, layout.units, blocks.nonzero, blocks.exponents)
+        self._agreed = np.empty(blocks.n_blocks, np.uint8)
+        self._without_data = self._engine_of(_NO_WORDS, _NO_WORDS)
+        self.begin_again(call, timeout_s, call.number if number is None else number, limit_s, proposal)
+
+    def begin_again(
+        self, call: Call, timeout_s: float, number: int, limit_s: float | None = None, proposal: int | None = None
+    ) -> None:
+        """Begin another collective, with the data that the blocks have now; see `__init__`.
+
+        Not after an error, a refusal, or with words that are kept. What the last one had is no longer there.
+        """
+        records, layout = self.records, self._layout
+        self._call, self._number, self._limit_s, self._timeout_s = call, number, limit_s, timeout_s
+        self.deadline = 0.0
+        """The time at which `on_timer` raises CollectiveTimeoutError."""
+        self.refusals: dict[int, Reason] = {}
+        """The ranks that cannot take part, known after slot 0's opening round. If there are any, no block is sent."""
         self._unsent: list[bytes] = []
-        self._received, self._done = _NO_FRAMES, False
+        self._done = False
         self._proposal = records.window if proposal is None else min(proposal, self._lease.slot_count)
         if records.call is not call:
             records.describe(call)
-        records.begin(self._number, self._proposal, min(MAX_PTO_S, timeout_s / 4))
-        self._has_room = layout.sums_words <= FEW_SUMS
-        """Whether `sums` is as long as it must be; that may take milliseconds, in which the opening frames travel."""
+        records.begin(number, self._proposal, min(MAX_PTO_S, timeout_s / 4))
         self._slots: Array = records.slots
-        self._state, self._loss = records.state, records.loss
-        self.stats = records.stats
-        own: tuple[Any, ...] = (
-            layout.table,
-            layout.scales,
-            layout.units,
-            blocks.nonzero,
-            blocks.exponents,
-            layout.elements,
-            blocks.holders,
-            blocks.published,
-            blocks.begins,
-            layout.make_room(dense=False) if self._has_room else _NO_WORDS,
-            np.empty(blocks.n_blocks, np.uint8),
-        )
-        self.engine = Engine(*records.arrays, *own)
+        self._corrupt.clear()
+        self._has_room = self._has_few
+        """Whether `sums` is as long as it must be; that may take milliseconds, in which the opening frames travel."""
+        room = layout.make_room(dense=False) if self._has_few else _NO_WORDS
+        self.engine = self._engine_of(layout.elements, room)
         """The state as the kernels work on it."""
+
+    def _engine_of(self, elements: Array, sums: Array) -> Engine:
+        blocks = self._blocks
+        own: tuple[Any, ...] = (elements, blocks.holders, blocks.published, blocks.begins, sums, self._agreed)
+        return Engine(*self._shared, *own)
 
     @property
     def call(self) -> Call:
@@ -172,8 +181,7 @@ class Collective:
     @property
     def agreed_exponents(self) -> NDArray[np.uint8]:
         """[blocks]: the exponent agreed for each block, UNTOUCHED where no rank held it."""
-        agreed: NDArray[np.uint8] = self.engine.agreed
-        return agreed
+        return self._agreed
 
     @property
     def sums(self) -> NDArray[np.int32]:
@@ -186,8 +194,11 @@ class Collective:
         if not self.done or self.refusals:
             raise RuntimeError(f"{self.call} {'was refused' if self.refusals else 'is not done'}")
         if self._keeps_words:
-            return self._blocks.decode(self.sums, self.engine.agreed)
-        return self._layout.finish(self.engine.sums, self.engine.agreed)
+            return self._blocks.decode(self.sums, self._agreed)
+        sums = self.engine.sums
+        if self._blocks.kept is self:
+            self.engine = self._without_data  # which is the caller's
+        return self._layout.finish(sums, self._agreed)
 
     def start(self, now: float) -> list[bytes]:
         """Return the opening frame of every slot."""
@@ -233,7 +244,7 @@ class Collective:
 
     def _make_room(self) -> None:
         self._has_room = True
-        self._replace(sums=self._layout.make_room(dense=not self._records.config["sparse"][0]))
+        self._replace(sums=self._layout.make_room(dense=not self.records.config["sparse"][0]))
 
     def receive(self, frame: bytes, now: float) -> list[bytes]:
         """Take in one datagram; return what to send."""
@@ -325,7 +336,7 @@ class Collective:
         Other ranks may have opened any of them, and a slot's rounds go in lock step: the opening round has to end.
         """
         self.stats.refused += 1
-        before, state, records = self.slots, self._state, self._records
+        before, state, records = self.slots, self._state, self.records
         slots, frames = new_slots(self._lease, records.window - before, records.stride, before)
         slots["round_number"], slots["keys"] = records.rounds[before : records.window], KEY_NONE
         opened, pending = zeros(NextFrame, len(slots)), state["contributions"]

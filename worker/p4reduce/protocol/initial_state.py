@@ -26,6 +26,7 @@ from p4reduce_runtime.records import zeros
 from p4reduce_runtime.underlay import ENCAP_BYTES
 
 _WORD: Final = 0xFFFFFFFF
+_ONE_COLLECTIVE: Final = CollectiveStats(collectives=1).counts
 
 
 def first_rounds(lease: Lease) -> array[int]:
@@ -63,6 +64,7 @@ class Records:
         self.stride = stride = lease.columns * opened
         self.config = _config_of(lease, stride, eager)
         self._words: NDArray[np.int64] = self.config["opening_words"][0]
+        self._shared, self._counts = bool(self.config["shared"][0]), self.stats.counts
         self.call: Call | None = None
         """The call of the collectives, as the first one was; `agreement`: that of its Contribution."""
         self.agreement = ""
@@ -102,11 +104,10 @@ class Records:
         """Put all back for collective `number`, in which this rank proposes a window."""
         self._memory[:] = self._first
         self.loss["max_pto"] = max_pto
-        self.stats.counts.fill(0)
-        self.stats.collectives = 1
+        self._counts[:] = _ONE_COLLECTIVE
         _, shape, *others = self._descriptor
         self._words[0], self._words[1] = number & _WORD, shape | proposal
-        if self.config["shared"][0]:
+        if self._shared:
             words = number & _WORD, shape | proposal, *others
             self.config["opening_places"][0], self._words[:] = shared_words(self.lease, words)
 
