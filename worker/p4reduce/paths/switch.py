@@ -152,11 +152,11 @@ class SwitchPath:
         most = self._enough if grows and self.round_trip.queued else self.lease.slot_count
         window.finished(collective.next_window, rounds, counts[LOSSES], limited=limited, most=most)
         if not refused:
+            self._answered = collective
             if blocks.n_blocks:
                 window.saw(alike, counts[BLOCKS_DOWN], blocks.n_blocks)
-            self._answered = collective
-            if type(blocks) is Blocks and contribution.key is not None and not self.keep_words:
-                blocks.kept = collective
+                if type(blocks) is Blocks and contribution.key is not None and not self.keep_words:
+                    blocks.kept = collective
         return collective
 
     def _wait(self, collective: Collective, now: float, lost: Lost) -> None:
