@@ -37,7 +37,8 @@ OFFLOADS = (
 )
 """The names of offloads in `ethtool -k`."""
 POLL_S = 0.02
-CLI = [sys.executable, "-c", "from p4reduce_testbed.cli import testbed; testbed()"]
+NOT_IGNORED = "import signal; signal.signal(signal.SIGHUP, signal.SIG_DFL)"  # as nohup has it
+CLI = [sys.executable, "-c", f"{NOT_IGNORED}; from p4reduce_testbed.cli import testbed; testbed()"]
 CHECK_SUMS = Path(check_sums.__file__)
 MININET_LIMITS = "*** Error setting resource limits. Mininet's performance may be affected.\n"
 """The line that Mininet prints in a network namespace, because some of the limits are the whole machine's."""
