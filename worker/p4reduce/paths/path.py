@@ -92,7 +92,7 @@ class Path(Protocol):
 
 def log_refused(lease: Lease, collective: FinishedCollective) -> None:
     """Log which ranks refused a collective."""
-    # that sums underflow is said once (pytorch/settle.py): each one of a script may
+    # that sums underflow is said once (pytorch/refused_sums.py): each one of a script may
     level = logging.DEBUG if set(collective.refusals.values()) == {Reason.UNDERFLOW} else logging.INFO
     by_ranks = ",".join(map(str, sorted(collective.refusals)))
     event(_log, level, "collective refused", **of_rank(lease), call=str(collective.call), by_ranks=by_ranks)
