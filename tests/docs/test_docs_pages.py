@@ -25,11 +25,11 @@ from markdown_it.token import Token
 
 from conformance import recording
 from p4reduce.errors import Reason
-from p4reduce.protocol.call import CodecId, Kind
 from p4reduce.protocol.refusal import code_of
 from p4reduce.testing.local_group import EPOCH, JOB, LocalGroup
 from p4reduce.testing.reference_switch import ReferenceSwitch
 from p4reduce_contracts.jobs.lease import Lease, LeasedSwitch
+from p4reduce_contracts.wire.calls import CodecId, Kind
 from p4reduce_contracts.wire.geometry import SMALL
 from p4reduce_runtime.environment import VARIABLES, Variable
 from rigs.limits import LIMIT_S

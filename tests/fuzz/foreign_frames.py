@@ -26,11 +26,12 @@ if __name__ == "__main__":
 
 from fuzz.mutations import mutated
 from p4reduce.codecs import Int32
-from p4reduce.protocol.call import Call, CodecId, Kind
+from p4reduce.protocol.call import Call
 from p4reduce.protocol.collective import Collective
 from p4reduce.protocol.datagram import Datagram, switch_of
 from p4reduce.protocol.initial_state import Records
 from p4reduce_contracts.jobs.lease import Lease, LeasedSwitch
+from p4reduce_contracts.wire.calls import CodecId, Kind
 from p4reduce_runtime.underlay import ENCAP_BYTES
 from rigs import wire
 from rigs.pipeline import EPOCH, JOB, SECRET_AT, SLOT_COUNT, PipelineRig, is_for, rank_host, rank_port, udp_frame

@@ -12,9 +12,10 @@ from model.snapshots import RestorableCollective
 from p4reduce.codecs import Int32
 from p4reduce.errors import Reason
 from p4reduce.protocol.blocks import Blocks
-from p4reduce.protocol.call import Call, CodecId, Kind
+from p4reduce.protocol.call import Call
 from p4reduce.protocol.initial_state import Records
 from p4reduce_contracts.jobs.lease import Lease, LeasedSwitch
+from p4reduce_contracts.wire.calls import CodecId, Kind
 from p4reduce_contracts.wire.geometry import SMALL
 from rigs.tree import Shape, TreeRig
 

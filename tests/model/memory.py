@@ -19,8 +19,9 @@ from p4reduce.paths.hosts.memory import HostMemory, MemoryFile
 from p4reduce.paths.hosts.plan import HostPlan
 from p4reduce.paths.hosts.state import AWAIT_SUMS, CALL, CALLED_AT, CALLS_AT, COMPARE, DONE, DONE_AT
 from p4reduce.paths.hosts.sums import HostSums
-from p4reduce.protocol.call import Kind, compare_calls
+from p4reduce.protocol.call import compare_calls
 from p4reduce_contracts.jobs.lease import Lease
+from p4reduce_contracts.wire.calls import Kind
 from p4reduce_contracts.wire.geometry import SMALL
 
 RANKS: Final = 3

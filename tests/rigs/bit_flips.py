@@ -29,10 +29,11 @@ if __name__ == "__main__":
 
 from p4reduce.codecs import Floats, Gathered, Int32, Lanes, Segment
 from p4reduce.errors import CollectiveError, CollectiveTimeoutError, CorruptSumError
-from p4reduce.protocol.call import Call, Kind
+from p4reduce.protocol.call import Call
 from p4reduce.protocol.collective import Collective
 from p4reduce.protocol.initial_state import Records
 from p4reduce_contracts.jobs.lease import Lease, LeasedSwitch
+from p4reduce_contracts.wire.calls import Kind
 from p4reduce_contracts.wire.numbers import BASE_BYTES, GUARD_BYTES
 from p4reduce_runtime.underlay import ENCAP_BYTES
 from rigs.float_sums import summed_words

@@ -14,9 +14,10 @@ from p4reduce.codecs import Floats, Int32
 from p4reduce.codecs.raw import block_count, raw_blocks
 from p4reduce.errors import Reason
 from p4reduce.protocol.blocks import Blocks
-from p4reduce.protocol.call import Call, CodecId, Kind
+from p4reduce.protocol.call import Call
 from p4reduce.testing.world import Member, NetworkConditions
 from p4reduce_contracts.jobs.lease import Lease, LeasedSwitch, Level
+from p4reduce_contracts.wire.calls import CodecId, Kind
 from p4reduce_contracts.wire.geometry import Geometry
 from rigs.float_sums import by_numpy
 from rigs.secret import rank_secret

@@ -19,9 +19,10 @@ from hypothesis import strategies as st
 
 from p4reduce.errors import CollectiveMismatchError, CollectiveTimeoutError
 from p4reduce.protocol.blocks import Blocks
-from p4reduce.protocol.call import Call, Kind
+from p4reduce.protocol.call import Call
 from p4reduce.testing.local_group import LocalGroup
 from p4reduce.testing.world import NetworkConditions, World
+from p4reduce_contracts.wire.calls import Kind
 from p4reduce_contracts.wire.geometry import SMALL
 from rigs import ranks
 from rigs.bit_flips import CORRUPT_SUM, RIGHT, BitFlips

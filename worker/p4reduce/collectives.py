@@ -23,8 +23,9 @@ from p4reduce.codecs.raw import bytes_of, first_bytes, raw_blocks
 from p4reduce.codecs.summed_tensor import SummedTensor
 from p4reduce.errors import InvalidTensorError
 from p4reduce.protocol.blocks import Array, Blocks
-from p4reduce.protocol.call import HIGH_ROOT, Call, CodecId, Kind
+from p4reduce.protocol.call import HIGH_ROOT, Call
 from p4reduce_contracts.jobs.lease import Lease
+from p4reduce_contracts.wire.calls import CodecId, Kind
 
 MOST_BYTES = 1 << 27
 """Bytes of tensors in one collective: fewer blocks of the smallest pipeline than a key can number, and whole blocks of

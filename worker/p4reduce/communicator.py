@@ -31,7 +31,6 @@ from p4reduce.paths.hosts.sums import HostSums
 from p4reduce.paths.path import FinishedCollective, Path, log_refused
 from p4reduce.paths.switch import SwitchPath
 from p4reduce.protocol.blocks import Array, Blocks
-from p4reduce.protocol.call import CodecId, Kind
 from p4reduce.protocol.deadline import Deadline
 from p4reduce.protocol.refusal import reason_of
 from p4reduce.stats import DENSE_BYTES, CollectiveStats
@@ -39,6 +38,7 @@ from p4reduce.timeouts import DEFAULT_TIMEOUT_S, Timeout, timeout_seconds
 from p4reduce.transport import Transport
 from p4reduce_contracts.jobs.answers import WaitingSlot
 from p4reduce_contracts.jobs.lease import Lease
+from p4reduce_contracts.wire.calls import CodecId, Kind
 from p4reduce_runtime import kernels, metrics
 
 SomeTensor = TypeVar("SomeTensor", bound=Tensor)

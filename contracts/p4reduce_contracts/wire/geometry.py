@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Final
 
 from p4reduce_contracts.errors import GeometryMismatchError
-from p4reduce_contracts.wire.numbers import BASE_BYTES, GUARD_BYTES, MAX_COLUMNS
+from p4reduce_contracts.wire.numbers import BASE, BASE_BYTES, GUARD_BYTES, MAX_COLUMNS
 from p4reduce_contracts.wire.opening import most_ranks
 
 
@@ -30,7 +30,7 @@ class Geometry:
 
     @cached_property
     def header(self) -> struct.Struct:
-        return struct.Struct(f">BBBBHHIIQIHH{self.columns}I")
+        return struct.Struct(f"{BASE.format}QIHH{self.columns}I")
 
     @cached_property
     def lengths(self) -> tuple[int, ...]:

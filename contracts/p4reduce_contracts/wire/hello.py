@@ -6,10 +6,9 @@ import struct
 from typing import Final
 
 from p4reduce_contracts.errors import FrameError
-from p4reduce_contracts.wire.numbers import BASE_BYTES, HELLO, WIRE_VERSION
+from p4reduce_contracts.wire.numbers import BASE, BASE_BYTES, HELLO, WIRE_VERSION
 from p4reduce_runtime.underlay import HELLO_BYTES
 
-_BASE = struct.Struct(">BBBBHHII")
 _NONCE = struct.Struct(">Q")
 MEMBER_BITS: Final = 59
 """Bits of a member's nonce. The others of a HELLO's are the place, in the member's ticket, of the switch it is for."""
@@ -24,7 +23,7 @@ def unpack_hello(payload: bytes) -> tuple[int, int]:
     """(job, nonce) of a HELLO frame; FrameError says which check failed."""
     if len(payload) < BASE_BYTES:
         raise FrameError("TRUNCATED", f"{len(payload)} B, a header is {BASE_BYTES} B")
-    first, job, *zero = _BASE.unpack_from(payload)
+    first, job, *zero = BASE.unpack_from(payload)
     if first >> 4 != WIRE_VERSION:
         raise FrameError("VERSION", f"wire version {first >> 4}, this worker speaks {WIRE_VERSION}")
     if first & 15 != HELLO:

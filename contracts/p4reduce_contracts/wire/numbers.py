@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from typing import Final
 
 WIRE_VERSION: Final = 2
@@ -42,7 +43,9 @@ KEY_BLOCK_BITS: Final = 24
 MAX_BLOCKS: Final = (1 << KEY_BLOCK_BITS) - 1
 """Blocks a collective can hold: the key of block 2^24 - 1 with exponent 0 would read as KEY_NONE."""
 
-BASE_BYTES: Final = 16
+BASE: Final = struct.Struct(">BBBBHHII")
+"""The fields that all frames have: version and type, job, present, level, epoch, slot, round and seen."""
+BASE_BYTES: Final = BASE.size
 GUARD_BYTES: Final = 16
 NONCE_BYTES: Final = 8
 

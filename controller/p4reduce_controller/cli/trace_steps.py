@@ -8,6 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from p4reduce_contracts.errors import FrameError
+from p4reduce_contracts.wire.calls import CodecId, Kind
 from p4reduce_contracts.wire.frames import unpack
 from p4reduce_contracts.wire.geometry import Geometry
 from p4reduce_contracts.wire.numbers import (
@@ -32,9 +33,12 @@ FIRST, ADD, DUPLICATE, PASSED = "FIRST", "ADD", "DUPLICATE", "PASSED"
 """What a switch does with a frame that it does not drop; PASSED: the parent's answer goes down."""
 PART_WORDS: Final = 64
 """Words of a register of sums at most: a longer block has several."""
-KINDS: Final = {1: "all-reduce", 2: "broadcast", 3: "all-gather", 4: "barrier", 5: "close", 6: "refused"}
-FLOAT32, INT32 = 1, 2
-CODECS: Final = {0: "", FLOAT32: "float32", INT32: "int32", 3: "lanes", 4: "bytes", 5: "segments"}
+KINDS: Final[Mapping[int, str]] = {kind: kind.name.lower().replace("_", "-") for kind in Kind}
+CODECS: Final[Mapping[int, str]] = {
+    **{codec: codec.name.lower() for codec in CodecId},
+    CodecId.NONE: "",
+    CodecId.RAW: "bytes",
+}
 
 
 class Block(msgspec.Struct):
@@ -200,8 +204,9 @@ class Reader:
         if not asked or asked[column] == KEY_NONE:
             return Block(words.hex())
         exponent = 255 - (asked[column] & 255) - 126
-        shift = {FLOAT32: 30 - (self._ranks - 1).bit_length() - exponent, INT32: 0}.get(self._codec)
-        return Block(words.hex(), _next_block(asked[column]), shift)
+        of_floats = 30 - (self._ranks - 1).bit_length() - exponent
+        shifts: Mapping[int, int] = {CodecId.FLOAT32: of_floats, CodecId.INT32: 0}
+        return Block(words.hex(), _next_block(asked[column]), shifts.get(self._codec))
 
     def _sum(self, registers: Mapping[str, int], column: int) -> bytes:
         """Return the words of a column's block sum, of which a register has 64 at most."""

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 import click
 
 from p4reduce_contracts.jobs.client import JobClient
-from p4reduce_contracts.wire.numbers import DROP_REASONS, KEY_NONE, TYPE_NAMES
+from p4reduce_contracts.wire.numbers import BASE, DROP_REASONS, KEY_NONE, TYPE_NAMES
 from p4reduce_runtime.environment import P4REDUCE_CONTROLLER
 from p4reduce_runtime.underlay import AGGREGATION_PORT
 
 _UDP_PORT, _FRAME = 36, 42
 """Offsets of the UDP destination port and of the frame, behind Ethernet and IPv4 without options."""
 _JOB, _SLOT = 1, 6
-_BASE: Final = struct.Struct(">BBBBHHII")
-"""Type, job, present, level, epoch, slot, round and seen; then come a secret, which is not shown, check, and keys."""
 _KEYS: Final = 32
 _BITS: Final = {"seen": "children seen", "held": "columns held"}
 
@@ -75,9 +72,9 @@ def lines(trace: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _fields(frame: bytes, columns: int) -> str:
-    if len(frame) < _BASE.size:
+    if len(frame) < BASE.size:
         return f"{len(frame)} bytes, no frame"
-    kind, job, present, level, epoch, slot, number, seen = _BASE.unpack_from(frame)
+    kind, job, present, level, epoch, slot, number, seen = BASE.unpack_from(frame)
     keys = [frame[at : at + 4] for at in range(_KEYS, min(_KEYS + 4 * columns, len(frame)), 4)]
     shown = f", next blocks {' '.join(_key(int.from_bytes(key, 'big')) for key in keys)}" if keys else ""
     return (
@@ -94,5 +91,5 @@ def _reason(index: int, frame: bytes, tag: int | None) -> str:
     reason = DROP_REASONS.get(index, str(index))
     if reason != "STALE" or tag is None:
         return reason
-    number, held = _BASE.unpack_from(frame)[6], tag & 0xFFFFFFFF
+    number, held = BASE.unpack_from(frame)[6], tag & 0xFFFFFFFF
     return f"STALE: the slot holds round {held}, so it takes round {held} or {held + 2}, and the frame is of {number}"

@@ -23,12 +23,13 @@ import pytest
 
 from p4reduce.codecs import Floats
 from p4reduce.protocol.blocks import Blocks
-from p4reduce.protocol.call import Call, CodecId, Kind
+from p4reduce.protocol.call import Call
 from p4reduce.testing.world import NetworkConditions, World
 from p4reduce_contracts.cli import main
 from p4reduce_contracts.jobs.answers import JobInfo
 from p4reduce_contracts.jobs.client import JobClient
 from p4reduce_contracts.jobs.lease import Level
+from p4reduce_contracts.wire.calls import CodecId, Kind
 from p4reduce_contracts.wire.frames import unpack
 from p4reduce_contracts.wire.numbers import BASE_BYTES, KEY_NONE
 from p4reduce_controller.cli import trace_steps
@@ -97,12 +98,6 @@ class Recorded:
 @pytest.fixture(scope="module", params=NETWORKS)
 def recorded(request: pytest.FixtureRequest) -> Recorded:
     return Recorded(NETWORKS[request.param], SEED)
-
-
-def test_kinds_and_codecs_are_the_worker_s() -> None:
-    assert {kind.value: kind.name.lower().replace("_", "-") for kind in Kind} == trace_steps.KINDS
-    codecs = {codec.value: codec.name.lower() for codec in CodecId}
-    assert codecs | {CodecId.NONE: "", CodecId.RAW: "bytes"} == trace_steps.CODECS
 
 
 def words(block: dict[str, Any]) -> tuple[int, ...]:

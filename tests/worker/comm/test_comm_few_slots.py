@@ -17,12 +17,13 @@ from p4reduce.codecs import Floats, Int32
 from p4reduce.communicator import Communicator
 from p4reduce.errors import CollectiveMismatchError, InvalidTensorError, PeerRefusedError
 from p4reduce.paths.window import Window
-from p4reduce.protocol.call import Call, CodecId, Kind
+from p4reduce.protocol.call import Call
 from p4reduce.protocol.rtt import RoundTrip
 from p4reduce.testing.local_group import LocalGroup
 from p4reduce.testing.reference_switch import ReferenceSwitch
 from p4reduce.testing.world import Member, NetworkConditions, RootSwitches, World
 from p4reduce_contracts.jobs.lease import Lease, LeasedSwitch
+from p4reduce_contracts.wire.calls import CodecId, Kind
 from p4reduce_contracts.wire.geometry import DEFAULT
 from rigs.cut_runs import ResettableGroup
 

@@ -12,7 +12,7 @@ import pytest
 from p4reduce.codecs import Int32
 from p4reduce.errors import Reason
 from p4reduce.protocol.blocks import Blocks
-from p4reduce.protocol.call import Call, CodecId, Kind
+from p4reduce.protocol.call import Call
 from p4reduce.protocol.collective import Collective
 from p4reduce.protocol.initial_state import Records
 from p4reduce.protocol.recovery import (
@@ -28,6 +28,7 @@ from p4reduce.protocol.timing import MAX_PTO_S
 from p4reduce.testing.reference_switch import ReferenceSwitch
 from p4reduce.testing.world import Member, NetworkConditions, RootSwitches, World
 from p4reduce_contracts.jobs.lease import Lease
+from p4reduce_contracts.wire.calls import CodecId, Kind
 from p4reduce_contracts.wire.geometry import DEFAULT
 
 ROUND_S = 0.004

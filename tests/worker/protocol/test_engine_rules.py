@@ -16,7 +16,7 @@ from p4reduce.errors import (
 )
 from p4reduce.paths.window import Window
 from p4reduce.protocol.blocks import Blocks
-from p4reduce.protocol.call import Call, CodecId, Kind
+from p4reduce.protocol.call import Call
 from p4reduce.protocol.collective import Collective
 from p4reduce.protocol.initial_state import KeptRecords, Records, first_rounds
 from p4reduce.protocol.lookahead import look_ahead
@@ -25,6 +25,7 @@ from p4reduce.protocol.rtt import RoundTrip
 from p4reduce.protocol.timing import GRANULARITY_S, INITIAL_RTO_S
 from p4reduce.testing.reference_switch import ReferenceSwitch
 from p4reduce_contracts.jobs.lease import Lease, LeasedSwitch
+from p4reduce_contracts.wire.calls import CodecId, Kind
 from p4reduce_contracts.wire.frames import Frame, pack, unpack
 from p4reduce_contracts.wire.geometry import SMALL, Geometry
 from p4reduce_contracts.wire.numbers import KEY_NONE, MAX_BLOCKS, PENDING

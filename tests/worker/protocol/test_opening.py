@@ -15,12 +15,13 @@ from p4reduce.codecs import Int32
 from p4reduce.collectives import broadcast
 from p4reduce.errors import CollectiveMismatchError, CollectiveTimeoutError, Reason
 from p4reduce.protocol.blocks import Blocks
-from p4reduce.protocol.call import Call, CodecId, Kind, describe
+from p4reduce.protocol.call import Call, describe
 from p4reduce.protocol.collective import Collective
 from p4reduce.protocol.initial_state import Records
 from p4reduce.protocol.opening import read_calls
 from p4reduce.protocol.refusal import code_of
 from p4reduce_contracts.jobs.lease import Lease, LeasedSwitch, Level
+from p4reduce_contracts.wire.calls import CodecId, Kind
 from p4reduce_contracts.wire.check import check_of
 from p4reduce_contracts.wire.frames import Frame, pack, unpack
 from p4reduce_contracts.wire.geometry import DEFAULT, Geometry

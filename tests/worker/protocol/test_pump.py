@@ -12,13 +12,14 @@ import numpy as np
 import pytest
 
 from p4reduce.codecs import Int32
-from p4reduce.protocol.call import Call, CodecId, Kind
+from p4reduce.protocol.call import Call
 from p4reduce.protocol.channel import load_pump, make_channel
 from p4reduce.protocol.collective import Collective
 from p4reduce.protocol.initial_state import Records
 from p4reduce.protocol.rtt import RoundTrip
 from p4reduce.testing.reference_switch import ReferenceSwitch
 from p4reduce_contracts.jobs.lease import Lease
+from p4reduce_contracts.wire.calls import CodecId, Kind
 from p4reduce_contracts.wire.geometry import DEFAULT
 from p4reduce_runtime import datagrams
 from p4reduce_runtime.underlay import ENCAP_BYTES

@@ -32,8 +32,8 @@ from p4reduce.codecs.formats import (
 from p4reduce.codecs.summed_tensor import SummedTensor
 from p4reduce.errors import InvalidTensorError, NotFiniteError, UnderflowError
 from p4reduce.protocol.blocks import NO_WORDS, Blocks, Part
-from p4reduce.protocol.call import CodecId
 from p4reduce.protocol.state import FLOAT32, FORMATS
+from p4reduce_contracts.wire.calls import CodecId
 from p4reduce_contracts.wire.lanes import lanes_per_word
 
 UNDERFLOW_SHARE: Final = 1_000

@@ -17,7 +17,7 @@ from p4reduce.codecs.arrays import Tensor, as_kind_of, name_element, to_numpy
 from p4reduce.codecs.summed_tensor import SummedTensor
 from p4reduce.errors import InvalidTensorError, LaneOverflowError
 from p4reduce.protocol.blocks import ANY_SUM, Array, Blocks, Part, nonzero_blocks
-from p4reduce.protocol.call import CodecId
+from p4reduce_contracts.wire.calls import CodecId
 from p4reduce_contracts.wire.lanes import check_lanes, check_width, lane_limit, lanes_per_word, largest_word
 
 _CHUNK_WORDS = 1 << 16

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from p4reduce.errors import InvalidTensorError
 from p4reduce.protocol.blocks import Array, Blocks, Part, nonzero_blocks
-from p4reduce.protocol.call import CodecId
 from p4reduce.protocol.state import UNTOUCHED
+from p4reduce_contracts.wire.calls import CodecId
 
 
 def block_count(n_bytes: int, block_words: int) -> int:

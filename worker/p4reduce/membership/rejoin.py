@@ -25,9 +25,9 @@ from p4reduce.errors import CollectiveError, JobResetError, JoinError, P4ReduceE
 from p4reduce.membership.resync import CollectiveOutcome, pack_progress, resynced, sync_lagging_ranks, unpack_progress
 from p4reduce.paths.path import FinishedCollective
 from p4reduce.protocol.blocks import Blocks
-from p4reduce.protocol.call import Kind
 from p4reduce.protocol.deadline import Deadline
 from p4reduce_contracts.jobs.reasons import was_asked_for
+from p4reduce_contracts.wire.calls import Kind
 from p4reduce_runtime.logs import event
 
 _log = logging.getLogger(__name__)

@@ -11,38 +11,14 @@ from __future__ import annotations
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import IntEnum
 
 from p4reduce.errors import CollectiveMismatchError, Reason
-from p4reduce.protocol import state
 from p4reduce.protocol.refusal import code_of, reason_in
+from p4reduce_contracts.wire.calls import CodecId, Kind
 
 _WORD = 0xFFFFFFFF
 HIGH_ROOT = 255
 """The root of a broadcast in the descriptor of a rank from 255 on; the layout has its number."""
-
-
-class Kind(IntEnum):
-    """The kind of a collective; `ALL_REDUCE` also covers all_reduce_segments."""
-
-    ALL_REDUCE = 1
-    BROADCAST = 2
-    ALL_GATHER = 3
-    BARRIER = 4
-    CLOSE = 5
-    REFUSED = state.REFUSED
-    """The kind of a call of a rank that cannot take part in the collective (protocol/refusal.py)."""
-
-
-class CodecId(IntEnum):
-    """The number of a codec, which makes words of numbers."""
-
-    NONE = 0
-    FLOAT32 = 1
-    INT32 = 2
-    LANES = 3
-    RAW = 4
-    SEGMENTS = 5
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from p4reduce.errors import CollectiveMismatchError, Reason
-from p4reduce.protocol.call import Kind, compare_calls, describe, kind_of, proposed_window
+from p4reduce.protocol.call import compare_calls, describe, kind_of, proposed_window
 from p4reduce.protocol.refusal import known_reasons
 from p4reduce_contracts.jobs.lease import Lease
+from p4reduce_contracts.wire.calls import Kind
 from p4reduce_contracts.wire.numbers import MAX_GROWTH_BYTES, WORDS_PER_CALL
 from p4reduce_contracts.wire.opening import CLASSES, SharedOpening, by_place, opening_words
 

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from p4reduce.stats import CollectiveStats
+from p4reduce_contracts.wire.calls import Kind
 from p4reduce_contracts.wire.numbers import MAX_BLOCKS
 from p4reduce_runtime.records import Matrix, ReadOnly, Record, Table, Vector
 
@@ -313,8 +314,8 @@ class Engine(NamedTuple):
     """[blocks]: the exponent agreed for each, UNTOUCHED where no rank held it."""
 
 
-REFUSED: Final = 6
-"""The kind of the call of a rank that cannot take part (protocol/call.py)."""
+REFUSED: Final = int(Kind.REFUSED)
+"""The kind of the call of a rank that cannot take part."""
 IGNORED: Final = 0
 """The type of a received datagram that is no frame for this rank."""
 

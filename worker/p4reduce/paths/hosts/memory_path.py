@@ -16,12 +16,13 @@ from p4reduce.paths.hosts.state import COMPARE, WAITS
 from p4reduce.paths.hosts.sums import HostSums
 from p4reduce.paths.path import Lost
 from p4reduce.paths.waits import LOG_AFTER_S
-from p4reduce.protocol.call import Call, Kind, compare_calls
+from p4reduce.protocol.call import Call, compare_calls
 from p4reduce.protocol.deadline import Deadline
 from p4reduce.stats import COLLECTIVES, CollectiveStats
 from p4reduce.trace import TracedWaits, opened
 from p4reduce_contracts.jobs.answers import WaitingSlot
 from p4reduce_contracts.jobs.lease import Lease
+from p4reduce_contracts.wire.calls import Kind
 
 _log = logging.getLogger(__name__)
 

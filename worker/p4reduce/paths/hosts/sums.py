@@ -31,13 +31,14 @@ from p4reduce.paths.hosts.state import WAITS
 from p4reduce.paths.path import FinishedCollective, Lost
 from p4reduce.paths.switch import SwitchPath
 from p4reduce.protocol.blocks import Blocks, sum_blocks
-from p4reduce.protocol.call import Call, Kind
+from p4reduce.protocol.call import Call
 from p4reduce.protocol.collective import Collective
 from p4reduce.protocol.deadline import Deadline, Obstacle, too_late
 from p4reduce.protocol.refusal import reason_of
 from p4reduce.stats import CollectiveStats
 from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.ranks import name_ranks
+from p4reduce_contracts.wire.calls import Kind
 
 T = TypeVar("T")
 
