@@ -107,4 +107,4 @@ _names: Final = [*CollectiveStats.__annotations__]
 COLLECTIVES, ROUNDS, BLOCKS_DOWN, LOSSES, CORRUPT, DENSE_BYTES, MALFORMED = map(
     _names.index, ("collectives", "rounds", "blocks_down", "losses", "corrupt", "dense_bytes", "malformed")
 )
-"""Places of these in `counts`, for what each collective counts and reads."""
+"""Places of these in `counts`: each collective counts or reads them."""

@@ -311,7 +311,7 @@ def test_a_nan_refuses_on_all_hosts_and_names_the_rank(monkeypatch: pytest.Monke
 def outcomes(group: HostGroup, fault: Callable[[Communicator], object], sizes: Sequence[int] = (SIZE,)) -> list[str]:
     """Return what each rank's second sum raises, or "summed"; `fault` happens before it, `sizes` are those of ranks.
 
-    It may take 20 times as long as the first one, for which the hosts are found.
+    It may take 20 times as long as the first one, for which the hosts are found, and at least 2 s.
     """
 
     def run(comm: Communicator) -> str:

@@ -457,7 +457,10 @@ def test_a_sum_is_there_while_its_records_serve_the_next_collective() -> None:
     source = Int32(np.full(5 * SMALL.frame_words, 2, np.int32)).bind(1, SMALL.block_words, False)
     later = Collective(mine.records, source, mine.call, TIMEOUT_S, number=1)
     assert later.start(0.2) and not later.done and not later.stats.rounds
+    mine.records.collective = mine
     assert (mine.result()[0] == 1).all()
+    with pytest.raises(RuntimeError, match="was returned before"):
+        mine.result()
 
 
 def test_records_are_kept_for_some_collectives_and_little_memory() -> None:
@@ -467,7 +470,8 @@ def test_records_are_kept_for_some_collectives_and_little_memory() -> None:
         return kept.find(alike, blocks, window=4, slots=4, eager=True)
 
     first, second = find(0), find(1)
+    second.collective = object()
     for alike in range(2, KeptRecords.MOST + 1):
         assert find(0) is first and find(alike) is not first
-    assert find(1) is not second
+    assert find(1) is not second and second.collective is None
     assert find(0, KeptRecords.MOST_BYTES // 4) is not find(0, KeptRecords.MOST_BYTES // 4)

@@ -148,7 +148,8 @@ class Floats(SummedTensor):
         if self._dense and found & ZERO_BLOCKS:
             part.nonzero[:] = True
             found &= ~ZERO_BLOCKS
-        self._found, self._is_written = found, False
+        self._found = found
+        self._is_written = False  # until the path takes the memory of `out` for its sums (`_make_room`)
         part.in_place = output is not None and output.in_place
         if output is not None and output.flat is not None and (part.form == FLOAT32 or _fills_words(output.flat)):
             part.make_room = self._make_room

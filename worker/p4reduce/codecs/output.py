@@ -23,12 +23,15 @@ class Output:
         self._out: Any = out
         self.flat: Array | None
         """The memory of `out`, flat; None where a sum can only be copied there."""
+        self.in_place: bool
+        """Whether the sum takes the place of what is summed."""
         if plain and out is given and values.flags.writeable:
             self._is_torch, self._is_elsewhere, self.in_place = type(out) is not np.ndarray, False, True
             self._array, self.flat = values, values if values.ndim == 1 else values.reshape(-1)
             return
         if (
             type(out) is np.ndarray
+            and out is not given
             and out.dtype == given.dtype
             and out.shape == given.shape
             and type(given) is type(out)
@@ -41,7 +44,6 @@ class Output:
         self._is_torch, self._is_elsewhere = is_torch(out), _is_elsewhere(out)
         array = values if out is given and _is_memory_of(values, out) else _writable(out, given)
         self.in_place = address(array) == address(values) and array.strides == values.strides
-        """Whether the sum takes the place of what is summed."""
         if not self.in_place and np.may_share_memory(array, values):
             raise InvalidTensorError("out overlaps the tensor; give the tensor itself, or memory of its own")
         self._array = array

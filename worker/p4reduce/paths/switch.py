@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from p4reduce.collectives import Contribution
 from p4reduce.epoch import of_rank
@@ -75,6 +75,7 @@ class SwitchPath:
         self._gso: tuple[GsoProbe, ...] = tuple(GsoProbe(damages=damages) for _ in lease.switches)
         """The measurements of the path to each switch."""
         self._all_known = all(gso.known for gso in self._gso)
+        """Whether none of them has anything left to probe."""
         self.running: Collective | None = None
         """The collective that runs now."""
         self._answered: Collective | None = None
@@ -117,14 +118,23 @@ class SwitchPath:
         if (call := records.call) is None or records.agreement != contribution.agreement:
             call = contribution.call(slots, window=window.slots)
             records.describe(call, contribution.agreement)
-        kept, blocks.kept = blocks.kept, None
-        left_s, proposal = deadline.left_s(now), window.proposal
-        if type(kept) is Collective and kept.records is records:
+        kept: Collective | None = records.collective
+        records.collective = None
+        left_s, limit_s, proposal = deadline.left_s(now), deadline.limit_s, window.proposal
+        if kept is not None and kept.blocks is blocks and not self.keep_words:
             collective = kept
-            collective.begin_again(call, left_s, contribution.number, deadline.limit_s, proposal)
+            collective.begin_again(call, left_s, contribution.number, limit_s, proposal)
         else:
-            how: Any = {"number": contribution.number, "limit_s": deadline.limit_s, "proposal": proposal}
-            collective = Collective(records, blocks, call, left_s, keep_words=self.keep_words, **how)
+            collective = Collective(
+                records,
+                blocks,
+                call,
+                left_s,
+                number=contribution.number,
+                limit_s=limit_s,
+                proposal=proposal,
+                keep_words=self.keep_words,
+            )
         self._answered, self.running, stats = None, collective, collective.stats
         try:
             if self.channel is None:
@@ -156,7 +166,7 @@ class SwitchPath:
             if blocks.n_blocks:
                 window.saw(alike, counts[BLOCKS_DOWN], blocks.n_blocks)
                 if type(blocks) is Blocks and contribution.key is not None and not self.keep_words:
-                    blocks.kept = collective
+                    records.collective = collective
         return collective
 
     def _wait(self, collective: Collective, now: float, lost: Lost) -> None:
@@ -238,6 +248,7 @@ class SwitchPath:
         """Give the transport back, and if no collective runs, `close_channel`."""
         if idle and self.running is None:
             self.close_channel()
+        self._kept.clear()
         self.transport.close()
 
     def _send(self, frames: list[bytes], stats: CollectiveStats) -> None:

@@ -63,7 +63,7 @@ class Collective:
     ) -> None:
         """`number`, `limit_s`: those of this call, where `call` is of an earlier one alike."""
         self._kernels, self.records, self._lease = records.kernels, records, records.lease
-        self._blocks, self._keeps_words = blocks, keep_words
+        self.blocks, self._keeps_words = blocks, keep_words
         self._layout = layout = blocks.layout(keep_words=keep_words)
         self._early: dict[int, Datagram] = {}
         """Slot -> its opening RESULT that came before slot 0's, which shows whether all ranks take part."""
@@ -72,7 +72,7 @@ class Collective:
         self._received = _NO_FRAMES
         self._state, self._loss = records.state, records.loss
         self.stats = records.stats
-        self._has_few = layout.sums_words <= FEW_SUMS
+        self._makes_room_at_once = layout.sums_words <= FEW_SUMS
         self._shared = (*records.arrays, layout.table, layout.scales, layout.units, blocks.nonzero, blocks.exponents)
         self._agreed = np.empty(blocks.n_blocks, np.uint8)
         self._without_data = self._engine_of(_NO_WORDS, _NO_WORDS)
@@ -83,7 +83,8 @@ class Collective:
     ) -> None:
         """Begin another collective, with the data that the blocks have now; see `__init__`.
 
-        Not after an error, a refusal, or with words that are kept. What the last one had is no longer there.
+        Not after an error, a refusal, or with words that are kept. The last one's `call`, `agreed_exponents` and counts
+        are overwritten.
         """
         records, layout = self.records, self._layout
         self._call, self._number, self._limit_s, self._timeout_s = call, number, limit_s, timeout_s
@@ -98,15 +99,16 @@ class Collective:
             records.describe(call)
         records.begin(number, self._proposal, min(MAX_PTO_S, timeout_s / 4))
         self._slots: Array = records.slots
+        self._early.clear()
         self._corrupt.clear()
-        self._has_room = self._has_few
+        self._has_room = self._makes_room_at_once
         """Whether `sums` is as long as it must be; that may take milliseconds, in which the opening frames travel."""
-        room = layout.make_room(dense=False) if self._has_few else _NO_WORDS
+        room = layout.make_room(dense=False) if self._has_room else _NO_WORDS
         self.engine = self._engine_of(layout.elements, room)
         """The state as the kernels work on it."""
 
     def _engine_of(self, elements: Array, sums: Array) -> Engine:
-        blocks = self._blocks
+        blocks = self.blocks
         own: tuple[Any, ...] = (elements, blocks.holders, blocks.published, blocks.begins, sums, self._agreed)
         return Engine(*self._shared, *own)
 
@@ -163,9 +165,9 @@ class Collective:
 
     def copy(self) -> float:
         """Copy what can be copied now; return for how many seconds not to call this again."""
-        if self._blocks.copy is None:
+        if self.blocks.copy is None:
             return math.inf
-        return self._blocks.copy(self) if self._loss["largest_sent"].any() else 0.0  # the opening frames leave first
+        return self.blocks.copy(self) if self._loss["largest_sent"].any() else 0.0  # the opening frames leave first
 
     @property
     def waits_for_blocks(self) -> int:
@@ -176,7 +178,7 @@ class Collective:
     def finished_blocks(self) -> int:
         """Number of blocks, from the first one on, that are summed."""
         last = self._slots["last_blocks"][:, : self._lease.columns]
-        return max(0, min(int(last.min()), self._blocks.n_blocks))
+        return max(0, min(int(last.min()), self.blocks.n_blocks))
 
     @property
     def agreed_exponents(self) -> NDArray[np.uint8]:
@@ -190,14 +192,19 @@ class Collective:
         return sums
 
     def result(self) -> list[Any]:
-        """Return the result of each part; RuntimeError before `done`, and when a rank refused."""
+        """Return the result of each part; RuntimeError before `done`, and when a rank refused.
+
+        Of a collective that its records keep for a later one, once only: it then lets go of the caller's memory.
+        """
         if not self.done or self.refusals:
             raise RuntimeError(f"{self.call} {'was refused' if self.refusals else 'is not done'}")
+        if self.engine is self._without_data:
+            raise RuntimeError(f"the result of {self.call} was returned before")
         if self._keeps_words:
-            return self._blocks.decode(self.sums, self._agreed)
+            return self.blocks.decode(self.sums, self._agreed)
         sums = self.engine.sums
-        if self._blocks.kept is self:
-            self.engine = self._without_data  # which is the caller's
+        if self.records.collective is self:
+            self.engine = self._without_data
         return self._layout.finish(sums, self._agreed)
 
     def start(self, now: float) -> list[bytes]:

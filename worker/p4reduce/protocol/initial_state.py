@@ -65,6 +65,8 @@ class Records:
         self.config = _config_of(lease, stride, eager)
         self._words: NDArray[np.int64] = self.config["opening_words"][0]
         self._shared, self._counts = bool(self.config["shared"][0]), self.stats.counts
+        self.collective: Any = None
+        """The last collective with these records, where a later one of the same blocks can have it."""
         self.call: Call | None = None
         """The call of the collectives, as the first one was; `agreement`: that of its Contribution."""
         self.agreement = ""
@@ -134,8 +136,19 @@ class KeptRecords:
         self._kept[key] = found
         self._size += found.size
         while len(self._kept) > self.MOST or self._size > self.MOST_BYTES:
-            self._size -= self._kept.popitem(last=False)[1].size
+            self._size -= self._forget()
         return found
+
+    def clear(self) -> None:
+        """Forget all."""
+        while self._kept:
+            self._size -= self._forget()
+
+    def _forget(self) -> int:
+        """Forget the least recent ones; return their size."""
+        _, records = self._kept.popitem(last=False)
+        records.collective = None  # which refers to them
+        return records.size
 
 
 def _new_tables(lease: Lease, most: int, opened: int, window: int) -> tuple[list[Array], NDArray[np.uint32]]:

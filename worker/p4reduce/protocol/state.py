@@ -267,7 +267,8 @@ class Received(Record):
 class Engine(NamedTuple):
     """The state of one collective. The first three are tables of one record.
 
-    Those up to `spare` serve all collectives alike, one after the other (initial_state.py). The others are of one.
+    Those up to `spare` serve all collectives alike, one after the other (initial_state.py), the others those of the
+    same blocks; `elements` and `sums` are of one.
     """
 
     config: Table[Config]
