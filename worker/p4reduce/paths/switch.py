@@ -248,7 +248,7 @@ class SwitchPath:
         """Give the transport back, and if no collective runs, `close_channel`."""
         if idle and self.running is None:
             self.close_channel()
-        self._kept.clear()
+            self._kept.clear()
         self.transport.close()
 
     def _send(self, frames: list[bytes], stats: CollectiveStats) -> None:
