@@ -35,7 +35,8 @@ MODULES: Final = "p4reduce.kernels"
 """The entry points that name each package's kernel modules."""
 CONSTANTS: Final = "p4reduce.kernel-constants"
 """The entry points that name the modules whose constants are compiled into kernels."""
-_WARM_S: Final = 300.0
+_WARM_S: Final = 1800.0
+"""Seconds in which a process compiles a package's kernels at most: a minute on an idle machine."""
 _NOT_KEPT: Final = 75
 """Exit status of a process that compiled, and could not keep what it compiled (EX_TEMPFAIL of sysexits.h)."""
 _DONE: Final = "all"

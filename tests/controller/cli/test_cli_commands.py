@@ -11,6 +11,7 @@ import json
 import re
 import stat
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,12 @@ from p4reduce_switch.program import PacketTrace
 from p4reduce_switch.run import SwitchError, SwitchOptions
 from rigs.fake_switch_client import Running, create_and_form, form, make_config, rows, shown
 from rigs.pipeline import JOB, PipelineRig, rank_port
+
+
+@pytest.fixture(autouse=True)
+def compiles_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no command start a process that compiles, where kernels are not compiled ahead."""
+    monkeypatch.setattr("p4reduce_runtime.kernels.warm_in_background", nullcontext)
 
 
 def p4reduce(*arguments: str, controller: str | None = None, **env: str) -> Result:
