@@ -132,7 +132,7 @@ def test_metrics_of_a_tree_lack_only_those_of_the_lost_switch(
     assert up == {"root": 1, "leaf1": 0, "leaf2": 1}
     name = metrics.LINK_UP.name
     assert [found[name, (leaf,)] for leaf in ("leaf1", "leaf2")] == [1, 1] and (name, ("root",)) not in found
-    assert [silent[name, (leaf,)] for leaf in ("leaf1", "leaf2")] == [1, 0]
+    assert silent[name, ("leaf2",)] == 0  # that of the lost switch may be silent too by now
     assert [labels for name, labels in found if name == metrics.JOB_ROUNDS.name] == [
         ("train", "root"), ("train", "leaf2")
     ]  # fmt: skip
