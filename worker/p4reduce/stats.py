@@ -103,8 +103,8 @@ class CollectiveStats(Record):
         return {vars(CollectiveStats)[name].metric.name: count for name, count in self.named().items()}
 
 
-_names: Final = [*CollectiveStats.__annotations__]
+_NAMES: Final = [*CollectiveStats.__annotations__]
 COLLECTIVES, ROUNDS, BLOCKS_DOWN, LOSSES, CORRUPT, DENSE_BYTES, MALFORMED = map(
-    _names.index, ("collectives", "rounds", "blocks_down", "losses", "corrupt", "dense_bytes", "malformed")
+    _NAMES.index, ("collectives", "rounds", "blocks_down", "losses", "corrupt", "dense_bytes", "malformed")
 )
 """Places of these in `counts`: each collective counts or reads them."""

@@ -74,8 +74,6 @@ class SwitchPath:
         damages = before is not None and before._gso[0].damages
         self._gso: tuple[GsoProbe, ...] = tuple(GsoProbe(damages=damages) for _ in lease.switches)
         """The measurements of the path to each switch."""
-        self._all_known = all(gso.known for gso in self._gso)
-        """Whether none of them has anything left to probe."""
         self.running: Collective | None = None
         """The collective that runs now."""
         self._answered: Collective | None = None
@@ -210,7 +208,9 @@ class SwitchPath:
         """After a collective, measure whether GSO datagrams arrive, and how long ones, unless that is known."""
         channel, collective = self.channel, self._answered
         self._answered = None
-        if self._all_known or channel is None or collective is None or collective.slots < FEWEST_SLOTS:
+        if channel is None or collective is None or collective.slots < FEWEST_SLOTS:
+            return
+        if all(gso.known for gso in self._gso):
             return
         for number, (gso, udp) in enumerate(zip(self._gso, sockets_of(self.transport), strict=True)):
             if not gso.known and (answered := collective.answered_frame(number)):
@@ -218,7 +218,6 @@ class SwitchPath:
                 timeout_s = min(_LONGEST_PROBE_S, 2 * self.round_trip.timeout_s)
                 gso.probe(udp, self.lease.geometry, secret, answered, timeout_s)
                 channel.send_runs(number, gso.longest if gso.allowed else 0)
-        self._all_known = all(gso.known for gso in self._gso)
 
     def _saw_damage(self) -> None:
         """Stop sending runs, and ask for none, when frames have arrived damaged in several collectives."""

@@ -97,9 +97,6 @@ class Part:
 class Blocks:
     """One rank's data in a collective: its parts, one after the other in one space of blocks."""
 
-    kept: Any = None
-    """What a path has made of these blocks, for the next collective with them."""
-
     def __init__(self, parts: Sequence[Part] = ()) -> None:
         """Raises InvalidTensorError when the blocks are more than a key can number. Without parts no data is moved."""
         self.parts = parts
@@ -120,6 +117,8 @@ class Blocks:
         """[ranks of this host]: how many blocks of its data each has published; other processes change it."""
         self.begins: NDArray[np.int64] = _NO_BEGINS
         """[ranks of this host]: the word of the host's memory where each rank's data begins."""
+        self.kept: Any = None
+        """What a path has made of these blocks, for the next collective with them."""
         self._layout: Layout | None = None
         self.copy: Callable[[Any], float] | None = None
         """A function that gets the collective now and then, copies data, and returns the seconds to its next call."""

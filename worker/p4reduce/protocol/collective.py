@@ -73,7 +73,8 @@ class Collective:
         self._state, self._loss = records.state, records.loss
         self.stats = records.stats
         self._makes_room_at_once = layout.sums_words <= FEW_SUMS
-        self._shared = (*records.arrays, layout.table, layout.scales, layout.units, blocks.nonzero, blocks.exponents)
+        self._fields = (*records.arrays, layout.table, layout.scales, layout.units, blocks.nonzero, blocks.exponents)
+        """The fields of an Engine that all collectives of these blocks have, in its order."""
         self._agreed = np.empty(blocks.n_blocks, np.uint8)
         self._without_data = self._engine_of(_NO_WORDS, _NO_WORDS)
         self.begin_again(call, timeout_s, call.number if number is None else number, limit_s, proposal)
@@ -110,7 +111,7 @@ class Collective:
     def _engine_of(self, elements: Array, sums: Array) -> Engine:
         blocks = self.blocks
         own: tuple[Any, ...] = (elements, blocks.holders, blocks.published, blocks.begins, sums, self._agreed)
-        return Engine(*self._shared, *own)
+        return Engine(*self._fields, *own)
 
     @property
     def call(self) -> Call:

@@ -64,7 +64,7 @@ class Records:
         self.stride = stride = lease.columns * opened
         self.config = _config_of(lease, stride, eager)
         self._words: NDArray[np.int64] = self.config["opening_words"][0]
-        self._shared, self._counts = bool(self.config["shared"][0]), self.stats.counts
+        self._shares_places, self._counts = bool(self.config["shared"][0]), self.stats.counts
         self.collective: Any = None
         """The last collective with these records, where a later one of the same blocks can have it."""
         self.call: Call | None = None
@@ -109,7 +109,7 @@ class Records:
         self._counts[:] = _ONE_COLLECTIVE
         _, shape, *others = self._descriptor
         self._words[0], self._words[1] = number & _WORD, shape | proposal
-        if self._shared:
+        if self._shares_places:
             words = number & _WORD, shape | proposal, *others
             self.config["opening_places"][0], self._words[:] = shared_words(self.lease, words)
 
