@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
@@ -36,6 +37,26 @@ def test_the_keys_of_a_rank_that_has_ended_and_begins_again_are_not_taken_for_it
         with pytest.raises(dist.DistBackendError, match="timed out after 0.01 s"):
             meet(store, rank, 2, 0.01)
     assert meet_all(store, 2) != before
+
+
+class Removed(dist.HashStore):
+    """A store from which rank 0 removes the keys of the last group when another rank has seen them."""
+
+    def check(self, keys: list[str]) -> bool:
+        found = bool(super().check(keys))
+        for key in (keys[0], "name") if keys[0].endswith("/all") else ():
+            self.delete_key(key)
+        return found
+
+
+def test_keys_that_are_removed_after_a_look_are_not_waited_for() -> None:
+    store = Removed()
+    meet_all(store, 2)
+    store.set_timeout(timedelta(seconds=LIMIT_S))
+    with ThreadPoolExecutor(1) as pool:
+        second = pool.submit(meet, store, 1, 2, LIMIT_S)
+        time.sleep(0.05)  # it looks at the keys of the group before
+        assert meet(store, 0, 2, LIMIT_S) == second.result()
 
 
 class Answered(dist.HashStore):

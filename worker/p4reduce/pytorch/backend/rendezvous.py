@@ -24,6 +24,8 @@ from p4reduce.timeouts import tries
 
 _c10d: Any = dist  # whose stubs do not have its stores
 _NAME: Final = "name"
+_ABSENT: Final = "-"
+"""What no key has as its value: it is what `compare_set` returns where the value it is to replace is not there."""
 _PART_S: Final = 2.0
 
 
@@ -51,18 +53,23 @@ def meet(store: Any, rank: int, size: int, timeout_s: float) -> str:
 def _answer(store: Any, rank: int, timeout_s: float) -> str:
     mine, answered = _drawn(), ""
     for _ in tries(timeout_s):
-        if not store.check([_NAME]):
+        if not (name := _read(store, _NAME)):
             continue
-        name = store.get(_NAME).decode()
         if name != answered:
             if answered:  # that of a group before
                 store.delete_key(f"{answered}/{rank}")
             store.set(f"{name}/{rank}", mine)
             answered = name
-        if store.check([f"{name}/all"]) and mine in json.loads(store.get(f"{name}/all")):
-            return str(name)
+        if mine in json.loads(_read(store, f"{name}/all") or "[]"):
+            return name
     text = f"timed out after {timeout_s:g} s: not all of the other ranks made the process group that rank {rank} makes"
     raise dist.DistBackendError(text)
+
+
+def _read(store: Any, key: str) -> str:
+    """Return the value of a key, "" without it. `get` would wait for one that rank 0 removes (`part`) after a check."""
+    value: str = store.compare_set(key, _ABSENT, _ABSENT).decode()
+    return "" if value == _ABSENT else value
 
 
 def _drawn() -> str:
