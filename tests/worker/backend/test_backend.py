@@ -71,7 +71,7 @@ def test_every_collective_of_every_dtype_is_right(wide_system: System, launch: L
     before = jobs(wide_system)
     for output in launch(3, CHECKS, *checks, "hook=fp16", "hook=powersgd"):
         assert output.endswith("ok\n")
-    assert jobs(wide_system) <= before
+    wait_until(lambda: jobs(wide_system) <= before)  # by rank 0, or where that is too slow by the controller
 
 
 @pytest.mark.fault(
@@ -93,7 +93,7 @@ def test_a_rank_that_fails_in_a_callback_or_dies_before_a_sum_over_gloo_is_notic
 def test_groups_are_made_again_in_one_process(wide_system: System, launch: Launch) -> None:
     before = jobs(wide_system)
     launch(3, "made_again.py")
-    assert jobs(wide_system) <= before
+    wait_until(lambda: jobs(wide_system) <= before)  # by rank 0, or where that is too slow by the controller
 
 
 @pytest.mark.slow
@@ -119,7 +119,7 @@ def test_scripts_train_as_over_gloo(wide_system: System, launch: Launch, tmp_pat
     before = jobs(wide_system)
     launch(4, "training_shapes.py", str(tmp_path / "losses"))
     compare_losses(tmp_path / "losses")
-    assert jobs(wide_system) <= before
+    wait_until(lambda: jobs(wide_system) <= before)  # by rank 0, or where that is too slow by the controller
 
 
 @pytest.mark.slow
