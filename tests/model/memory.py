@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Final
+from unittest import mock
 
 import numpy as np
 from numpy.typing import NDArray
 
 from p4reduce import collectives
 from p4reduce.collectives import Contribution, Plans
+from p4reduce.paths.hosts import layout
 from p4reduce.paths.hosts.layout import HostLayout
 from p4reduce.paths.hosts.memory import HostMemory, MemoryFile
 from p4reduce.paths.hosts.plan import HostPlan
@@ -25,8 +27,10 @@ from p4reduce_contracts.wire.calls import Kind
 from p4reduce_contracts.wire.geometry import SMALL
 
 RANKS: Final = 3
-STEPS: Final = (5, 0, 5, 9, -1, -2, 5)
+STEPS: Final = (9, 5, 5, 9, 9, 0, -1, -2, 5)
 """Blocks of each collective: none in a barrier; -1: a sum that rank 1 refuses; -2: one that all refuse alike."""
+MOST_WORDS: Final = RANKS * 5 * SMALL.block_words
+"""Words, times ranks, that are summed in one shot."""
 
 
 class MemoryRank:
@@ -59,7 +63,7 @@ class MemoryRank:
             run = self._sums.layout(self._contribution.blocks)
             assert isinstance(run, HostLayout)
             self._run, self._contribution.number = run, number
-            *arguments, _ = run.begin(self._sums.number + 1, number + 1, number, self._contribution.compared)
+            *arguments, _ = run.begin(self._sum_number(), number + 1, number, self._contribution.compared)
             event = run.run(*arguments, 0)
         else:
             event = self._run.run(self._run._arguments, self._run._data, self._run._found, 0)
@@ -71,6 +75,9 @@ class MemoryRank:
             refusals, _ = compare_calls(self._memory.calls(number + 1))
             self.found.append(sorted(refusals))
             self._run = None
+
+    def _sum_number(self) -> int:
+        return self._sums.number + 1
 
     def _end(self, run: HostLayout) -> None:
         assert self._contribution is not None
@@ -112,7 +119,14 @@ class BeginsBeforeOthersHaveSummed(MemoryRank):
             self._memory.data[self.rank * self._memory.input_words :][:4] = 99
 
 
-MEMORY_MUTANTS: Final = (TakesSumsAtOnce, BeginsBeforeOthersHaveSummed)
+class WritesToOneSlot(MemoryRank):
+    """A mutant: a rank writes the data of each sum in one shot over that of the last one."""
+
+    def _sum_number(self) -> int:
+        return 2 * super()._sum_number()
+
+
+MEMORY_MUTANTS: Final = (TakesSumsAtOnce, BeginsBeforeOthersHaveSummed, WritesToOneSlot)
 
 
 def tensor(rank: int, number: int) -> NDArray[np.int32]:
@@ -128,6 +142,7 @@ def _expected(number: int) -> object:
     return sum(tensor(rank, number) for rank in range(RANKS)).tobytes() if STEPS[number] else None  # type: ignore[union-attr]
 
 
+@mock.patch.object(layout, "ONE_SHOT_WORDS", MOST_WORDS)
 def explore_memory(make: Callable[[int, HostMemory], MemoryRank] = MemoryRank) -> tuple[int, str, Sequence[int]]:
     """Search all orders; return how many states there are, what is broken, and the way to it: ranks in their order."""
     seen: set[int] = set()

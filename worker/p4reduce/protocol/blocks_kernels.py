@@ -56,22 +56,23 @@ def _agree(
     ranks: int,
     first: int,
     holders: Vector[np.uint64],
+    agreed: Vector[np.uint8],
 ) -> None:
     """Set which ranks hold each block from `first` on, as a bitmap, and the exponents of the sums."""
-    agreed, count = np.uint64(ranks * area + first), len(holders)
+    count = len(holders)
     for i in range(count):
         holders[i] = 0
-        exponents[agreed + np.uint64(i)] = 0
+        agreed[np.uint64(first + i)] = 0
     for rank in range(ranks):
         at = np.uint64(rank * area + first)
         for i in range(count):
             held = nonzero[at + np.uint64(i)]
             exponent = np.uint8(exponents[at + np.uint64(i)] * held)
-            exponents[agreed + np.uint64(i)] = max(exponents[agreed + np.uint64(i)], exponent)
+            agreed[np.uint64(first + i)] = max(agreed[np.uint64(first + i)], exponent)
             holders[i] |= np.uint64(held) << np.uint64(rank)
     for i in range(count):
         if holders[i] == 0:
-            exponents[agreed + np.uint64(i)] = UNTOUCHED
+            agreed[np.uint64(first + i)] = UNTOUCHED
 
 
 @kernel(separate=True)
@@ -144,20 +145,20 @@ def sum_held_blocks(  # noqa: PLR0917
     sums: Words,
     sums_at: Vector[np.int64],
     found: Words,
+    agreed: Vector[np.uint8],
 ) -> None:
     """Write the sums of `len(holders)` blocks of one host's ranks, which are all ranks, and their exponents.
 
     `begins`: the words from which the ranks' words are counted. `exponents`, `nonzero`: those of the ranks' blocks, as
-    far apart as their memory; exponents of the sums come after the last rank's. `holders` and `words` [2, block_words]
-    are memory. `sums_at`: the offset in `sums`, in words, of each copy of the result; a block's sum is stored in all.
+    far apart as their memory. `agreed`: the exponents of the sums. `holders` and `words` [2, block_words] are memory.
+    `sums_at`: the offset in `sums`, in words, of each copy of the result; a block's sum is stored in all.
 
     With `own_parts`, of one part of float32 in 32 bits, the data of the rank at `place` is in `own`, and its results
     are written to `found` too.
     """
     weights, frame, start = words[0], words[1], np.uint64(0)
     area, ranks, last = 4 * parts[0].input_words, len(begins), first + len(holders)
-    _agree(exponents, nonzero, area, ranks, first, holders)
-    agreed = exponents[ranks * area :]
+    _agree(exponents, nonzero, area, ranks, first, holders, agreed)
     block = first
     while block < last:
         number = part_of(parts, block)

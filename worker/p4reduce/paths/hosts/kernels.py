@@ -20,17 +20,22 @@ from p4reduce.paths.hosts.state import (
     CALLED_AT,
     CALLS_AT,
     COMPARE,
+    DATA_WORDS,
     DONE,
     DONE_AT,
     END,
     IN_PLACE,
+    ONE_SHOT_BLOCKS,
+    ONE_SHOT_WORDS,
     OTHER_SHARDS,
     PUBLISH,
     SLEEPS_AT,
+    SLOT_WORDS,
     SUM,
     WAITS,
     Copied,
     Host,
+    RunState,
 )
 from p4reduce.protocol.blocks_kernels import sum_held_blocks
 from p4reduce.protocol.fence import fence
@@ -116,11 +121,27 @@ wait, write, order_memory = direct(_wait), direct(_write), direct(_order_memory)
 
 
 @kernel()
+def _data_at(run: RunState) -> int:
+    """Return the word of each rank's area where its data is copied to."""
+    return DATA_WORDS + run.sum_number % 2 * SLOT_WORDS if run.one_shot else 0
+
+
+@kernel()
+def _tables(host: Host) -> tuple[Vector[np.uint8], Vector[np.uint8]]:
+    """Return the exponents of all ranks' blocks, and which they hold; as far apart as their memory."""
+    run = host.run[0]
+    if run.one_shot:
+        tables = host.data.view(np.uint8)[4 * (_data_at(run) + ONE_SHOT_WORDS) :]
+        return tables, tables[ONE_SHOT_BLOCKS:]
+    return host.exponents, host.nonzero
+
+
+@kernel()
 def _copy_part_in(host: Host, part: Copied, first: int, end: int) -> None:
     """Copy a part's blocks from `first` to `end`, counted from the part's first, to this rank's area."""
     run = host.run[0]
     words, step = part.per_block, part.step
-    target = address_of(host.data) + 4 * (run.place * run.input_words + part.begin)
+    target = address_of(host.data) + 4 * (run.place * run.input_words + _data_at(run) + part.begin)
     row, last = first // step, -(-end // step)
     while row < last:
         begin, held = row, True
@@ -216,12 +237,13 @@ def _shard(host: Host) -> tuple[int, int]:
 @kernel()
 def _publish(host: Host) -> None:
     """Write what this rank's blocks are, and its data."""
-    run, control = host.run[0], host.control
-    at = 4 * run.place * run.input_words
+    run, at = host.run[0], 4 * host.run[0].place * host.run[0].input_words
+    exponents, nonzero = _tables(host)
     for block in range(run.blocks):
-        host.exponents[at + block] = host.own_exponents[block]
-        host.nonzero[at + block] = host.own_nonzero[block]
-    control[BEGINS_AT + run.place] = run.begin
+        exponents[at + block] = host.own_exponents[block]
+        nonzero[at + block] = host.own_nonzero[block]
+    if not run.one_shot:  # the others may be reading it for the sum before
+        host.control[BEGINS_AT + run.place] = run.begin
     if run.copies_in == ALL:
         _copy_span_in(host, 0, run.blocks)
     elif run.copies_in == OTHER_SHARDS:
@@ -244,20 +266,26 @@ def _are_alike(host: Host) -> bool:
 
 @kernel()
 def _sum(host: Host, own: Words, found: Words) -> None:
-    """Write the sums of this rank's shard."""
+    """Write the sums of this rank's shard, or of all shards in one shot."""
     run, control, begins = host.run[0], host.control, host.begins
-    copied, in_place = True, True
+    copied, in_place = True, not run.one_shot
     for place in range(run.ranks):
         begin: Any = np.int64(control[BEGINS_AT + place])
+        if run.one_shot:
+            begin = place * run.input_words + _data_at(run)
         in_place = in_place and begin & IN_PLACE != 0
         begins[place] = begin & ~IN_PLACE
-        copied = copied and begins[place] == place * run.input_words
+        copied = copied and (run.one_shot or begins[place] == place * run.input_words)
     for i in range(len(host.parts)):  # beyond what was not copied may be other data, not zeros
         host.parts[i].end = host.copied[i].end if copied else host.copied[i].end_there
     run.in_place = in_place
     begins[run.ranks] = run.sums_begin
     sums_own = run.copies_out == OTHER_SHARDS and not in_place
     first, last = _shard(host)
+    exponents, nonzero = _tables(host)
+    agreed = host.exponents[4 * run.ranks * run.input_words :]
+    if run.one_shot:
+        first, last, agreed = 0, run.blocks, host.agreed
     sum_held_blocks(
         host.parts,
         host.own_parts if sums_own else host.own_parts[:0],
@@ -265,8 +293,8 @@ def _sum(host: Host, own: Words, found: Words) -> None:
         own if sums_own else own[:0],
         run.place,
         begins[: run.ranks],
-        host.exponents,
-        host.nonzero,
+        exponents,
+        nonzero,
         first,
         host.holders[: last - first],
         host.scales,
@@ -277,6 +305,7 @@ def _sum(host: Host, own: Words, found: Words) -> None:
         host.data,
         begins[: run.ranks] if in_place else begins[run.ranks :],
         found if sums_own else found[:0],
+        agreed,
     )
 
 
@@ -294,7 +323,8 @@ def _clear(host: Host) -> None:
 def _take_sums(host: Host, found: Words) -> None:
     """Copy the sums of all shards, and their exponents, out of the memory."""
     run = host.run[0]
-    _take_exponents(host, 0, run.blocks)
+    if not run.one_shot:
+        _take_exponents(host, 0, run.blocks)
     if run.in_place:
         _clear(host)
     elif run.copies_out == ALL:
@@ -337,7 +367,7 @@ def _run(host: Host, own: Words, found: Words, timeout_us: int) -> int:
         _write(control, run.ranks, DONE_AT + run.place, run.sum_number)
         run.next_step = AWAIT_SUMS
     if run.next_step == AWAIT_SUMS:
-        if _wait(control, run.place, DONE_AT, run.ranks, run.sum_number, run.yields, until) >= 0:
+        if not run.one_shot and _wait(control, run.place, DONE_AT, run.ranks, run.sum_number, run.yields, until) >= 0:
             run.yields = 0
             return WAITS
         _take_sums(host, found)

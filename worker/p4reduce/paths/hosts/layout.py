@@ -26,10 +26,15 @@ from p4reduce.paths.hosts.state import (
     ALL,
     AWAIT_SUMS,
     CALL_WORDS,
+    DATA_WORDS,
     IN_PLACE,
     NOTHING,
+    ONE_SHOT_BLOCKS,
+    ONE_SHOT_WORDS,
     OTHER_SHARDS,
     PUBLISH,
+    SLOT_WORDS,
+    SLOTS,
     YIELDS,
     Copied,
     Host,
@@ -117,8 +122,12 @@ class HostLayout:
         state["place"], state["ranks"], state["blocks"] = place, ranks, self.n_blocks
         state["input_words"], state["sums_begin"] = memory.input_words, memory.sums_begin
         state["begin"] = self.begins_at | (IN_PLACE if in_place else 0)
-        copied = OTHER_SHARDS if alone and decodes and _is_float32(one) else ALL
-        self.copies_in = state["copies_in"] = copied if self.at is None else NOTHING
+        small = self.n_blocks <= ONE_SHOT_BLOCKS and self.words * ranks <= ONE_SHOT_WORDS
+        if one_shot := alone and small and not keeps_words:
+            state["one_shot"] = True
+            state["sums_begin"] = place * memory.input_words + DATA_WORDS + (SLOTS - 1) * SLOT_WORDS
+        copied = OTHER_SHARDS if alone and decodes and _is_float32(one) and not one_shot else ALL
+        self.copies_in = state["copies_in"] = copied if self.at is None or one_shot else NOTHING
         self.copies_out = state["copies_out"] = NOTHING if keeps_words else copied
         self.agreed = np.empty(self.n_blocks, np.uint8)
         """[blocks]: the exponents of the last sums."""
@@ -141,7 +150,7 @@ class HostLayout:
             scales=self.scales,
             units=self.units,
             begins=np.zeros(ranks + 1, np.int64),
-            holders=np.zeros(-(-self.n_blocks // ranks), np.uint64),
+            holders=np.zeros(self.n_blocks if one_shot else -(-self.n_blocks // ranks), np.uint64),
             words=np.zeros((2, size), np.uint32),
             spare=np.empty((MOST_LANES + 1) * size, np.float32),
         )

@@ -32,10 +32,13 @@ from p4reduce.paths.hosts.state import (
     CALL_WORDS,
     CALLED_AT,
     CALLS_AT,
+    DATA_WORDS,
     DONE_AT,
     FAILED_AT,
     FINISHED_AT,
     PUBLISHED_AT,
+    SLOT_WORDS,
+    SLOTS,
     YIELDS,
 )
 from p4reduce.paths.path import Lost
@@ -48,11 +51,13 @@ NONCE_BYTES: Final = 16
 _NAME: Final = "p4reduce-host"
 _CONTROL_BYTES: Final = 1 << 16
 _TABLE_BYTES: Final = MAX_BLOCKS + 1
-_DATA_BYTES: Final = 1 << 32
+_DATA_BYTES: Final = 4 * DATA_WORDS
+_SLOTS_BYTES: Final = -(-4 * SLOTS * SLOT_WORDS // mmap.PAGESIZE) * mmap.PAGESIZE
 _SUMS_AT: Final = 2048
 """Bytes from where the sums begin to the next page. From the beginning of a page to the 16th byte of another, where
 numpy's arrays of 32 MB begin, glibc copies less than 768 KB ten times as slowly on AMD's Zen 3 (`rep movsb`)."""
-_ARRAYS_AT: Final = 2 * _TABLE_BYTES + mmap.PAGESIZE + _DATA_BYTES
+_DATA_AT: Final = 2 * _TABLE_BYTES + mmap.PAGESIZE
+_ARRAYS_AT: Final = _DATA_AT + _DATA_BYTES + _SLOTS_BYTES
 """Bytes of an area before its arrays, those that tensors are given to be summed where they are."""
 _ARRAYS_BYTES: Final = 1 << 31
 _AREA_BYTES: Final = _ARRAYS_AT + _ARRAYS_BYTES
@@ -149,7 +154,7 @@ class HostMemory:
         self._nonzero = [
             tables[begin + _TABLE_BYTES : begin + _TABLE_BYTES + MAX_BLOCKS].view(np.bool_) for begin in begins
         ]
-        data = [(begin + _ARRAYS_AT - _DATA_BYTES) // 4 for begin in begins]
+        data = [(begin + _DATA_AT) // 4 for begin in begins]
         self.data: Words = words[data[0] :]
         """The data of all ranks: that of place k begins `k · input_words` words after that of place 0."""
         self._map_at, self._data_at = address(words), address(self.data)
@@ -158,7 +163,7 @@ class HostMemory:
         self.elements.flags.writeable = False
         self.sums_begin = data[count] - _SUMS_AT // 4 - data[0]
         """The word of `data` where `sums` begin."""
-        self.sums: Words = self.data[self.sums_begin :][: _DATA_BYTES // 4]
+        self.sums: Words = self.data[self.sums_begin :][:DATA_WORDS]
         self._arrays: dict[int, int] = {}
         """The bytes that each array of this rank has, by where it begins in the memory."""
         self._shared = 0, 0
@@ -173,8 +178,7 @@ class HostMemory:
 
     input_words: Final = _AREA_BYTES // 4
 
-    most_words: Final = _DATA_BYTES // 4
-    """Words of data that one rank writes here for a sum, and of the sums, at most."""
+    most_words: Final = DATA_WORDS
 
     def allocate(self, place: int, size: int) -> NDArray[np.uint8] | None:
         """Return so many bytes for arrays of this rank, which are free again when none refers to them.

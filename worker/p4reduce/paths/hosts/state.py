@@ -33,6 +33,18 @@ IN_PLACE: Final = 1 << 62
 ALL_BLOCKS: Final = 1 << 32
 """The number of blocks that stands for all."""
 
+DATA_WORDS: Final = 1 << 30
+"""Words of data that one rank writes for a sum, and of the sums, at most."""
+ONE_SHOT_WORDS: Final = 1 << 12
+"""Words of data, times ranks, up to which each rank sums all shards itself, and waits for no sum of another: such a sum
+is made in one shot (docs/hosts.md)."""
+ONE_SHOT_BLOCKS: Final = 1 << 10
+"""The same of blocks."""
+SLOT_WORDS: Final = ONE_SHOT_WORDS + 2 * ONE_SHOT_BLOCKS // 4
+"""Words of one of the slots after a rank's data: data, exponents, and which blocks the rank holds. Two are for sums in
+one shot, in turns, as other ranks may still read the last one's; the third has this rank's sums."""
+SLOTS: Final = 3
+
 YIELDS: Final = 400
 """Times that a rank yields, a quarter of a millisecond, before it sleeps: to be woken takes longer than its turn."""
 
@@ -63,6 +75,8 @@ class RunState(Record):
     """The word, counted as those of the data, where the sums begin."""
     begin: int
     """The word where this rank's data begins, with IN_PLACE."""
+    one_shot: bool
+    """Whether each rank sums all shards."""
     copies_in: int
     """What of its data the rank copies to its area, and what of the sums to its result: ALL, OTHER_SHARDS, NOTHING."""
     copies_out: int
