@@ -33,6 +33,7 @@ GUARD_WORD: Final = 7
 CHECKSUM_SHIFT: Final = 16
 """The guard's lower 16 bits are reserved: 0."""
 KEYS_WORD: Final = 8
+JOB_BYTE: Final = 1
 PRESENT_BYTE: Final = 2
 SLOT_BYTES: Final = slice(6, 8)
 

@@ -8,14 +8,12 @@ from typing import Any, Final
 import click
 
 from p4reduce_contracts.jobs.client import JobClient
-from p4reduce_contracts.wire.numbers import BASE, DROP_REASONS, KEY_NONE, TYPE_NAMES
+from p4reduce_contracts.wire.numbers import BASE, DROP_REASONS, JOB_BYTE, KEY_NONE, KEYS_WORD, SLOT_BYTES, TYPE_NAMES
 from p4reduce_runtime.environment import P4REDUCE_CONTROLLER
 from p4reduce_runtime.underlay import AGGREGATION_PORT
 
 _UDP_PORT, _FRAME = 36, 42
 """Offsets of the UDP destination port and of the frame, behind Ethernet and IPv4 without options."""
-_JOB, _SLOT = 1, 6
-_KEYS: Final = 32
 _BITS: Final = {"seen": "children seen", "held": "columns held"}
 
 View = tuple[list[tuple[int, bytes]], Callable[[Mapping[str, Any]], Iterator[str]]]
@@ -37,9 +35,9 @@ def view(job: str, slot: int | None) -> View:
             "(`p4reduce job show --slots` has both numbers)",
             err=True,
         )
-    where = [(_UDP_PORT, AGGREGATION_PORT.to_bytes(2, "big")), (_FRAME + _JOB, bytes((known[job].id,)))]
+    where = [(_UDP_PORT, AGGREGATION_PORT.to_bytes(2, "big")), (_FRAME + JOB_BYTE, bytes((known[job].id,)))]
     if slot is not None:
-        where.append((_FRAME + _SLOT, slot.to_bytes(2, "big")))
+        where.append((_FRAME + SLOT_BYTES.start, slot.to_bytes(2, "big")))
     return where, lines
 
 
@@ -75,7 +73,7 @@ def _fields(frame: bytes, columns: int) -> str:
     if len(frame) < BASE.size:
         return f"{len(frame)} bytes, no frame"
     kind, job, present, level, epoch, slot, number, seen = BASE.unpack_from(frame)
-    keys = [frame[at : at + 4] for at in range(_KEYS, min(_KEYS + 4 * columns, len(frame)), 4)]
+    keys = [frame[at : at + 4] for at in range(4 * KEYS_WORD, min(4 * (KEYS_WORD + columns), len(frame)), 4)]
     shown = f", next blocks {' '.join(_key(int.from_bytes(key, 'big')) for key in keys)}" if keys else ""
     return (
         f"{TYPE_NAMES.get(kind & 15, kind & 15)} of job {job}, epoch {epoch}, slot {slot}, round {number}, "
