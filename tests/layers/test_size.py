@@ -20,7 +20,7 @@ LIMITS = {
     "tests of the switch": 11_700,
     "Markdown": 33_900,
 }
-"""Lines of Python without generated files, and words: 1 % more than there is. CONTRIBUTING says how they may grow.
+"""Lines of Python without generated files, and words; at most 1 % more than there is. CONTRIBUTING says how they grow.
 
 The product is what users run: worker, controller, runtime, contracts.
 """
