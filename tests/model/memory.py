@@ -130,9 +130,10 @@ MEMORY_MUTANTS: Final = (TakesSumsAtOnce, BeginsBeforeOthersHaveSummed, WritesTo
 
 
 def tensor(rank: int, number: int) -> NDArray[np.int32]:
-    """Return what a rank gives: the sum's digits say who is in it; rank 2 holds no first block."""
+    """Return what a rank gives: the sum's digits say who is in it; rank 2 holds no first block, none a second."""
     blocks = np.full((abs(STEPS[number]), SMALL.block_words), (1 + number) * 16**rank, np.int32)
     blocks[0] *= rank != 2
+    blocks[1:2] = 0
     return blocks.reshape(-1)
 
 

@@ -78,6 +78,7 @@ def cases() -> list[Case]:
         Case("float32 in 16 bits", floats, 16),
         Case("float32 in 8 bits", floats, 8),
         Case("bfloat16", [torch.from_numpy(values).bfloat16() for values in floats]),
+        Case("few float32, in one shot on one host", [values[:600] for values in floats]),
         Case("int32", integers),
     ]
 

@@ -148,9 +148,9 @@ class Communicator:
     def empty(self, shape: int | Sequence[int], dtype: Any = np.float32, *, timeout_s: Timeout | None = None) -> Array:
         """Return an array, not initialized, of memory that the ranks of this host share, else of ordinary memory.
 
-        A sum of such an array is not copied there first; where all ranks are on one host and give it as `out` too, nor
-        back. All ranks call it, with equal arguments. When the array is gone, another one gets its memory. What a
-        forked child writes is its own. A job with `rejoin` has none.
+        A sum of such an array, unless it is small, is not copied there first; where all ranks are on one host and give
+        it as `out` too, nor back. All ranks call it, with equal arguments. When the array is gone, another one gets its
+        memory. What a forked child writes is its own. A job with `rejoin` has none.
         """
         try:
             wait_s = self.timeout_s if timeout_s is None else timeout_seconds(timeout_s)

@@ -62,34 +62,40 @@ def test_collectives_of_any_size_are_made_in_memory(group: OneHost, size: int) -
     assert "p4reduce_worker_shared_memory_bytes" in group.comms[0].metrics()
 
 
+@pytest.mark.parametrize("step", [1, 6], ids=["in shards", "in one shot"])
 @pytest.mark.parametrize("mean", [False, True])
-def test_sums_in_memory_have_the_bits_of_their_definition(group: OneHost, mean: bool) -> None:
+def test_sums_in_memory_have_the_bits_of_their_definition(group: OneHost, mean: bool, step: int) -> None:
     random = np.random.default_rng(54)
     given = []
     for _ in range(RANKS):  # blocks from denormal numbers to near the largest, of some ranks alone, and the last short
         numbers = random.uniform(-1, 1, 8_000).astype(np.float32) * np.repeat(2.0 ** np.arange(-149, 101), 32)
         numbers[random.random(8_000) < 0.1] = -0.0
         numbers.reshape(250, 32)[random.random(250) < 0.4] = -0.0
-        given.append(numbers[:7_990].astype(np.float32))
+        given.append(numbers.reshape(250, 32)[::step].reshape(-1)[:-10].astype(np.float32))
+    end = len(given[0]) // 2
     expected = by_numpy([torch.from_numpy(numbers) for numbers in given], 32, 32, mean=mean).numpy()
 
     def run(comm: Communicator) -> None:
         mine = given[comm.rank].copy()
         (found,) = comm.all_reduce_segments([Floats(mine, mean=mean)])
-        (part,) = comm.all_reduce_segments([Floats(mine, mean=mean, part=(1_000 * comm.rank, 5_000))])
+        (part,) = comm.all_reduce_segments([Floats(mine, mean=mean, part=(100 * comm.rank, end))])
         comm.all_reduce_segments([Floats(mine, mean=mean, out=mine)])
-        for total, numbers in ((found, expected), (part, expected[1_000 * comm.rank : 5_000]), (mine, expected)):
+        for total, numbers in ((found, expected), (part, expected[100 * comm.rank : end]), (mine, expected)):
             assert np.array_equal((total + np.float32(0)).view(np.uint32), (numbers + np.float32(0)).view(np.uint32))
 
     group.run(run)
 
 
-@pytest.mark.parametrize("make", [OneHost, LocalGroup])
-def test_later_sums_of_segments_alike_have_their_own_data(make: Callable[[int], OneHost | LocalGroup]) -> None:
+@pytest.mark.parametrize(("make", "size"), [(OneHost, 100), (OneHost, 40), (LocalGroup, 100)])
+def test_later_sums_of_segments_alike_have_their_own_data(
+    make: Callable[[int], OneHost | LocalGroup], size: int
+) -> None:
     def given(rank: int, turn: int) -> tuple[list[NDArray[Any]], ...]:
         random = np.random.default_rng([rank, turn])
-        numbers = random.integers(-99, 99, 900) * np.repeat(random.integers(0, 2, 9), 100)  # some blocks are zeros
-        return numbers.astype(np.float32), numbers[:99].astype(np.float16), numbers.astype(np.int32).reshape(9, 100)
+        numbers = random.integers(-99, 99, 9 * size) * np.repeat(
+            random.integers(0, 2, 9), size
+        )  # some blocks are zeros
+        return numbers.astype(np.float32), numbers[:99].astype(np.float16), numbers.astype(np.int32).reshape(9, size)
 
     def run(comm: Communicator) -> None:
         for turn in range(9):

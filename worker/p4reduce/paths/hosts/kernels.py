@@ -123,7 +123,7 @@ wait, write, order_memory = direct(_wait), direct(_write), direct(_order_memory)
 @kernel()
 def _data_at(run: RunState) -> int:
     """Return the word of each rank's area where its data is copied to."""
-    return DATA_WORDS + run.sum_number % 2 * SLOT_WORDS if run.one_shot else 0
+    return DATA_WORDS + run.sum_number % 2 * 2 * SLOT_WORDS if run.one_shot else 0
 
 
 @kernel()
@@ -242,8 +242,7 @@ def _publish(host: Host) -> None:
     for block in range(run.blocks):
         exponents[at + block] = host.own_exponents[block]
         nonzero[at + block] = host.own_nonzero[block]
-    if not run.one_shot:  # the others may be reading it for the sum before
-        host.control[BEGINS_AT + run.place] = run.begin
+    host.control[BEGINS_AT + run.place] = run.begin
     if run.copies_in == ALL:
         _copy_span_in(host, 0, run.blocks)
     elif run.copies_in == OTHER_SHARDS:

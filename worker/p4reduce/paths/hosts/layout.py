@@ -5,6 +5,7 @@
     lies elsewhere       others               all                all
     is there already     float32 in 32 bits   nothing            of other shards
     is there already     others               nothing            all
+    anywhere             summed in one shot   all                all
 
 Of its own shard a rank sums float32 from its own tensor into its own result, where one host has all ranks; over a
 switch it copies as with other numbers. Nothing is copied out where all ranks get the sums in place of their data, or
@@ -34,7 +35,6 @@ from p4reduce.paths.hosts.state import (
     OTHER_SHARDS,
     PUBLISH,
     SLOT_WORDS,
-    SLOTS,
     YIELDS,
     Copied,
     Host,
@@ -92,9 +92,6 @@ class HostLayout:
         self.elements, self.sums = memory.elements, memory.sums
         self.table = own.table.copy()
         self._one = one = blocks.parts[0] if len(blocks.parts) == 1 else None
-        self.at = None if one is None else memory.array_at(one.values)
-        """The word where this rank's data is in the memory already; None: it is copied to the beginning of its area."""
-        self.begins_at = place * memory.input_words if self.at is None else self.at
         self.begins = np.zeros(0, np.int64)
         """[ranks of this host]: the word where each rank's data begins, once the ranks have compared their calls."""
         ranks, size = len(memory.ranks), self.parts[0].block_words if self.parts else 1
@@ -115,6 +112,11 @@ class HostLayout:
         self.sums_words = sums_begin
         self.words = max(begin, sums_begin)
         """Number of words of the copied data, or of the sums, whichever is larger."""
+        small = self.n_blocks <= ONE_SHOT_BLOCKS and self.words * ranks <= ONE_SHOT_WORDS
+        self.one_shot = alone and small and not keeps_words
+        self.at = None if one is None or self.one_shot else memory.array_at(one.values)
+        """The word where this rank's data is in the memory already; None: it is copied to this rank's area."""
+        self.begins_at = place * memory.input_words if self.at is None else self.at
         decodes = one is not None and bool(own.table["decodes"][0])
         in_place = alone and decodes and self.at is not None and one is not None and one.in_place
         self._state = zeros(RunState)
@@ -122,12 +124,10 @@ class HostLayout:
         state["place"], state["ranks"], state["blocks"] = place, ranks, self.n_blocks
         state["input_words"], state["sums_begin"] = memory.input_words, memory.sums_begin
         state["begin"] = self.begins_at | (IN_PLACE if in_place else 0)
-        small = self.n_blocks <= ONE_SHOT_BLOCKS and self.words * ranks <= ONE_SHOT_WORDS
-        if one_shot := alone and small and not keeps_words:
-            state["one_shot"] = True
-            state["sums_begin"] = place * memory.input_words + DATA_WORDS + (SLOTS - 1) * SLOT_WORDS
-        copied = OTHER_SHARDS if alone and decodes and _is_float32(one) and not one_shot else ALL
-        self.copies_in = state["copies_in"] = copied if self.at is None or one_shot else NOTHING
+        if self.one_shot:
+            state["one_shot"], state["sums_begin"] = True, place * memory.input_words + DATA_WORDS + SLOT_WORDS
+        copied = OTHER_SHARDS if alone and decodes and _is_float32(one) and not self.one_shot else ALL
+        self.copies_in = state["copies_in"] = copied if self.at is None else NOTHING
         self.copies_out = state["copies_out"] = NOTHING if keeps_words else copied
         self.agreed = np.empty(self.n_blocks, np.uint8)
         """[blocks]: the exponents of the last sums."""
@@ -150,7 +150,7 @@ class HostLayout:
             scales=self.scales,
             units=self.units,
             begins=np.zeros(ranks + 1, np.int64),
-            holders=np.zeros(self.n_blocks if one_shot else -(-self.n_blocks // ranks), np.uint64),
+            holders=np.zeros(self.n_blocks if self.one_shot else -(-self.n_blocks // ranks), np.uint64),
             words=np.zeros((2, size), np.uint32),
             spare=np.empty((MOST_LANES + 1) * size, np.float32),
         )
@@ -162,7 +162,8 @@ class HostLayout:
     def takes(self, blocks: Blocks) -> bool:
         """Return whether other data of the same blocks lies where this one's did."""
         one = len(blocks.parts) == 1 and self.memory.has_arrays
-        return self.at is None and not (one and self.memory.array_at(blocks.parts[0].values) is not None)
+        elsewhere = not (one and self.memory.array_at(blocks.parts[0].values) is not None)
+        return self.one_shot or (self.at is None and elsewhere)
 
     def begin(
         self, sum_number: int, call_number: int = 0, number: int = 0, compared: Sequence[int] = (0, 0, 0)

@@ -36,13 +36,14 @@ ALL_BLOCKS: Final = 1 << 32
 DATA_WORDS: Final = 1 << 30
 """Words of data that one rank writes for a sum, and of the sums, at most."""
 ONE_SHOT_WORDS: Final = 1 << 12
-"""Words of data, times ranks, up to which each rank sums all shards itself, and waits for no sum of another: such a sum
-is made in one shot (docs/hosts.md)."""
+"""Words of data, times ranks, up to which each rank sums all shards itself, and waits for no sum of another: in one
+shot (docs/hosts.md)."""
 ONE_SHOT_BLOCKS: Final = 1 << 10
 """The same of blocks."""
 SLOT_WORDS: Final = ONE_SHOT_WORDS + 2 * ONE_SHOT_BLOCKS // 4
-"""Words of one of the slots after a rank's data: data, exponents, and which blocks the rank holds. Two are for sums in
-one shot, in turns, as other ranks may still read the last one's; the third has this rank's sums."""
+"""Words of one of the slots after a rank's data: data, exponents, and which blocks the rank holds. The first and the
+last are for sums in one shot, in turns, as other ranks may still read the last one's. That between them, which does not
+begin on a page (`memory._SUMS_AT`), has this rank's sums."""
 SLOTS: Final = 3
 
 YIELDS: Final = 400

@@ -25,7 +25,7 @@ from p4reduce.timeouts import tries
 _c10d: Any = dist  # whose stubs do not have its stores
 _NAME: Final = "name"
 _ABSENT: Final = "-"
-"""What no key has as its value: it is what `compare_set` returns where the value it is to replace is not there."""
+"""No key has this value: `compare_set(key, x, x)` returns x where the key is missing, and writes nothing."""
 _PART_S: Final = 2.0
 
 
@@ -67,7 +67,10 @@ def _answer(store: Any, rank: int, timeout_s: float) -> str:
 
 
 def _read(store: Any, key: str) -> str:
-    """Return the value of a key, "" without it. `get` would wait for one that rank 0 removes (`part`) after a check."""
+    """Return the value of a key, "" without it. `get` would wait for one that rank 0 removes (`part`) after a check.
+
+    No rank may wait for the key: in torch 2.13 that would wake it.
+    """
     value: str = store.compare_set(key, _ABSENT, _ABSENT).decode()
     return "" if value == _ABSENT else value
 
