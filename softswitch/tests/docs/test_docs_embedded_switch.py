@@ -7,18 +7,16 @@ import fnmatch
 import re
 import shlex
 import subprocess
+import sys
 import textwrap
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import click.testing
 import pytest
 
 from conformance import recording
 from conformance.case import PROGRAMS
 from p4reduce_runtime.p4runtime.schema import parse_p4info
-from p4reduce_switch.cli import switch as switch_command
 from rigs.limits import LIMIT_S, wait_until
 from rigs.local_switch import LocalSwitch
 from rigs.p4rt import served
@@ -64,21 +62,22 @@ def test_the_example_balances_load() -> None:
     assert set(ports) == {1, 2} and 120 < ports[1] < 180
 
 
+@pytest.mark.processes
 @pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")  # the last command ends with its socket
 def test_the_exercise_finds_a_table_miss() -> None:
     """The three commands of the page, with free ports: the first as what it starts, in this process."""
     commands, shown = re.findall(r"```sh\n(.*?)```\n\n(.*?)\n\n", PAGE.partition("## Trace packets")[2], re.S)[0]
     run, trace, send = map(shlex.split, commands.splitlines())
     pipeline = ROOT / run[run.index("--pipeline") + 1]
-    with contextlib.closing(LocalSwitch()) as switch, ThreadPoolExecutor(1) as pool:
+    with contextlib.closing(LocalSwitch()) as switch:
         p4info = parse_p4info(pipeline.with_suffix(".p4info.txtpb").read_text())
         switch.server.set_pipeline(p4info, pipeline.read_bytes())
-        assert trace[:2] == ["p4reduce", "switch"]
-        words = [*trace[2:], "--p4runtime", switch.address("P4Runtime")]
-        traced = pool.submit(click.testing.CliRunner().invoke, switch_command, words)
-        wait_until(lambda: switch.switch._watches or traced.done())
-        assert send[:2] == ["python", "-c"]
-        exec(send[2].replace("21072", switch.address("UDP").rpartition(":")[2]), {})
-        result = traced.result(LIMIT_S)
-    assert result.exit_code == 0, result.output
-    assert textwrap.dedent(shown).splitlines()[1:] == result.output.splitlines()[-6:]
+        assert trace[0] == "p4reduce"
+        words = [sys.executable, "-m", "p4reduce_contracts", *trace[1:], "--p4runtime", switch.address("P4Runtime")]
+        with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as traced:
+            wait_until(lambda: switch.switch._watches or traced.poll() is not None)
+            assert send[:2] == ["python", "-c"]
+            exec(send[2].replace("21072", switch.address("UDP").rpartition(":")[2]), {})
+            output, _ = traced.communicate(timeout=LIMIT_S)
+    assert traced.returncode == 0
+    assert textwrap.dedent(shown).splitlines()[1:] == output.splitlines()[-6:]
