@@ -119,14 +119,14 @@ class BeginsBeforeOthersHaveSummed(MemoryRank):
             self._memory.data[self.rank * self._memory.input_words :][:4] = 99
 
 
-class WritesToOneSlot(MemoryRank):
+class WritesToOneBuffer(MemoryRank):
     """A mutant: a rank writes the data of each sum in one shot over that of the last one."""
 
     def _sum_number(self) -> int:
         return 2 * super()._sum_number()
 
 
-MEMORY_MUTANTS: Final = (TakesSumsAtOnce, BeginsBeforeOthersHaveSummed, WritesToOneSlot)
+MEMORY_MUTANTS: Final = (TakesSumsAtOnce, BeginsBeforeOthersHaveSummed, WritesToOneBuffer)
 
 
 def tensor(rank: int, number: int) -> NDArray[np.int32]:

@@ -24,6 +24,7 @@ from p4reduce.paths.hosts import memory
 from p4reduce.paths.hosts.find import Hosts, host_key, why_alone
 from p4reduce.paths.hosts.memory import HostMemory, MemoryFile
 from p4reduce.paths.hosts.plan import group_of, make_plan, span_of
+from p4reduce.paths.hosts.state import DATA_WORDS
 from p4reduce.protocol.fence import fence
 from p4reduce_contracts.jobs.client import JobClient
 from p4reduce_contracts.jobs.lease import Lease, LeasedSwitch
@@ -167,7 +168,7 @@ def test_memory_is_used_where_it_was_written(shared: HostMemory) -> None:
 @pytest.mark.parametrize("offset", [16, 64])  # where numpy's and torch's large arrays begin in a page
 def test_results_do_not_begin_in_a_page_just_behind_the_sums(shared: HostMemory, offset: int) -> None:
     assert (offset - address(shared.sums)) % mmap.PAGESIZE >= 1_024
-    assert len(shared.sums) >= shared.most_words
+    assert len(shared.sums) >= DATA_WORDS
 
 
 def test_memory_that_cannot_be_made_private_is_a_warning(

@@ -15,6 +15,7 @@ from p4reduce.paths.hosts.state import (
     ALL,
     AWAIT_SUMS,
     BEGINS_AT,
+    BUFFER_WORDS,
     CALL,
     CALL_WORDS,
     CALLED_AT,
@@ -30,7 +31,6 @@ from p4reduce.paths.hosts.state import (
     OTHER_SHARDS,
     PUBLISH,
     SLEEPS_AT,
-    SLOT_WORDS,
     SUM,
     WAITS,
     Copied,
@@ -121,9 +121,9 @@ wait, write, order_memory = direct(_wait), direct(_write), direct(_order_memory)
 
 
 @kernel()
-def _data_at(run: RunState) -> int:
+def _data_begin(run: RunState) -> int:
     """Return the word of each rank's area where its data is copied to."""
-    return DATA_WORDS + run.sum_number % 2 * 2 * SLOT_WORDS if run.one_shot else 0
+    return DATA_WORDS + run.sum_number % 2 * 2 * BUFFER_WORDS if run.one_shot else 0
 
 
 @kernel()
@@ -131,7 +131,7 @@ def _tables(host: Host) -> tuple[Vector[np.uint8], Vector[np.uint8]]:
     """Return the exponents of all ranks' blocks, and which they hold; as far apart as their memory."""
     run = host.run[0]
     if run.one_shot:
-        tables = host.data.view(np.uint8)[4 * (_data_at(run) + ONE_SHOT_WORDS) :]
+        tables = host.data.view(np.uint8)[4 * (_data_begin(run) + ONE_SHOT_WORDS) :]
         return tables, tables[ONE_SHOT_BLOCKS:]
     return host.exponents, host.nonzero
 
@@ -141,7 +141,7 @@ def _copy_part_in(host: Host, part: Copied, first: int, end: int) -> None:
     """Copy a part's blocks from `first` to `end`, counted from the part's first, to this rank's area."""
     run = host.run[0]
     words, step = part.per_block, part.step
-    target = address_of(host.data) + 4 * (run.place * run.input_words + _data_at(run) + part.begin)
+    target = address_of(host.data) + 4 * (run.place * run.input_words + _data_begin(run) + part.begin)
     row, last = first // step, -(-end // step)
     while row < last:
         begin, held = row, True
@@ -267,14 +267,13 @@ def _are_alike(host: Host) -> bool:
 def _sum(host: Host, own: Words, found: Words) -> None:
     """Write the sums of this rank's shard, or of all shards in one shot."""
     run, control, begins = host.run[0], host.control, host.begins
-    copied, in_place = True, not run.one_shot
+    copied, in_place = True, True
     for place in range(run.ranks):
-        begin: Any = np.int64(control[BEGINS_AT + place])
-        if run.one_shot:
-            begin = place * run.input_words + _data_at(run)
+        copy_begin = place * run.input_words + _data_begin(run)
+        begin: Any = copy_begin if run.one_shot else np.int64(control[BEGINS_AT + place])
         in_place = in_place and begin & IN_PLACE != 0
         begins[place] = begin & ~IN_PLACE
-        copied = copied and (run.one_shot or begins[place] == place * run.input_words)
+        copied = copied and begins[place] == copy_begin
     for i in range(len(host.parts)):  # beyond what was not copied may be other data, not zeros
         host.parts[i].end = host.copied[i].end if copied else host.copied[i].end_there
     run.in_place = in_place

@@ -26,6 +26,7 @@ from p4reduce.paths.hosts.memory import LOOK_S, HostMemory, Words, load_run
 from p4reduce.paths.hosts.state import (
     ALL,
     AWAIT_SUMS,
+    BUFFER_WORDS,
     CALL_WORDS,
     DATA_WORDS,
     IN_PLACE,
@@ -34,7 +35,6 @@ from p4reduce.paths.hosts.state import (
     ONE_SHOT_WORDS,
     OTHER_SHARDS,
     PUBLISH,
-    SLOT_WORDS,
     YIELDS,
     Copied,
     Host,
@@ -125,7 +125,7 @@ class HostLayout:
         state["input_words"], state["sums_begin"] = memory.input_words, memory.sums_begin
         state["begin"] = self.begins_at | (IN_PLACE if in_place else 0)
         if self.one_shot:
-            state["one_shot"], state["sums_begin"] = True, place * memory.input_words + DATA_WORDS + SLOT_WORDS
+            state["one_shot"], state["sums_begin"] = True, place * memory.input_words + DATA_WORDS + BUFFER_WORDS
         copied = OTHER_SHARDS if alone and decodes and _is_float32(one) and not self.one_shot else ALL
         self.copies_in = state["copies_in"] = copied if self.at is None else NOTHING
         self.copies_out = state["copies_out"] = NOTHING if keeps_words else copied

@@ -29,6 +29,8 @@ from p4reduce.errors import CollectiveError, CollectiveTimeoutError, HostLostErr
 from p4reduce.paths.hosts.state import (
     ALL_BLOCKS,
     BEGINS_AT,
+    BUFFER_WORDS,
+    BUFFERS,
     CALL_WORDS,
     CALLED_AT,
     CALLS_AT,
@@ -37,8 +39,6 @@ from p4reduce.paths.hosts.state import (
     FAILED_AT,
     FINISHED_AT,
     PUBLISHED_AT,
-    SLOT_WORDS,
-    SLOTS,
     YIELDS,
 )
 from p4reduce.paths.path import Lost
@@ -52,12 +52,12 @@ _NAME: Final = "p4reduce-host"
 _CONTROL_BYTES: Final = 1 << 16
 _TABLE_BYTES: Final = MAX_BLOCKS + 1
 _DATA_BYTES: Final = 4 * DATA_WORDS
-_SLOTS_BYTES: Final = -(-4 * SLOTS * SLOT_WORDS // mmap.PAGESIZE) * mmap.PAGESIZE
+_BUFFERS_BYTES: Final = -(-4 * BUFFERS * BUFFER_WORDS // mmap.PAGESIZE) * mmap.PAGESIZE
 _SUMS_AT: Final = 2048
 """Bytes from where the sums begin to the next page. From the beginning of a page to the 16th byte of another, where
 numpy's arrays of 32 MB begin, glibc copies less than 768 KB ten times as slowly on AMD's Zen 3 (`rep movsb`)."""
 _DATA_AT: Final = 2 * _TABLE_BYTES + mmap.PAGESIZE
-_ARRAYS_AT: Final = _DATA_AT + _DATA_BYTES + _SLOTS_BYTES
+_ARRAYS_AT: Final = _DATA_AT + _DATA_BYTES + _BUFFERS_BYTES
 """Bytes of an area before its arrays, those that tensors are given to be summed where they are."""
 _ARRAYS_BYTES: Final = 1 << 31
 _AREA_BYTES: Final = _ARRAYS_AT + _ARRAYS_BYTES
@@ -177,8 +177,6 @@ class HostMemory:
         self._watched = _watch([pid for pid in processes if pid != os.getpid()])
 
     input_words: Final = _AREA_BYTES // 4
-
-    most_words: Final = DATA_WORDS
 
     def allocate(self, place: int, size: int) -> NDArray[np.uint8] | None:
         """Return so many bytes for arrays of this rank, which are free again when none refers to them.

@@ -40,11 +40,11 @@ ONE_SHOT_WORDS: Final = 1 << 12
 shot (docs/hosts.md)."""
 ONE_SHOT_BLOCKS: Final = 1 << 10
 """The same of blocks."""
-SLOT_WORDS: Final = ONE_SHOT_WORDS + 2 * ONE_SHOT_BLOCKS // 4
-"""Words of one of the slots after a rank's data: data, exponents, and which blocks the rank holds. The first and the
+BUFFER_WORDS: Final = ONE_SHOT_WORDS + 2 * ONE_SHOT_BLOCKS // 4
+"""Words of one of the buffers after a rank's data: data, exponents, and which blocks the rank holds. The first and the
 last are for sums in one shot, in turns, as other ranks may still read the last one's. That between them, which does not
 begin on a page (`memory._SUMS_AT`), has this rank's sums."""
-SLOTS: Final = 3
+BUFFERS: Final = 3
 
 YIELDS: Final = 400
 """Times that a rank yields, a quarter of a millisecond, before it sleeps: to be woken takes longer than its turn."""

@@ -27,7 +27,7 @@ from p4reduce.paths.hosts.copies import BRIEF_S, Copies, ShardBlocks
 from p4reduce.paths.hosts.layout import HostCollective, HostLayout
 from p4reduce.paths.hosts.memory import HostMemory
 from p4reduce.paths.hosts.plan import HostPlan, span_of
-from p4reduce.paths.hosts.state import WAITS
+from p4reduce.paths.hosts.state import DATA_WORDS, WAITS
 from p4reduce.paths.path import FinishedCollective, Lost
 from p4reduce.paths.switch import SwitchPath
 from p4reduce.protocol.blocks import Blocks, sum_blocks
@@ -64,7 +64,7 @@ class HostSums:
     @property
     def most_elements(self) -> int:
         """Number of float32 for which there is room, of a rank and of results."""
-        return self.memory.most_words
+        return DATA_WORDS
 
     def inputs(self, elements: int) -> NDArray[np.float32]:
         """Return the memory of the ranks' data as numbers, [ranks of this host, elements]; a rank writes at `place`."""
@@ -86,7 +86,7 @@ class HostSums:
             return kept
         alone = not self.plan.uses_switch
         layout = HostLayout(blocks, self.memory, self.place, alone=alone, keeps_words=self._keep_words)
-        if layout.words > self.memory.most_words:
+        if layout.words > DATA_WORDS:
             return None
         blocks.kept = layout
         return layout
