@@ -106,3 +106,11 @@ def test_ranks_that_differ_in_naming_a_controller_are_told_at_once(monkeypatch: 
     Client.errors = []
     told = joined(60, [AWAY if rank == named else Options() for rank in range(2)])
     assert len(set(told)) == 1 and "names a controller or a job" in told[0] and "alike on all ranks" in told[0]
+
+
+def test_the_rank_that_made_a_job_removes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    removed: list[str] = []
+    monkeypatch.setattr(JobClient, "remove_job", lambda _, name: removed.append(name))
+    for made in (None, "torch-1"):
+        jobs.GroupJob(Mock(), "127.0.0.1:1", made).close()
+    assert removed == ["torch-1"]
