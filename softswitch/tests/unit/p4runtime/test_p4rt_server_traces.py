@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import click.testing
@@ -36,26 +36,31 @@ def watched(one: Served) -> int:
     return len(one.switch._watches)
 
 
-def run(one: Served, *words: str) -> tuple[click.testing.Result, threading.Thread]:
-    """Start `p4reduce switch trace` in a thread; its result is complete when the thread has ended."""
-    found: Any = click.testing.Result.__new__(click.testing.Result)
+def run(one: Served, *words: str, frames: Sequence[tuple[int, bytes]] = ()) -> click.testing.Result:
+    """Run `p4reduce switch trace`; the frames come to their ports once it watches. At its limit the service ends."""
+    ended = threading.Event()
 
-    def call() -> None:
-        result = click.testing.CliRunner().invoke(switch, ["trace", "--p4runtime", one.address, *words])
-        found.__dict__.update(result.__dict__)
+    def send() -> None:
+        try:
+            wait_until(lambda: watched(one) == 1 or ended.is_set())
+            for port, frame in frames:
+                one.switch.receive(port, frame)
+        finally:
+            if not ended.wait(LIMIT_S):
+                one.server.stop()
 
-    thread = threading.Thread(target=call)
-    thread.start()
-    return found, thread
+    sender = threading.Thread(target=send)
+    sender.start()
+    result = click.testing.CliRunner().invoke(switch, ["trace", "--p4runtime", one.address, *words])
+    ended.set()
+    sender.join(LIMIT_S)
+    return result
 
 
 def test_the_command_shows_the_frames_of_a_flow_until_their_number(one: Served) -> None:
-    result, thread = run(one, "--src", "10.0.0.1:5000", "--dst", "10.0.0.2", "--port", "4", "--count", "2")
-    wait_until(lambda: watched(one) == 1)
     other = UDP[:29] + b"\x07" + UDP[30:]
-    for port, frame in ((4, other), (3, UDP), (4, UDP), (4, b"short"), (4, UDP), (4, UDP)):
-        one.switch.receive(port, frame)
-    thread.join(LIMIT_S)
+    frames = [(4, other), (3, UDP), (4, UDP), (4, b"short"), (4, UDP), (4, UDP)]
+    result = run(one, "--src", "10.0.0.1:5000", "--dst", "10.0.0.2", "--port", "4", "--count", "2", frames=frames)
     assert result.exit_code == 0, result.output
     lines = result.output.splitlines()
     assert [line for line in lines if "received" in line] == [
@@ -65,11 +70,8 @@ def test_the_command_shows_the_frames_of_a_flow_until_their_number(one: Served) 
 
 
 def test_bytes_with_a_mask_choose_frames(one: Served) -> None:
-    result, thread = run(one, "--bytes", "0=f0/f0", "--count", "1", "--format", "bmv2")
-    wait_until(lambda: watched(one) == 1)
-    one.switch.receive(1, b"\x0f" + bytes(20))
-    one.switch.receive(2, b"\xf7" + bytes(20))
-    thread.join(LIMIT_S)
+    frames = [(1, b"\x0f" + bytes(20)), (2, b"\xf7" + bytes(20))]
+    result = run(one, "--bytes", "0=f0/f0", "--count", "1", "--format", "bmv2", frames=frames)
     assert "ingress_port: 2" in result.output and "ingress_port: 1" not in result.output
 
 
@@ -82,8 +84,7 @@ def test_bytes_with_a_mask_choose_frames(one: Served) -> None:
     ],
 )
 def test_a_wrong_filter_is_an_error(one: Served, words: tuple[str, ...], message: str) -> None:
-    result, thread = run(one, *words)
-    thread.join(LIMIT_S)
+    result = run(one, *words)
     assert result.exit_code != 0
     assert message in result.output
     assert watched(one) == 0
@@ -161,9 +162,7 @@ def test_a_trace_of_one_frame_ends_when_its_copies_have_left_their_queue(one: Se
 def test_a_switch_that_turns_no_trace_on_is_an_error(one: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "STARTS_WITHIN_S", 0.1)
     with one.switch._compiling_traces:  # as where another trace compiles without end
-        result, thread = run(one)
-        thread.join(LIMIT_S)
-        assert not thread.is_alive()
+        result = run(one)
     assert result.exit_code == 1
     assert f"the switch at {one.address} did not turn the trace on within 0.1 s: see its log" in result.output
 
