@@ -57,8 +57,9 @@ class Controller(Raw):
         self._listening.start()
 
     def __exit__(self, *exception: object) -> None:
-        super().__exit__(*exception)
+        self._outgoing.put(None)  # the next replay has the same election id: the switch ends this one's stream first
         self._listening.join(LIMIT_S)
+        super().__exit__(*exception)
 
     def _listen(self) -> None:
         """Take packet-ins and digests until the stream ends."""
