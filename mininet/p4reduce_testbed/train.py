@@ -41,7 +41,7 @@ def train_on_testbed(
         click.echo(f"{sums['sums']} sums of {sums['words']:,} words: {sums['mismatched_words']} words differ")
         if sums["mismatched_words"]:
             raise SetupError(f"{sums['mismatched_sums']} of {sums['sums']} sums are wrong: see {logs}")
-        results = _train(testbed, Plan(seeds, epochs))
+        results = train(testbed, Plan(seeds, epochs))
     about = {"network": settings.network, "target": settings.target, "pipeline": testbed.pipeline.name, "sums": sums}
     demo_report.write(
         out, results, time.monotonic() - began, terminal.console(_WIDTH_OF_A_FILE, markup=True), {"testbed": about}
@@ -66,7 +66,8 @@ def check_sums(testbed: Testbed, sums: int = SUMS) -> dict[str, Any]:
     return max(found.values(), key=lambda counts: int(counts["mismatched_words"]))
 
 
-def _train(testbed: Testbed, plan: Plan) -> list[Result]:
+def train(testbed: Testbed, plan: Plan) -> list[Result]:
+    """Do the plan's trainings on the testbed's hosts and return their results."""
     output = Output(click.echo)
     with testbed.system.job("train", len(testbed.topology.hosts)) as job:
         command = ["env", "OMP_NUM_THREADS=1", sys.executable, "-P", *plan.command(job)]

@@ -12,16 +12,18 @@ from pathlib import Path
 import pytest
 
 from p4reduce_lab.processes import P4REDUCE, Child
+from p4reduce_lab.training import Plan, Result
 from p4reduce_runtime.addresses import answers
 from p4reduce_testbed import targets
 from p4reduce_testbed import testbed as testbeds
 from p4reduce_testbed.cli import TOPOLOGIES
-from p4reduce_testbed.topology import load
-from p4reduce_testbed.train import check_sums
+from p4reduce_testbed.topology import Topology, load
+from p4reduce_testbed.train import check_sums, train
 from rigs.limits import LIMIT_S, wait_until
 from rigs.tofino_model import NEEDS_MODEL, compiled, one_model
 
 pytestmark = NEEDS_MODEL
+ADACOMP = Plan(epochs=1, variants=("p4reduce-adacomp",))
 RANK = """
 import sys, pathlib
 import numpy as np
@@ -93,6 +95,17 @@ def again(testbed: testbeds.Testbed, *children: Child) -> list[Child]:
     ]
 
 
+def check_training(trained: list[Result], topology: Topology, folder: Path) -> None:
+    """AdaComp's training has the bits that it has over the v1model program."""
+    settings = testbeds.Settings("netns", "embedded", "tofino1-4x8")
+    with testbeds.running_testbed(topology, settings, folder / "v1model") as testbed:
+        wanted = train(testbed, ADACOMP)
+    assert [(each["weights"], each["losses"]) for each in trained] == [
+        (each["weights"], each["losses"]) for each in wanted
+    ]
+    assert all(each["rates"]["all"] > 50 for each in trained) and len(trained) == 1
+
+
 def test_a_job_over_the_model_goes_on_through_restarts(tmp_path: Path, pipeline: Path) -> None:
     topology = load(TOPOLOGIES / "four_workers.json")
     stop = tmp_path / "stop"
@@ -100,6 +113,7 @@ def test_a_job_over_the_model_goes_on_through_restarts(tmp_path: Path, pipeline:
     with one_model(), testbeds.running_testbed(topology, settings, tmp_path) as testbed:
         sums = check_sums(testbed)
         assert (sums["sums"], sums["mismatched_words"]) == (60, 0)
+        trained = train(testbed, ADACOMP)
         assert "ready" in p4reduce(testbed, "controller", "switches")
         assert "round trip" in p4reduce(testbed, "doctor")
         with testbed.system.job("train", 4) as job:
@@ -123,13 +137,16 @@ def test_a_job_over_the_model_goes_on_through_restarts(tmp_path: Path, pipeline:
             for rank in ranks:
                 rank.wait(LIMIT_S)
                 assert rank.status == 0, rank.log.read_text()
+    check_training(trained, topology, tmp_path)
 
 
 @pytest.mark.skipif(not all(map(shutil.which, ("nft", "tc"))), reason="needs nft (nftables) and tc (iproute2) on PATH")
-def test_two_ranks_sum_over_a_link_that_loses_frames(tmp_path: Path, pipeline: Path) -> None:
+def test_two_ranks_train_over_a_link_that_loses_frames(tmp_path: Path, pipeline: Path) -> None:
     topology = load(TOPOLOGIES / "two_slow_workers.json")
     settings = testbeds.Settings("netns", targets.MODEL, str(pipeline))
     with one_model(), testbeds.running_testbed(topology, settings, tmp_path) as testbed:
         sums = check_sums(testbed)
+        trained = train(testbed, ADACOMP)
     assert (sums["sums"], sums["mismatched_words"]) == (60, 0)
     assert sums["retransmissions"] > 0
+    check_training(trained, topology, tmp_path)
