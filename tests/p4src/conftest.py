@@ -17,10 +17,10 @@ _RIGS: Final = {"v1model": partial(PipelineRig, "small"), "tofino": partial(TnaR
 
 @pytest.fixture(scope="module")
 def tofino_model(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[TofinoModel]:
-    """The model of a chip with the program; of Tofino 1, unless the module's CHIP names another geometry."""
-    chip = getattr(request.module, "CHIP", "tofino1-4x8")
-    pipeline = compiled(chip, tmp_path_factory.getbasetemp())
-    with running_model(chip, tmp_path_factory.mktemp("model"), pipeline) as running:
+    """The model of a chip with the program: a Tofino 1 with PCIe, unless the module's CHIP and CPU_PORT name others."""
+    chip, cpu_port = getattr(request.module, "CHIP", "tofino1-4x8"), getattr(request.module, "CPU_PORT", None)
+    pipeline = compiled(chip, tmp_path_factory.getbasetemp(), cpu_port)
+    with running_model(chip, tmp_path_factory.mktemp("model"), pipeline, cpu_port) as running:
         yield running
 
 

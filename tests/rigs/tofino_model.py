@@ -64,8 +64,8 @@ from rigs.traffic import PORTS as FLOODED
 
 build_tofino = load("build_tofino")
 INCLUDE = os.environ.get(build_tofino.INCLUDE, "")
-CPU_PORT = 320
-"""The PCIe port of a Tofino 1 with four pipes, as the model is."""
+_PCIE_PORT = 320
+"""The CPU port that the drivers serve, of a Tofino 1 with four pipes, as the model is."""
 _FIRST_PORTS = {"tofino1-4x8": 0, "tofino2-4x16": 8}
 """What is added to the ports of PORTS: a Tofino 2 has none for hosts below."""
 PORTS = tuple(range(1, 10))
@@ -118,25 +118,26 @@ def _within(namespace: Namespace) -> Iterator[None]:
 class TofinoModel:
     """A model of a chip with the program, the drivers, and the hosts' ends of its ports."""
 
-    def __init__(self, children: Children, chip: str, folder: Path) -> None:
-        """`folder`: of a compiled pipeline."""
+    def __init__(self, children: Children, chip: str, folder: Path, cpu_port: int | None) -> None:
+        """`folder`: of a compiled pipeline; `cpu_port`: as of `compiled`, an Ethernet port."""
         self.chip, self.first_port = chip, _FIRST_PORTS[chip]
         self.pipeline = pipelines.read(folder, BF_SWITCHD)
         self.geometry = artifacts.geometry(folder)
         self._registers = tofino.Registers.of(self.pipeline.p4info)
         self._network = NetworkBuilder(children)
         hosts = self._network.add_namespace("hosts")
-        for port in PORTS:
+        ports = PORTS if cpu_port is None else (*PORTS, cpu_port)
+        for port in ports:
             ends = Interface(f"model{port}", offloads=False), Interface(f"port{port}", hosts, offloads=False)
             self._network.add_veth(*ends)
         with _within(hosts):
-            self._sockets = {port: socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) for port in PORTS}
+            self._sockets = {port: socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) for port in ports}
             for port, sock in self._sockets.items():
                 sock.bind((f"port{port}", _ETH_P_ALL))
                 sock.settimeout(LIMIT_S)
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 22)
         self.address = f"127.0.0.1:{free_port()}"
-        interfaces = {self.first_port + port: f"model{port}" for port in PORTS}
+        interfaces = {self.first_port + port: f"model{port}" for port in ports}
         arch = self.pipeline.p4info.pkg_info.arch
         commands = targets.commands(targets.MODEL, interfaces, self.address, children.logs / "switch", arch)
         self.processes = [children.start(f"tofino {number}", command) for number, command in enumerate(commands)]
@@ -180,6 +181,9 @@ class TofinoModel:
         first, self._next_slot = self._next_slot, self._next_slot + count
         return first
 
+    def send(self, port: int, frame: bytes) -> None:
+        self._sockets[port].send(frame)
+
     def receive(self, port: int) -> bytes:
         """Return the next frame that leaves a port."""
         return self._receive(self._sockets[port])
@@ -191,15 +195,16 @@ class TofinoModel:
         """
         number, self._rounds[port] = self._rounds[port], self._rounds[port] + 1
         for data in (frame, self._marker(port, number)):
-            self._sockets[port].send(data)
+            self.send(port, data)
         found: list[tuple[int, bytes]] = []
-        for each, sock in self._sockets.items():
+        hosts = {each: self._sockets[each] for each in PORTS}
+        for each, sock in hosts.items():
             while not self._is_marker(data := self._receive(sock), port, number):
                 found.append((each, data))
         while len(found) < at_least:
-            ready, _, _ = select.select(self._sockets.values(), (), (), LIMIT_S)
+            ready, _, _ = select.select(hosts.values(), (), (), LIMIT_S)
             assert ready, f"{len(found)} of {at_least} frames came"
-            found += [(each, self._receive(sock)) for each, sock in self._sockets.items() if sock in ready]
+            found += [(each, self._receive(sock)) for each, sock in hosts.items() if sock in ready]
         return sorted(found, key=itemgetter(0))
 
     def _receive(self, sock: socket.socket) -> bytes:
@@ -328,10 +333,10 @@ def _locks(file: TextIO) -> bool:
 
 
 @contextlib.contextmanager
-def running_model(chip: str, folder: Path, pipeline: Path) -> Iterator[TofinoModel]:
-    """Run the compiled program until the block ends. `folder`: for logs."""
+def running_model(chip: str, folder: Path, pipeline: Path, cpu_port: int | None = None) -> Iterator[TofinoModel]:
+    """Run the compiled program until the block ends. `folder`: for logs; `cpu_port` as of `compiled`."""
     with one_model(), Children(folder) as children:
-        model = TofinoModel(children, chip, pipeline)
+        model = TofinoModel(children, chip, pipeline, cpu_port)
         try:
             model.client.connect()
             model.load()
@@ -340,13 +345,14 @@ def running_model(chip: str, folder: Path, pipeline: Path) -> Iterator[TofinoMod
             model.close()
 
 
-def compiled(chip: str, folder: Path) -> Path:
-    """Return the folder of the compiled program below `folder`, which is made once."""
-    loaded = folder / chip
+def compiled(chip: str, folder: Path, cpu_port: int | None = None) -> Path:
+    """Return the folder of the compiled program below `folder`, which is made once. Without `cpu_port`: PCIe's."""
+    if cpu_port is None and chip == "tofino1-4x8":
+        cpu_port = _PCIE_PORT
+    loaded, report = folder / f"{chip}-cpu{cpu_port}", folder / f"{chip}-cpu{cpu_port}-report"
     if not loaded.is_dir():
-        (folder / f"{chip}-report").mkdir(exist_ok=True)
-        cpu_port = CPU_PORT if chip == "tofino1-4x8" else None
-        build_tofino.compile_chip(chip, INCLUDE, folder / f"{chip}-report", loaded, cpu_port)
+        report.mkdir(exist_ok=True)
+        build_tofino.compile_chip(chip, INCLUDE, report, loaded, cpu_port)
     return loaded
 
 
