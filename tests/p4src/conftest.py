@@ -17,8 +17,8 @@ _RIGS: Final = {"v1model": partial(PipelineRig, "small"), "tofino": partial(TnaR
 
 @pytest.fixture(scope="module")
 def tofino_model(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[TofinoModel]:
-    """The model of a chip with the program: a Tofino 1 with PCIe, unless the module's CHIP and CPU_PORT name others."""
-    chip, cpu_port = getattr(request.module, "CHIP", "tofino1-4x8"), getattr(request.module, "CPU_PORT", None)
+    """The model of a chip with the program: Tofino 1, CPU port PCIe, unless the module says CHIP, ETHERNET_CPU_PORT."""
+    chip, cpu_port = getattr(request.module, "CHIP", "tofino1-4x8"), getattr(request.module, "ETHERNET_CPU_PORT", None)
     pipeline = compiled(chip, tmp_path_factory.getbasetemp(), cpu_port)
     with running_model(chip, tmp_path_factory.mktemp("model"), pipeline, cpu_port) as running:
         yield running
