@@ -32,9 +32,9 @@ from p4reduce_runtime.streams import received
 
 AnswerT = TypeVar("AnswerT")
 
-# How much longer than the controller the client waits for a lease: the controller's own message at its
-# deadline names the missing ranks, the client's cannot.
-_LEASE_GRACE_S = 2.0
+# How much longer than the controller the client waits for a lease: the controller's own message at its deadline names
+# the missing ranks, the client's cannot. A controller has as long for the answer to any other call.
+_LEASE_GRACE_S = 5.0
 
 _TLS_WORDS = ("handshake", "verification", "Socket closed")
 
