@@ -149,3 +149,4 @@ def test_a_group_that_has_ended_leaves_no_key(ranks: Ranks) -> None:
 
     for world in (True, False):
         assert [store.list_keys() for store in ranks(rank_main, world)] == [[], []]
+    assert rank_main(ProcessGroupP4Reduce.over(dist.HashStore(), 0, 1), True).list_keys() == []

@@ -524,7 +524,7 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
             self._gloo = self._companion = self._second_gloo = None
             if together:
                 part(self._store, self._handle.rank, self._ranks, ends=self._has_own_server())
-            elif not self._is_world and self._store is not None:
+            elif self._store is not None and (not self._is_world or self._ranks == 1):
                 within(STORE_S, functools.partial(leave, self._store, self._ranks))
         finally:
             end_launch(self._former)
