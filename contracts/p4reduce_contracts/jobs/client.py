@@ -32,9 +32,9 @@ from p4reduce_runtime.streams import received
 
 AnswerT = TypeVar("AnswerT")
 
-# How much longer than the controller the client waits for a lease: the controller's own message at its deadline names
-# the missing ranks, the client's cannot. A controller has as long for the answer to any other call.
-_LEASE_GRACE_S = 5.0
+# Seconds that a controller has for an answer, also to the call for a lease, beyond the time that the controller itself
+# waits: its message at its deadline names the missing ranks, the client's cannot.
+_ANSWER_S = 5.0
 
 _TLS_WORDS = ("handshake", "verification", "Socket closed")
 
@@ -57,7 +57,7 @@ class JobClient:
     def __init__(
         self,
         address: str = DEFAULT_CONTROLLER,
-        timeout_s: float = 5.0,
+        timeout_s: float = _ANSWER_S,
         *,
         security: Security | None = None,
         token: str | None = None,
@@ -178,7 +178,7 @@ class JobClient:
         JobServiceError for a controller of an earlier version.
         """
         request = jobs_pb2.WaitLeaseRequest(nonce=nonce, timeout_s=timeout_s)
-        answer = self._call(self._stub.WaitLease, request, timeout_s + _LEASE_GRACE_S)
+        answer = self._call(self._stub.WaitLease, request, timeout_s + _ANSWER_S)
         if not answer.switches:
             raise JobServiceError(
                 f"the controller at {self.address} is of an earlier version than this worker: its lease names no "
