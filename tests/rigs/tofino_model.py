@@ -77,8 +77,8 @@ LEAST_BYTES = 60
 _UPLINK = PORTS[-1]
 """The model's port in place of UPLINK_PORT."""
 _MARKER_JOB = 230
-_EVERYWHERE = len(PORTS)
-"""The number of the markers that go to all ports, less their port's: 1 to 9 go to their own."""
+_TO_ALL = len(PORTS)
+"""What is added to a port for the number of its marker that goes to all ports; the port is that of the other one."""
 _MARKER_SECRET = 0x5A5A5A5A5A5A5A5A
 _CLONE_NEWNET = 0x40000000
 _ETH_P_ALL = 3
@@ -167,13 +167,13 @@ class TofinoModel:
         self.client.set_pipeline(self.pipeline.p4info, self.pipeline.device_config, cookie=1)
         self.client.insert(*v1model.switch_address(switch_config(), TOFINO))
         self.client.insert(DigestConfig(TOFINO.mac_learn, max_list_size=16, max_timeout_ns=100_000_000))
-        to_all = [(port, port + _EVERYWHERE, PORTS) for port in PORTS]
-        for port, marker, reached in [*to_all, *((port, port, (port,)) for port in PORTS)]:
-            grant = self._marker_grant(port, marker)
-            copies = tuple((self.first_port + each, 0) for each in reached)
-            group = MulticastGroup(v1model.group_number(grant.job_id), copies)
-            self.client.insert(group, *v1model.members(grant, switch_config(), TOFINO))
-            self.client.insert(*self.admission(grant))
+        for port in PORTS:
+            for marker, reached in ((port, (port,)), (port + _TO_ALL, PORTS)):
+                grant = self._marker_grant(port, marker)
+                copies = tuple((self.first_port + each, 0) for each in reached)
+                group = MulticastGroup(v1model.group_number(grant.job_id), copies)
+                self.client.insert(group, *v1model.members(grant, switch_config(), TOFINO))
+                self.client.insert(*self.admission(grant))
 
     def admission(self, grant: Grant) -> list[TableEntry]:
         return tofino.admission(grant, TOFINO, self._registers)
@@ -205,7 +205,7 @@ class TofinoModel:
         Waits for the `expected` number of frames; what comes beyond them may be returned by a later call. None: what
         comes before a marker to all ports is all.
         """
-        marker = port + (_EVERYWHERE if expected is None else 0)
+        marker = port + (_TO_ALL if expected is None else 0)
         number, self._rounds[marker] = self._rounds[marker], self._rounds[marker] + 1
         self.send(port, self._marker(marker, number))
         found: list[tuple[int, bytes]] = []
