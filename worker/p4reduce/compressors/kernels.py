@@ -10,7 +10,6 @@ from p4reduce_runtime.kernels import kernel
 from p4reduce_runtime.records import Vector
 
 Floats = Vector[np.float32]
-Bits = Vector[np.uint32]
 Indices = Vector[np.int64]
 
 
@@ -34,9 +33,9 @@ _AT_ONCE = 4096
 
 
 @kernel()
-def largest_magnitude(bits: Bits) -> np.uint32:
+def largest_magnitude(numbers: Floats) -> np.uint32:
     """Return the bits of the largest |x| of these floats."""
-    most = np.uint32(0)
+    bits, most = numbers.view(np.uint32), np.uint32(0)
     for i in range(len(bits)):
         most = max(most, bits[i] & _MAGNITUDE)
     return most
@@ -58,7 +57,6 @@ def select(
     residues: Floats,
     gradients: Floats,
     total: Floats,
-    total_bits: Bits,
     indices: Indices,
     ends: Indices,
     scales: Floats,
@@ -68,10 +66,10 @@ def select(
     Those where |G + gradient| reaches the bin's largest |G|, or with `largest_only` that of the largest |G|, the first
     among equals. Nothing of a bin where G is all zero, nor of a parameter whose gradient is.
 
-    Writes G to `total`, whose bits `total_bits` are, and the mean over a parameter's bins of the largest |G| to
-    `scales`. The elements chosen, counted from their parameter's first and rising, are written to `indices` one
-    parameter after the other, each up to its place in `ends`; it has a place more than there are elements. Returns
-    instead the number of a parameter where G is not all finite.
+    Writes G to `total`, and the mean over a parameter's bins of the largest |G| to `scales`. The elements chosen,
+    counted from their parameter's first and rising, are written to `indices` one parameter after the other, each up to
+    its place in `ends`; it has a place more than there are elements. Returns instead the number of a parameter where G
+    is not all finite.
     """
     count = 0
     for p in range(len(ends)):
@@ -80,7 +78,7 @@ def select(
         for start in range(0, size, length):
             stop = min(start + length, size)
             own = gradients[parts.gradient[p] + start : parts.gradient[p] + stop]
-            sums, bits = total[at + start : at + stop], total_bits[at + start : at + stop]
+            sums = total[at + start : at + stop]
             if kept >= 0:
                 before = residues[kept + start : kept + stop]
                 for i in range(len(sums)):
@@ -88,7 +86,7 @@ def select(
             else:
                 for i in range(len(sums)):
                     sums[i] = own[i]
-            most = largest_magnitude(bits)
+            most = largest_magnitude(sums)
             if most >= _INFINITY:
                 return p
             largest = np.uint32(most).view(np.float32)
@@ -104,6 +102,7 @@ def select(
             if not largest_only:
                 count = _reaching(sums, own, largest, start, indices, count)
                 continue
+            bits = sums.view(np.uint32)
             for i in range(len(bits)):
                 if bits[i] & _MAGNITUDE == most:
                     indices[count] = start + i
@@ -154,17 +153,14 @@ def move_all(
     olds: Floats,
     gradient_begin: Indices,
     gradients: Floats,
-    gradient_bits: Bits,
     weight: np.float32,
     moved: Floats,
-    moved_bits: Bits,
     used: Vector[np.bool_],
 ) -> int:
     """Move each parameter's moving average by `weight` towards its gradient, from `olds` to `moved`. Return -1.
 
-    `begin`: where each begins in `moved`, and the end. `old_begin`: in `olds`; -1: it is 0. The bits of `gradients` and
-    `moved` are in arrays too. `used` becomes whether a gradient is not all zero. Returns instead the number of a
-    parameter where an average is not all finite.
+    `begin`: where each begins in `moved`, and the end. `old_begin`: in `olds`; -1: it is 0. `used` becomes whether a
+    gradient is not all zero. Returns instead the number of a parameter where an average is not all finite.
     """
     for p in range(len(used)):
         used[p] = False
@@ -179,8 +175,8 @@ def move_all(
                 before = olds[old_begin[p] + start - begin[p] :]
                 for i in range(len(found)):
                     found[i] = before[i] + weight * (given[i] - before[i])
-            if largest_magnitude(moved_bits[start:stop]) >= _INFINITY:
+            if largest_magnitude(found) >= _INFINITY:
                 return p
-            if not used[p] and largest_magnitude(gradient_bits[first : first + stop - start]) > 0:
+            if not used[p] and largest_magnitude(given) > 0:
                 used[p] = True
     return -1

@@ -54,11 +54,8 @@ def next_velocities(compressor: Compressor, gradients: Mapping[str, torch.Tensor
     old_begin[[velocity is not None for velocity in before]] = olds.begin
     begin = begins_of([tensor.numel() for tensor in gradients.values()])
     moved, used = empty(int(begin[-1])), np.empty(len(before), np.bool_)
-    numbers, weight = moved.numpy(), np.float32(1 - compressor.momentum)
-    gradient_bits, bits = given.numbers.view(np.uint32), numbers.view(np.uint32)
-    bad = kernels.move_all(
-        begin, old_begin, olds.numbers, given.begin, given.numbers, gradient_bits, weight, numbers, bits, used
-    )
+    weight = np.float32(1 - compressor.momentum)
+    bad = kernels.move_all(begin, old_begin, olds.numbers, given.begin, given.numbers, weight, moved.numpy(), used)
     if bad >= 0:
         raise InvalidTensorError(f"the velocity of {keys[bad]!r} overflows float32: lower the learning rate or clip")
     parts = torch.split(moved, np.diff(begin).tolist())

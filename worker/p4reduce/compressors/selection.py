@@ -54,10 +54,7 @@ def select_by_bin(steps: Sequence[Step], *, largest_only: bool = False) -> Selec
     parts = kernels.Parts(np.diff(begin), lengths, residue_begin, gradients.begin, begin)
     total, ends, scales = empty(int(begin[-1])), np.empty(len(steps), np.int64), np.empty(len(steps), np.float32)
     indices = np.empty(int(begin[-1]) + 1, np.int64)  # only the pages that are written to take memory
-    sums = total.numpy()
-    bad = kernels.select(
-        parts, largest_only, residues.numbers, gradients.numbers, sums, sums.view(np.uint32), indices, ends, scales
-    )
+    bad = kernels.select(parts, largest_only, residues.numbers, gradients.numbers, total.numpy(), indices, ends, scales)
     if bad >= 0:
         raise steps[bad].not_finite()
     return Selection(total, begin, indices[: ends[-1]].copy(), ends, scales)
