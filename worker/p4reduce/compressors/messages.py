@@ -109,11 +109,11 @@ class Numbers(Piece):
                 parts.append(piece.values.new_zeros(missing))
         return (torch.cat(parts) if len(parts) > 1 else parts[0]), bits
 
-    @staticmethod
-    def cut(flat: torch.Tensor, pieces: Sequence[Numbers], group: Lease) -> list[torch.Tensor]:
+    @classmethod
+    def answers(cls, pieces: Sequence[Self], result: torch.Tensor, group: Lease) -> list[Any]:
         """Return the part of the answer to `joined` that belongs to each piece."""
         sizes, per_block = [piece.values.numel() for piece in pieces], _numbers_per_block(pieces[0].bits, group)
-        wholes = torch.split(flat, [-(-size // per_block) * per_block for size in sizes])
+        wholes = torch.split(result, [-(-size // per_block) * per_block for size in sizes])
         return [whole[:size] for whole, size in zip(wholes, sizes, strict=True)]
 
 
@@ -135,10 +135,6 @@ class Integers(Numbers):
         bound = max(piece.bound for piece in pieces.values())
         return Lanes(flat, bits, bound=bound, name=f"{owner} of {', '.join(pieces)}")
 
-    @classmethod
-    def answers(cls, pieces: Sequence[Integers], result: torch.Tensor, group: Lease) -> list[torch.Tensor]:
-        return cls.cut(result, pieces, group)
-
 
 @dataclass(frozen=True)
 class Values(Numbers):
@@ -153,12 +149,13 @@ class Values(Numbers):
         return Floats(flat, bits, mean=True, name=f"{owner} of {', '.join(pieces)}", keep_sent=bits < 32)
 
     @classmethod
-    def answers(cls, pieces: Sequence[Values], result: Any, group: Lease) -> list[Summed]:
+    def answers(cls, pieces: Sequence[Self], result: Any, group: Lease) -> list[Summed]:
         """Cut means and sent values. float32 is rounded so little that the sent values are the given ones."""
+        cut = super().answers
         if isinstance(result, Summed):
-            totals, sent = (cls.cut(flat, pieces, group) for flat in result)
+            totals, sent = (cut(pieces, flat, group) for flat in result)
         else:
-            totals, sent = cls.cut(result, pieces, group), [piece.values for piece in pieces]
+            totals, sent = cut(pieces, result, group), [piece.values for piece in pieces]
         return [Summed(*pair) for pair in zip(totals, sent, strict=True)]
 
 
