@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from types import ModuleType
 from typing import Any, Final
 
 import numpy as np
@@ -212,15 +211,19 @@ class Layout:
 
     def encode(self, blocks: NDArray[np.int64], exponents: NDArray[np.uint8]) -> NDArray[np.uint32]:
         """Return the words of these blocks, [blocks, block_words], in the order of bytes of a frame."""
+        import p4reduce.protocol.blocks_kernels as kernels
+
         table, size = self.table, self.parts[0].block_words
         words, spare, weights = np.empty((len(blocks), size), np.uint32), _spare(size), np.zeros(size, np.uint32)
-        load_kernels().encode_blocks(table, self.elements, self.scales, blocks, exponents, weights, spare, words)
+        kernels.encode_blocks(table, self.elements, self.scales, blocks, exponents, weights, spare, words)
         return words
 
     def decode(self, words: Array, units: Array, blocks: Array, exponents: Array, sums: Array) -> None:
         """Write the numbers of these blocks' words into `sums`; `units` [parts, 256]."""
+        import p4reduce.protocol.blocks_kernels as kernels
+
         table, spare = self.table, _spare(self.parts[0].block_words)
-        load_kernels().decode_blocks(table, words, units, blocks, exponents, spare, sums)
+        kernels.decode_blocks(table, words, units, blocks, exponents, spare, sums)
 
     def finish(self, sums: NDArray[np.uint32], exponents: NDArray[np.uint8]) -> list[Any]:
         """Return the result of each part. `sums` is what `make_room` returned, where words are not kept."""
@@ -229,13 +232,6 @@ class Layout:
             part.finish(part, sums[ends[row] : ends[row + 1]], exponents[starts[row] : starts[row + 1]])
             for row, part in enumerate(self.parts)
         ]
-
-
-def load_kernels() -> ModuleType:
-    """Return the kernels for blocks without frames. The first time on a machine they are compiled."""
-    from p4reduce.protocol import blocks_kernels
-
-    return blocks_kernels
 
 
 def sum_blocks(sources: Sequence[Blocks], block_words: int) -> tuple[Words, NDArray[np.uint8]]:
