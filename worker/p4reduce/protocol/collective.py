@@ -75,7 +75,8 @@ class Collective:
         self._makes_room_at_once = layout.sums_words <= FEW_SUMS
         self._fields = (*records.arrays, layout.table, layout.scales, layout.units, blocks.nonzero, blocks.exponents)
         """The fields of an Engine that all collectives of these blocks have, in its order."""
-        self._agreed = np.empty(blocks.n_blocks, np.uint8)
+        self.agreed_exponents: NDArray[np.uint8] = np.empty(blocks.n_blocks, np.uint8)
+        """[blocks]: the exponent agreed for each block, UNTOUCHED where no rank held it."""
         self._without_data = self._engine_of(_NO_WORDS, _NO_WORDS)
         self.begin_again(call, timeout_s, call.number if number is None else number, limit_s, proposal)
 
@@ -110,7 +111,7 @@ class Collective:
 
     def _engine_of(self, elements: Array, sums: Array) -> Engine:
         blocks = self.blocks
-        own: tuple[Any, ...] = (elements, blocks.holders, blocks.published, blocks.begins, sums, self._agreed)
+        own: tuple[Any, ...] = (elements, blocks.holders, blocks.published, blocks.begins, sums, self.agreed_exponents)
         return Engine(*self._fields, *own)
 
     @property
@@ -182,11 +183,6 @@ class Collective:
         return max(0, min(int(last.min()), self.blocks.n_blocks))
 
     @property
-    def agreed_exponents(self) -> NDArray[np.uint8]:
-        """[blocks]: the exponent agreed for each block, UNTOUCHED where no rank held it."""
-        return self._agreed
-
-    @property
     def sums(self) -> NDArray[np.int32]:
         """[blocks, block_words]: the words as summed so far, where the collective keeps words."""
         sums: NDArray[np.int32] = self.engine.sums.view(np.int32).reshape(-1, self._lease.block_words)
@@ -202,11 +198,11 @@ class Collective:
         if self.engine is self._without_data:
             raise RuntimeError(f"the result of {self.call} was returned before")
         if self._keeps_words:
-            return self.blocks.decode(self.sums, self._agreed)
+            return self.blocks.decode(self.sums, self.agreed_exponents)
         sums = self.engine.sums
         if self.records.collective is self:
             self.engine = self._without_data
-        return self._layout.finish(sums, self._agreed)
+        return self._layout.finish(sums, self.agreed_exponents)
 
     def start(self, now: float) -> list[bytes]:
         """Return the opening frame of every slot."""
