@@ -23,10 +23,7 @@ _REASONS: tuple[tuple[type[BaseException], Reason], ...] = (
 
 def reason_of(error: BaseException) -> Reason:
     """Return the reason that the other ranks get for an error."""
-    for error_type, reason in _REASONS:
-        if isinstance(error, error_type):
-            return reason
-    return Reason.OTHER
+    return next((reason for error_type, reason in _REASONS if isinstance(error, error_type)), Reason.OTHER)
 
 
 def code_of(reason: Reason) -> int:
