@@ -8,7 +8,7 @@ still skipped.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from p4reduce.codecs.arrays import Tensor, as_kind_of, name_element, to_numpy
 from p4reduce.codecs.summed_tensor import SummedTensor
 from p4reduce.errors import InvalidTensorError, LaneOverflowError
-from p4reduce.protocol.blocks import ANY_SUM, Array, Blocks, Part, nonzero_blocks
+from p4reduce.protocol.blocks import NO_WORDS, Array, Blocks, Part, nonzero_blocks
 from p4reduce_contracts.wire.calls import CodecId
 from p4reduce_contracts.wire.lanes import check_lanes, check_width, lane_limit, lanes_per_word, largest_word
 
@@ -42,10 +42,10 @@ class Int32(SummedTensor):
         return self.layout, self.values.shape
 
     def bind(self, world_size: int, block_words: int, dense: bool) -> Blocks:
-        self._dense = dense
-        blocks = words_of(self.values.reshape(-1).view(np.uint32), block_words, dense, self._finish)
-        (self._part,) = blocks.parts
-        return blocks
+        self._dense, blocks = dense, -(-self.elements // block_words)
+        self._part = Part(NO_WORDS, block_words, np.empty(blocks, np.bool_), np.zeros(blocks, np.uint8), self._finish)
+        self._scan()
+        return Blocks([self._part])
 
     def _scan(self) -> None:
         part = self._part
@@ -117,21 +117,11 @@ class Lanes:
         # This rank's own largest does not bound the sum: other ranks' may be larger.
         most = lane_limit(self.detail) if self._bound is None else world_size * self._bound
         largest_sum = largest_word(self.detail, most)
-        return words_of(pack_lanes(flat, self.detail), block_words, dense, self._finish, largest_sum)
+        words = pack_lanes(flat, self.detail)
+        nonzero = np.ones(-(-len(words) // block_words), bool) if dense else nonzero_blocks(words, block_words)
+        exponents = np.zeros(len(nonzero), np.uint8)
+        return Blocks([Part(words, block_words, nonzero, exponents, self._finish, largest_sum=largest_sum)])
 
     def _finish(self, part: Part, sums: NDArray[np.uint32], exponents: NDArray[np.uint8]) -> Tensor:
         total = unpack_lanes(sums[: len(part.values)], self.detail, self.elements)
         return as_kind_of(self._given, total.reshape(self.values.shape))
-
-
-def words_of(
-    words: NDArray[np.uint32],
-    block_words: int,
-    dense: bool,
-    finish: Callable[[Part, NDArray[np.uint32], NDArray[np.uint8]], Tensor],
-    largest_sum: int = ANY_SUM,
-) -> Blocks:
-    """Return blocks of words that the switch adds modulo 2^32."""
-    nonzero = np.ones(-(-len(words) // block_words), bool) if dense else nonzero_blocks(words, block_words)
-    exponents = np.zeros(len(nonzero), np.uint8)
-    return Blocks([Part(words, block_words, nonzero, exponents, finish, largest_sum=largest_sum)])
