@@ -7,11 +7,12 @@ import logging
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import timedelta
-from functools import partial
+from itertools import chain, repeat
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import ANY, DEFAULT, Mock, call, create_autospec
 
 import pytest
 
@@ -23,69 +24,15 @@ from p4reduce.membership.rejoin import Rejoin
 from p4reduce.stats import CollectiveStats
 from p4reduce_contracts.jobs import client as jobs
 from p4reduce_contracts.jobs import errors, lease
-from p4reduce_contracts.jobs.answers import JobInfo, SwitchAddress, Usage, WaitingSlot
+from p4reduce_contracts.jobs.answers import SwitchAddress, Usage, WaitingSlot
 from p4reduce_contracts.jobs.lease import Lease, LeasedSwitch
 from p4reduce_contracts.wire.hello import unpack_hello
 from p4reduce_runtime import kernels
 from rigs.limits import LIMIT_S, wait_until
 
 NONCE = 0xFEED
+AWAY = errors.ControllerUnreachableError("no answer")
 join_module = importlib.import_module("p4reduce.membership.join")  # p4reduce.join is the function
-
-
-class FakeClient:
-    """Stands for the controller of one test; `instances` are the clients that were made."""
-
-    instances: list[FakeClient]
-    answers: dict[str, Callable[[], Any]]
-    switch_port = 0
-    timeout_s = 1.0
-
-    def __init__(self, address: str, **options: object) -> None:
-        self.address, self.options = address, options
-        self.log: list[Any] = []
-        self.formers: list[int] = []
-        self.switches: list[str] = []
-        self.beaten = threading.Event()
-        self.instances.append(self)
-
-    def _answer(self, what: str, default: Any) -> Any:
-        return self.answers[what]() if what in self.answers else default
-
-    @classmethod
-    def lease(cls) -> jobs.Lease:
-        return jobs.Lease(5, "mnist", 9, 0, 1, 16, 8, 32, 0.01, (LeasedSwitch(port=cls.switch_port),))
-
-    def join(self, job: str, rank: int, world_size: int, *_: str, **given: Any) -> jobs.JoinTicket:
-        self.log.append(("join", job, rank, world_size))
-        self.formers.append(given.get("former", 0))
-        self.switches.append(given.get("switch", ""))
-        ticket = jobs.JoinTicket(
-            NONCE, job, 5, rank, world_size, (SwitchAddress("", "127.0.0.1", self.switch_port),), 8, 32, 0.01
-        )
-        return self._answer("join", ticket)
-
-    def wait_lease(self, nonce: int, timeout_s: float) -> jobs.Lease:
-        self.log.append(("wait_lease", nonce))
-        return self._answer("wait_lease", self.lease())
-
-    def get_job(self, job: str) -> JobInfo:
-        return self._answer("get_job", JobInfo(job, 1, 1, 0, 16, "FORMING", 0, (), ""))
-
-    def heartbeat(self, nonce: int, slot_wait: object = None, usage: object = None) -> str | None:
-        answer = self._answer("heartbeat", None)
-        self.beaten.set()
-        return answer
-
-    def watch(self, nonce: int) -> SimpleNamespace:
-        self.watched = [nonce]
-        return SimpleNamespace(close=self.watched.clear, attach=partial(setattr, self, "reset"))
-
-    def leave(self, nonce: int, timeout_s: float | None = None, **said: Any) -> None:
-        self.log.append(("leave", nonce))
-
-    def close(self) -> None:
-        self.log.append("close")
 
 
 @pytest.fixture
@@ -97,23 +44,26 @@ def switch() -> Iterator[socket.socket]:
 
 
 @pytest.fixture
-def fake(monkeypatch: pytest.MonkeyPatch, switch: socket.socket) -> type[FakeClient]:
-    class Client(FakeClient):
-        instances: list[FakeClient] = []  # noqa: RUF012
-        answers: dict[str, Callable[[], Any]] = {}  # noqa: RUF012
-        switch_port = switch.getsockname()[1]
-
-    monkeypatch.setattr(jobs, "JobClient", Client)
+def client_class(monkeypatch: pytest.MonkeyPatch) -> Mock:
+    """The class JobClient, of which every instance is `client`; variables of the environment name no job."""
     for name in ("RANK", "WORLD_SIZE", "P4REDUCE_JOB", "P4REDUCE_CONTROLLER"):
         monkeypatch.delenv(name, raising=False)
-    return Client
+    made: Mock = create_autospec(jobs.JobClient)
+    monkeypatch.setattr(jobs, "JobClient", made)
+    return made
 
 
-def refuse(error: Exception) -> Callable[[], Any]:
-    def answer() -> Any:
-        raise error
-
-    return answer
+@pytest.fixture
+def client(client_class: Mock, switch: socket.socket) -> Mock:
+    """A client that grants rank 0 its lease of a job of one rank; a test changes its answers."""
+    client: Mock = client_class.return_value
+    port, client.timeout_s = switch.getsockname()[1], 1.0
+    client.join.return_value = jobs.JoinTicket(
+        NONCE, "a", 5, 0, 1, (SwitchAddress("", "127.0.0.1", port),), 8, 32, 0.01
+    )
+    client.wait_lease.return_value = Lease(5, "a", 9, 0, 1, 16, 8, 32, 0.01, (LeasedSwitch(port=port),))
+    client.get_job.return_value.missing, client.heartbeat.return_value = "", None
+    return client
 
 
 def join_alone(**options: Any) -> p4reduce.Communicator:
@@ -126,7 +76,11 @@ def heartbeat_of(client: Any, interval_s: float = 0.01, *before: CollectiveStats
 
 
 def test_join_sends_hello_until_the_lease_and_close_leaves_the_job(
-    fake: type[FakeClient], switch: socket.socket, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    client_class: Mock,
+    client: Mock,
+    switch: socket.socket,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO, "p4reduce")
     monkeypatch.setenv("P4REDUCE_JOB", "mnist")
@@ -134,42 +88,41 @@ def test_join_sends_hello_until_the_lease_and_close_leaves_the_job(
     monkeypatch.setenv("WORLD_SIZE", "1")
     monkeypatch.setenv("P4REDUCE_CONTROLLER", "10.0.0.9:9600")
 
-    def lease() -> jobs.Lease:
+    def lease(*_: Any) -> Any:
         for _ in range(3):  # HELLO is repeated for as long as the lease is awaited
             assert unpack_hello(switch.recv(100)) == (5, NONCE)
-        return fake.lease()
+        return DEFAULT
 
-    fake.answers["wait_lease"] = lease
+    client.wait_lease.side_effect = lease
     comm = p4reduce.join()
-    (client,) = fake.instances
-    assert client.address == "10.0.0.9:9600"
+    assert client_class.call_args.args == ("10.0.0.9:9600",)
     assert (comm.rank, comm.world_size, comm.lease.epoch) == (0, 1, 9)
-    assert client.beaten.wait(LIMIT_S)
+    wait_until(lambda: client.heartbeat.called)
     comm.close(wait=False)
-    assert client.log == [("join", "mnist", 0, 1), ("wait_lease", NONCE), ("leave", NONCE), "close"]
+    calls = [call for call in client.method_calls if call[0] not in ("watch", "heartbeat")]
+    assert [name for name, *_ in calls] == ["join", "wait_lease", "leave", "close"]
+    assert [args[:3] for _, args, _ in calls] == [("mnist", 0, 1), (NONCE, ANY), (NONCE,), ()]
     assert "job joined" in caplog.text and str(NONCE) not in caplog.text
 
 
 @pytest.mark.parametrize("waits_for", ["wait_lease", "join"])
-def test_what_a_check_raises_ends_the_wait(
-    waits_for: str, fake: type[FakeClient], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_check_raises_ends_the_wait(waits_for: str, client: Mock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(join_module, "_CHECK_EVERY_S", 0.01)
 
-    def closed_meanwhile() -> None:
-        wait_until(lambda: "close" in fake.instances[0].log)
+    def closed_meanwhile(*_: Any) -> None:
+        wait_until(lambda: client.close.called)
         raise errors.JobServiceError("this JobClient was closed")
 
-    waits = {"wait_lease": closed_meanwhile, "join": refuse(errors.ControllerUnreachableError("no controller"))}
-    fake.answers[waits_for] = waits[waits_for]
-    check = refuse(ConnectionError("the store has ended"))
+    waits = {"wait_lease": closed_meanwhile, "join": errors.ControllerUnreachableError("no controller")}
+    getattr(client, waits_for).side_effect = waits[waits_for]
+    check = Mock(side_effect=ConnectionError("the store has ended"))
     with pytest.raises(JoinError, match="rank 0 could not join job 'a': the store has ended"):
         p4reduce.join("a", rank=0, world_size=2, timeout_s=10 * LIMIT_S, check=check)
 
 
 @pytest.fixture
-def variables(request: pytest.FixtureRequest, fake: type[FakeClient], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sets variables of the environment, of which `fake` has taken some out."""
+def variables(request: pytest.FixtureRequest, client_class: Mock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sets variables of the environment, of which `client_class` has taken some out."""
     for name, value in request.param.items():
         monkeypatch.setenv(name, value)
 
@@ -194,11 +147,11 @@ ONE: dict[str, Any] = {"job": "a", "rank": 0, "world_size": 1}
 )
 @pytest.mark.usefixtures("variables")
 def test_wrong_and_missing_settings_are_errors_before_joining(
-    fake: type[FakeClient], arguments: dict[str, Any], message: str
+    client_class: Mock, arguments: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(JoinError, match=message):
         p4reduce.join(**arguments)
-    assert fake.instances == []
+    client_class.assert_not_called()
 
 
 @pytest.mark.parametrize(
@@ -210,20 +163,19 @@ def test_wrong_and_missing_settings_are_errors_before_joining(
         ("wait_lease", errors.MemberResetError("rank 0 joined again")),
     ],
 )
-def test_the_controllers_refusals_become_join_errors(fake: type[FakeClient], step: str, error: Exception) -> None:
-    fake.answers[step] = refuse(error)
+def test_the_controllers_refusals_become_join_errors(client: Mock, step: str, error: Exception) -> None:
+    getattr(client, step).side_effect = error
     with pytest.raises(JoinError) as caught:
         join_alone()
     assert str(caught.value) == f"rank 0 could not join job 'a': {error}"
-    (client,) = fake.instances
-    assert client.log[-1] == "close"
-    assert (("leave", NONCE) in client.log) == (step == "wait_lease")
+    assert client.leave.call_args_list == ([call(NONCE)] if step == "wait_lease" else [])
+    assert client.method_calls[-1] == call.close()
 
 
 @pytest.mark.fault("the controller never starts: JoinError at the deadline, which names what it waited for")
 @pytest.mark.parametrize("kind", [errors.ControllerUnreachableError, errors.SwitchAwayError])
 def test_what_does_not_come_is_waited_for_until_the_deadline_and_logged(
-    fake: type[FakeClient], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, kind: type[Exception]
+    client: Mock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, kind: type[Exception]
 ) -> None:
     now = [0.0]
 
@@ -231,29 +183,26 @@ def test_what_does_not_come_is_waited_for_until_the_deadline_and_logged(
         now[0] += seconds
 
     monkeypatch.setattr(join_module, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=sleep))
-    fake.answers["join"] = refuse(kind("none at 127.0.0.1:9600"))
+    client.join.side_effect = kind("none at 127.0.0.1:9600")
     with pytest.raises(JoinError) as caught:
         p4reduce.join("a", rank=3, world_size=4, timeout_s=20.0)
     assert now[0] >= 20.0
     assert str(caught.value) == "rank 3 could not join job 'a' in 20 s: none at 127.0.0.1:9600"
-    (client,) = fake.instances
-    assert client.log.count(("join", "a", 3, 4)) > 5
-    assert client.log[-1] == "close"
+    assert client.join.call_count > 5
+    assert client.method_calls[-1] == call.close()
     assert len(caplog.messages) == 4
     start = "rank 3 waits to join job 'a': none at 127.0.0.1:9600 ("
     assert all(message.startswith(start) for message in caplog.messages)
 
 
-def test_kernels_are_loaded_before_the_rank_joins(fake: type[FakeClient], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("client")
+def test_kernels_are_loaded_before_the_rank_joins(client_class: Mock, monkeypatch: pytest.MonkeyPatch) -> None:
     """The other ranks would wait for this one meanwhile; and no collective needs a lock, or a descriptor for a file."""
     made = []
     for module, name in ((kernels, "preload"), (join_module, "load_pump")):
-        monkeypatch.setattr(module, name, lambda *modules: made.append(len(fake.instances)))
+        monkeypatch.setattr(module, name, lambda *modules: made.append(client_class.call_count))
     join_alone().close(wait=False)
     assert made[:2] == [0, 0], "no client was made yet"
-
-
-AWAY = errors.ControllerUnreachableError("no answer")
 
 
 @pytest.mark.fault("the controller starts after join(): join() waits, and joins")
@@ -267,51 +216,42 @@ AWAY = errors.ControllerUnreachableError("no answer")
     ],
 )
 def test_join_waits_for_what_comes_late(
-    fake: type[FakeClient], monkeypatch: pytest.MonkeyPatch, step: str, refusals: list[Exception], joins: int
+    client: Mock, monkeypatch: pytest.MonkeyPatch, step: str, refusals: list[Exception], joins: int
 ) -> None:
     monkeypatch.setattr(join_module, "_RETRY_S", 0.01)
-    left = [*refusals]
-
-    def late() -> Any:
-        if left:
-            raise left.pop(0)
-        del fake.answers[step]
-        return getattr(fake.instances[-1], step)(*{"join": ("a", 0, 1), "wait_lease": (NONCE, 1.0)}[step])
-
-    fake.answers[step] = late
+    getattr(client, step).side_effect = [*refusals, DEFAULT]
     join_alone().close(wait=False)
-    log = fake.instances[-1].log
-    assert log.count(("join", "a", 0, 1)) == joins + (step == "join")  # whose last answer is asked for twice
-    assert log.count(("leave", NONCE)) == 1 and not left
+    assert getattr(client, step).call_count == len(refusals) + 1
+    assert (client.join.call_count, client.leave.call_count) == (joins, 1)
 
 
 def test_missing_ranks_are_logged_while_the_lease_is_awaited(
-    fake: type[FakeClient], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    client: Mock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(join_module, "_SAY_EVERY_S", 0.02)
-    asked = threading.Event()
+    client.get_job.return_value.missing = "no HELLO of rank 2 came through switch b"
 
-    def forming() -> JobInfo:
-        asked.set()
-        return JobInfo("a", 1, 4, 0, 16, "FORMING", 0, (), "", missing="no HELLO of rank 2 came through switch b")
+    def lease(*_: Any) -> Any:
+        wait_until(lambda: client.get_job.called)
+        return DEFAULT
 
-    fake.answers |= {"get_job": forming, "wait_lease": lambda: asked.wait(LIMIT_S) and fake.lease()}
+    client.wait_lease.side_effect = lease
     join_alone().close(wait=False)
     assert "no HELLO of rank 2 came through switch b" in caplog.messages[0]
 
 
-def test_the_timeout_of_a_call_is_at_most_the_time_left_for_joining(fake: type[FakeClient]) -> None:
+def test_the_timeout_of_a_call_is_at_most_the_time_left_for_joining(client: Mock) -> None:
     seen: list[float] = []
 
-    def unreachable() -> Any:
-        seen.append(fake.instances[-1].timeout_s)
-        raise errors.ControllerUnreachableError("no answer")
+    def unreachable(*_: Any, **__: Any) -> Any:
+        seen.append(client.timeout_s)
+        raise AWAY
 
-    fake.answers["join"] = unreachable
+    client.join.side_effect = unreachable
     with pytest.raises(JoinError):
         join_alone(timeout_s=0.3)
     assert all(0.1 <= timeout_s <= 0.3 for timeout_s in seen)
-    assert fake.instances[-1].timeout_s == 1.0
+    assert client.timeout_s == 1.0
 
 
 def test_a_controller_beyond_loopback_is_not_joined_in_the_clear() -> None:
@@ -332,47 +272,46 @@ def test_a_controller_beyond_loopback_is_not_joined_in_the_clear() -> None:
 )
 @pytest.mark.usefixtures("variables")
 def test_join_passes_on_its_switch_and_whether_plaintext_is_allowed(
-    fake: type[FakeClient], arguments: dict[str, Any], named: str, insecure: bool
+    client_class: Mock, client: Mock, arguments: dict[str, Any], named: str, insecure: bool
 ) -> None:
     join_alone(**arguments).close(wait=False)
-    (client,) = fake.instances
-    assert (client.switches, client.options["insecure"]) == ([named], insecure)
+    assert (client.join.call_args.kwargs["switch"], client_class.call_args.kwargs["insecure"]) == (named, insecure)
 
 
-def test_a_worker_that_joins_again_names_the_nonce_it_had(fake: type[FakeClient]) -> None:
+def test_a_worker_that_joins_again_names_the_nonce_it_had(client: Mock) -> None:
     """A controller that was away for long still has it as a member."""
     comm = join_alone(rejoin=True)
     recovery = comm.failure.recovery
     assert isinstance(recovery, Rejoin)
     recovery._join(LIMIT_S).release()
-    assert [former for client in fake.instances for former in client.formers] == [0, NONCE]
+    assert [each.kwargs["former"] for each in client.join.call_args_list] == [0, NONCE]
     comm.close(wait=False)
 
 
-def beating(fake: type[FakeClient]) -> Heartbeat:
+def beating(client: Mock) -> Heartbeat:
     """Return one whose thread has ended."""
-    heartbeat = heartbeat_of(fake("x"))
+    heartbeat = heartbeat_of(client)
     heartbeat._thread.join(LIMIT_S)
     assert not heartbeat._thread.is_alive()
     return heartbeat
 
 
-@pytest.mark.parametrize("answer", [lambda: "rank 2 left", refuse(errors.MemberResetError("rank 2 left"))])
+@pytest.mark.parametrize("answer", ["rank 2 left", errors.MemberResetError("rank 2 left")])
 def test_a_reset_is_detected_and_logged(
-    fake: type[FakeClient], answer: Callable[[], Any], caplog: pytest.LogCaptureFixture
+    client: Mock, answer: str | Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "p4reduce")
-    fake.answers["heartbeat"] = answer
-    failure = beating(fake).failure()
+    client.heartbeat.side_effect = [answer]
+    failure = beating(client).failure()
     assert isinstance(failure, JobResetError)
     assert failure.reason == "rank 2 left"
     assert caplog.messages == ["job reset"]
 
 
-def test_a_reset_in_the_watch_needs_no_heartbeat(fake: type[FakeClient]) -> None:
-    client = fake("x")
+def test_a_reset_in_the_watch_needs_no_heartbeat(client: Mock) -> None:
     heartbeat = heartbeat_of(client, 60.0)
-    client.reset("rank 2 is gone")
+    (tell_reset,) = client.watch.return_value.attach.call_args.args
+    tell_reset("rank 2 is gone")
     failure = heartbeat.failure()
     assert isinstance(failure, JobResetError)
     assert failure.reason == "rank 2 is gone"
@@ -380,52 +319,44 @@ def test_a_reset_in_the_watch_needs_no_heartbeat(fake: type[FakeClient]) -> None
 
 
 def test_a_controller_that_does_not_answer_is_tolerated_for_the_dead_time(
-    fake: type[FakeClient], monkeypatch: pytest.MonkeyPatch
+    client: Mock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    beats: list[int] = []
-    clock = SimpleNamespace(monotonic=lambda: len(beats) * lease.DEAD_AFTER_S / 4)
+    clock = SimpleNamespace(monotonic=lambda: client.heartbeat.call_count * lease.DEAD_AFTER_S / 4)
     monkeypatch.setattr("p4reduce.membership.heartbeat.time", clock)
-
-    def unreachable() -> Any:
-        beats.append(1)
-        raise errors.ControllerUnreachableError("no answer")
-
-    fake.answers["heartbeat"] = unreachable
-    assert isinstance(beating(fake).failure(), ControllerLostError)
-    assert len(beats) == 4
+    client.heartbeat.side_effect = AWAY
+    assert isinstance(beating(client).failure(), ControllerLostError)
+    assert client.heartbeat.call_count == 4
 
 
 @pytest.mark.fault("a controller that is up for a few seconds at a time: a heartbeat that failed is tried again soon")
-def test_a_failed_heartbeat_is_tried_again_sooner(fake: type[FakeClient], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_heartbeat_is_tried_again_sooner(client: Mock, monkeypatch: pytest.MonkeyPatch) -> None:
     pauses: list[float | None] = []
-    failing = refuse(errors.ControllerUnreachableError("no answer"))
-    answers = [lambda: None, failing, failing, lambda: None]
+    client.heartbeat.side_effect = [None, AWAY, AWAY, None]
 
     class Stop(threading.Event):
         def wait(self, timeout: float | None = None) -> bool:
             pauses.append(timeout)
-            return not answers
+            return client.heartbeat.call_count == 4
 
-    fake.answers["heartbeat"] = lambda: answers.pop(0)()
     monkeypatch.setattr("p4reduce.membership.heartbeat.threading", SimpleNamespace(Event=Stop, Thread=threading.Thread))
-    heartbeat_of(fake("x"), 2.0)._thread.join(LIMIT_S)
+    heartbeat_of(client, 2.0)._thread.join(LIMIT_S)
     assert pauses == [2.0, 2.0, 0.5, 0.5, 2.0]
 
 
 @pytest.mark.fault(
     "a rank is killed within milliseconds of its grant: the controller notices that its connection ended"
 )
-def test_a_member_is_watched_before_it_has_its_lease(fake: type[FakeClient]) -> None:
-    watched = []
+def test_a_member_is_watched_before_it_has_its_lease(client: Mock) -> None:
+    watch = client.watch.return_value
 
-    def lease() -> Any:
-        watched.extend(fake.instances[-1].watched)
+    def lease(*_: Any) -> Any:
+        assert client.watch.call_args_list == [call(NONCE)] and not watch.close.called
         raise errors.LeaseTimeoutError("rank 1 did not join")
 
-    fake.answers["wait_lease"] = lease
+    client.wait_lease.side_effect = lease
     with pytest.raises(JoinError):
         join_alone()
-    assert watched == [NONCE] and not fake.instances[-1].watched, "and no more once joining has failed"
+    assert watch.close.called, "no more once joining has failed"
 
 
 @pytest.mark.fault("a closing worker, its controller stopped: close() does not wait for it")
@@ -443,52 +374,35 @@ def test_leaving_does_not_wait_for_a_controller_that_has_stopped() -> None:
         assert heartbeat.failure() is None
 
 
-def test_heartbeats_carry_the_slot_waited_for_and_hold_no_reference(fake: type[FakeClient]) -> None:
+def test_heartbeats_carry_the_slot_waited_for_and_hold_no_reference(client: Mock) -> None:
     class Waiting:
         stats = CollectiveStats(collectives=3, bytes_up=700, bytes_down=500, retransmissions=2)
 
         def waiting(self) -> WaitingSlot:
             return WaitingSlot(3, 7, 0b10, 1.5, 2)
 
-    told: list[WaitingSlot | None] = []
-    usages = []
-
-    class Client(fake):  # type: ignore[misc, valid-type]
-        def heartbeat(self, nonce: int, slot_wait: WaitingSlot | None = None, usage: Usage | None = None) -> str | None:
-            told.append(slot_wait)
-            usages.append(usage)
-            return None
-
-        def leave(self, nonce: int, timeout_s: float | None = None, **said: Any) -> None:
-            usages.append(said["usage"])
+    def told() -> list[WaitingSlot | None]:
+        return [slot_wait for _, slot_wait, _ in (each.args for each in client.heartbeat.call_args_list)]
 
     communicator: Any = Waiting()
     before = CollectiveStats(collectives=1, bytes_up=200)  # of an earlier epoch, which the controller knows of
-    heartbeat = heartbeat_of(Client("x"), 0.01, before)
+    heartbeat = heartbeat_of(client, 0.01, before)
     heartbeat.attach(communicator)
-    wait_until(lambda: any(told))
-    assert next(filter(None, told)).missing_children == (1,)
+    wait_until(lambda: any(told()))
+    assert next(filter(None, told())).missing_children == (1,)
     del communicator
-    wait_until(lambda: told[-1] is None)
+    wait_until(lambda: told()[-1] is None)
     heartbeat.leave()
-    assert usages[-1] == Usage(2, 500, 500, 2) and heartbeat.reported == Waiting.stats
+    assert client.leave.call_args.kwargs["usage"] == Usage(2, 500, 500, 2) and heartbeat.reported == Waiting.stats
 
 
 @pytest.mark.fault("a heartbeat meets an unexpected error: it is logged, and the next ones are sent")
-def test_heartbeats_go_on_after_an_unexpected_error(fake: type[FakeClient], caplog: pytest.LogCaptureFixture) -> None:
-    class Waiting:
-        stats = CollectiveStats()
-        looks = 0
-
-        def waiting(self) -> None:
-            self.looks += 1
-            if self.looks == 1:
-                raise RuntimeError("number of non-zero array elements changed during function execution.")
-
-    communicator: Any = Waiting()
-    heartbeat = heartbeat_of(fake("x"))
+def test_heartbeats_go_on_after_an_unexpected_error(client: Mock, caplog: pytest.LogCaptureFixture) -> None:
+    changed = RuntimeError("number of non-zero array elements changed during function execution.")
+    communicator = Mock(stats=CollectiveStats(), waiting=Mock(side_effect=chain([changed], repeat(None))))
+    heartbeat = heartbeat_of(client)
     heartbeat.attach(communicator)
-    wait_until(lambda: communicator.looks > 2)
+    wait_until(lambda: communicator.waiting.call_count > 2)
     heartbeat.leave()
     assert heartbeat.failure() is None
     assert "the thread p4reduce-heartbeat-0 failed" in caplog.messages
