@@ -83,9 +83,6 @@ class OrderedFuture(torch.futures.Future):  # type: ignore[type-arg, misc]
         self._event.wait(self._accelerator.current_stream())
         return value
 
-    def value(self) -> Any:
-        return super().value()
-
     def then(self, callback: Callable[[Any], Any]) -> OrderedFuture:
         child = OrderedFuture(self._accelerator)
 
@@ -182,10 +179,6 @@ class SimulatedAccelerator(Accelerator):
         self.enqueue(mark.stream, lambda: setattr(mark, "passed", True))
         self.run_until(mark)
         return found[0]
-
-    def waiting(self) -> int:
-        """Return how many operations have not run yet."""
-        return sum(len(stream.operations) for stream in self._streams)
 
     # How
 

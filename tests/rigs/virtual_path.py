@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from p4reduce import Communicator
-from p4reduce.errors import CollectiveError, JobResetError
 from p4reduce.testing.reference_switch import ReferenceSwitch
 from p4reduce_contracts.jobs.lease import Lease, LeasedSwitch, Level
 from p4reduce_contracts.wire.geometry import SMALL
@@ -43,28 +42,8 @@ class Path:
         pass
 
 
-class Membership:
-    """A membership that fails at `reset_at`."""
-
-    def __init__(self, path: Path, reset_at: float) -> None:
-        self._path, self._reset_at = path, reset_at
-
-    def failure(self) -> CollectiveError | None:
-        return JobResetError("rank 1 is gone") if self._path.now >= self._reset_at else None
-
-    def leave(self) -> None:
-        pass
-
-
-def at_once(now: float) -> float | None:
-    return 0.0
-
-
 def rank_0(
-    world_size: int,
-    answers: Callable[[float], float | None] = at_once,
-    reset_at: float | None = None,
-    levels: tuple[Level, ...] = (),
+    world_size: int, answers: Callable[[float], float | None] = lambda now: 0.0, levels: tuple[Level, ...] = ()
 ) -> tuple[Communicator, Path]:
     """The communicator of rank 0, with the default timeout; no other rank takes part in anything."""
     switch = ReferenceSwitch(SMALL, SLOTS)
@@ -72,5 +51,4 @@ def rank_0(
     path = Path(0, switch, answers)
     shape = SMALL.columns, SMALL.block_words
     lease = Lease(1, "train", 7, 0, world_size, SLOTS, *shape, switches=(LeasedSwitch("10.0.0.7", levels=levels),))
-    membership = None if reset_at is None else Membership(path, reset_at)
-    return Communicator(lease, path, membership=membership, clock=path.clock), path
+    return Communicator(lease, path, clock=path.clock), path
