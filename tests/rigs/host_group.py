@@ -15,6 +15,7 @@ from p4reduce.epoch import EpochMembership
 from p4reduce.errors import CollectiveError, JobResetError
 from p4reduce.paths.hosts import find
 from p4reduce.paths.hosts.find import Hosts, ShardJob
+from p4reduce.paths.hosts.sums import HostSums
 from p4reduce.paths.switch import SwitchPath
 from p4reduce.testing.local_group import LocalGroup
 from p4reduce_contracts.jobs.errors import SwitchFullError
@@ -80,6 +81,11 @@ class HostGroup(LocalGroup):
     def hosts_of(self, comm: Communicator) -> Hosts:
         assert comm.hosts is not None
         return comm.hosts
+
+    def sums_of(self, comm: Communicator) -> HostSums:
+        found = self.hosts_of(comm).sums
+        assert found is not None
+        return found
 
 
 class CutShard(LocalGroup):
