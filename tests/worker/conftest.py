@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch.distributed as dist
 
 from p4reduce.communicator import Communicator
+from p4reduce.protocol.channel import load_pump
 from p4reduce.testing.local_group import LocalGroup
+from rigs.limits import LIMIT_S
 
 
 @pytest.fixture(scope="module")
@@ -24,3 +28,20 @@ def comm() -> Iterator[Communicator]:
     """A communicator of a job of one rank, over a switch in this process."""
     with LocalGroup(1) as group:
         yield group.comms[0]
+
+
+@pytest.fixture
+def peer() -> Iterator[socket.socket]:
+    """A UDP socket at a free port of 127.0.0.1."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as peer:
+        peer.bind(("127.0.0.1", 0))
+        peer.settimeout(LIMIT_S)
+        yield peer
+
+
+@pytest.fixture
+def pump() -> Any:
+    """The compiled loop over a socket."""
+    if (pump := load_pump()) is None:
+        pytest.skip("needs numba and 64-bit Linux")
+    return pump

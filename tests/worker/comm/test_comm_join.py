@@ -7,7 +7,6 @@ import logging
 import socket
 import threading
 import time
-from collections.abc import Iterator
 from datetime import timedelta
 from itertools import chain, repeat
 from types import SimpleNamespace
@@ -36,14 +35,6 @@ join_module = importlib.import_module("p4reduce.membership.join")  # p4reduce.jo
 
 
 @pytest.fixture
-def switch() -> Iterator[socket.socket]:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as peer:
-        peer.bind(("127.0.0.1", 0))
-        peer.settimeout(LIMIT_S)
-        yield peer
-
-
-@pytest.fixture
 def client_class(monkeypatch: pytest.MonkeyPatch) -> Mock:
     """The class JobClient, of which every instance is `client`; variables of the environment name no job."""
     for name in ("RANK", "WORLD_SIZE", "P4REDUCE_JOB", "P4REDUCE_CONTROLLER"):
@@ -54,10 +45,10 @@ def client_class(monkeypatch: pytest.MonkeyPatch) -> Mock:
 
 
 @pytest.fixture
-def client(client_class: Mock, switch: socket.socket) -> Mock:
-    """A client that grants rank 0 its lease of a job of one rank; a test changes its answers."""
+def client(client_class: Mock, peer: socket.socket) -> Mock:
+    """A client that grants rank 0 its lease of a job of one rank, at the switch `peer`; a test changes its answers."""
     client: Mock = client_class.return_value
-    port, client.timeout_s = switch.getsockname()[1], 1.0
+    port, client.timeout_s = peer.getsockname()[1], 1.0
     client.join.return_value = jobs.JoinTicket(
         NONCE, "a", 5, 0, 1, (SwitchAddress("", "127.0.0.1", port),), 8, 32, 0.01
     )
@@ -78,7 +69,7 @@ def heartbeat_of(client: Any, interval_s: float = 0.01, *before: CollectiveStats
 def test_join_sends_hello_until_the_lease_and_close_leaves_the_job(
     client_class: Mock,
     client: Mock,
-    switch: socket.socket,
+    peer: socket.socket,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -90,7 +81,7 @@ def test_join_sends_hello_until_the_lease_and_close_leaves_the_job(
 
     def lease(*_: Any) -> Any:
         for _ in range(3):  # HELLO is repeated for as long as the lease is awaited
-            assert unpack_hello(switch.recv(100)) == (5, NONCE)
+            assert unpack_hello(peer.recv(100)) == (5, NONCE)
         return DEFAULT
 
     client.wait_lease.side_effect = lease

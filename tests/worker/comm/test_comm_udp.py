@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +22,6 @@ from p4reduce.compressors.all_reduce import begin
 from p4reduce.errors import CollectiveTimeoutError
 from p4reduce.paths.gso import GsoProbe
 from p4reduce.paths.switch import SwitchPath
-from p4reduce.protocol.channel import load_pump
 from p4reduce.testing.udp_switch import UdpSwitch, connect
 from p4reduce.transport import UdpTransport
 from p4reduce_contracts.jobs.lease import Lease, LeasedSwitch
@@ -44,22 +44,19 @@ def test_a_closed_port_of_the_switch_is_named_in_the_timeout() -> None:
     assert f"127.0.0.1:{port} answered nothing" in str(caught.value)
 
 
-def test_the_largest_legal_frame_is_received_whole_and_the_paths_mtu_is_known() -> None:
+def test_the_largest_legal_frame_is_received_whole_and_the_paths_mtu_is_known(peer: socket.socket) -> None:
     largest = Geometry(MAX_COLUMNS, 64).max_frame_bytes  # geometry.p4 allows blocks of up to 64 words
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as peer:
-        peer.bind(("127.0.0.1", 0))
-        transport = UdpTransport(*peer.getsockname())
-        for size in (largest, largest + 1):
-            peer.sendto(bytes(size), transport.address)
-            assert [len(frame) for frame in transport.receive(10)] == [size]
-        assert transport.path_mtu == min(int(Path("/sys/class/net/lo/mtu").read_text()), 0xFFFF)
-        transport.close()
+    transport = UdpTransport(*peer.getsockname())
+    for size in (largest, largest + 1):
+        peer.sendto(bytes(size), transport.address)
+        assert [len(frame) for frame in transport.receive(10)] == [size]
+    assert transport.path_mtu == min(int(Path("/sys/class/net/lo/mtu").read_text()), 0xFFFF)
+    transport.close()
 
 
+@pytest.mark.usefixtures("pump")
 @pytest.mark.parametrize("chosen", ["auto", "on", "off"])
 def test_frames_are_sent_with_gso_where_the_switch_receives_each(chosen: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    if load_pump() is None:
-        pytest.skip("only the compiled loop over a socket sends runs")
     monkeypatch.setenv("P4REDUCE_SEGMENTATION", chosen)
     tensor = np.arange(20_000, dtype=np.int32)
     with UdpSwitch(1, 16) as switch, connect(switch.port, 0, 1, 16, timeout_s=LIMIT_S) as comm:
@@ -74,11 +71,10 @@ def test_frames_are_sent_with_gso_where_the_switch_receives_each(chosen: str, mo
 @pytest.mark.fault(
     "frames that arrive damaged again and again: no GSO from then on in this job, one warning, right sums"
 )
+@pytest.mark.usefixtures("pump")
 def test_gso_ends_where_frames_arrive_damaged(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    if load_pump() is None:
-        pytest.skip("only the compiled loop over a socket sends runs")
     monkeypatch.delenv("P4REDUCE_SEGMENTATION", raising=False)
     tensor = np.arange(20_000, dtype=np.int32)
     with (
@@ -124,39 +120,35 @@ class Swallower(UdpTransport):
         return True
 
 
-def test_frames_are_sent_singly_where_gso_runs_are_lost() -> None:
+def test_frames_are_sent_singly_where_gso_runs_are_lost(peer: socket.socket) -> None:
     answered = pack(SMALL, Frame(RESULT, 1, 0, 7, 0, 0, 0, 0, 0, (0,) * SMALL.columns, b""))
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as peer:
-        peer.bind(("127.0.0.1", 0))
-        transport = Swallower(*peer.getsockname())
-        gso = GsoProbe({})
-        peer.sendto(answered, transport.address)  # one answer is not two
-        tries = 0
-        while gso.allowed is None:
-            gso.probe(transport, SMALL, 0, answered, 0.02)
-            tries += 1
-        transport.close()
+    transport = Swallower(*peer.getsockname())
+    gso = GsoProbe({})
+    peer.sendto(answered, transport.address)  # one answer is not two
+    tries = 0
+    while gso.allowed is None:
+        gso.probe(transport, SMALL, 0, answered, 0.02)
+        tries += 1
+    transport.close()
     assert (gso.allowed, tries, transport.runs) == (False, 3, 3)
 
 
 @pytest.mark.parametrize("count", [50, 14, 1])
-def test_gso_runs_are_long_after_a_long_one_was_received(count: int) -> None:
+def test_gso_runs_are_long_after_a_long_one_was_received(peer: socket.socket, count: int) -> None:
     geometry = Geometry(8, 32)
     blocks = bytes(geometry.columns * geometry.block_bytes)
     answered = pack(geometry, Frame(RESULT, 1, 255, 7, 0, 0, 0, 0, 0, (0,) * geometry.columns, blocks))
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as peer:
-        peer.bind(("127.0.0.1", 0))
-        transport = Swallower(*peer.getsockname())
-        gso = GsoProbe({"P4REDUCE_SEGMENTATION": "on"})
-        peer.connect(transport.address)
-        sizes = [(17, 103, len(answered).to_bytes(2, sys.byteorder))]  # SOL_UDP, UDP_SEGMENT
-        tries = 0
-        while not gso.known:
-            for _ in range(60 // count):
-                peer.sendmsg([answered] * count, sizes)
-            gso.probe(transport, geometry, 0, answered, 0.02)
-            tries += 1
-        transport.close()
+    transport = Swallower(*peer.getsockname())
+    gso = GsoProbe({"P4REDUCE_SEGMENTATION": "on"})
+    peer.connect(transport.address)
+    sizes = [(17, 103, len(answered).to_bytes(2, sys.byteorder))]  # SOL_UDP, UDP_SEGMENT
+    tries = 0
+    while not gso.known:
+        for _ in range(60 // count):
+            peer.sendmsg([answered] * count, sizes)
+        gso.probe(transport, geometry, 0, answered, 0.02)
+        tries += 1
+    transport.close()
     assert (gso.longest, tries) == ((RUN_BYTES, 1) if count == 50 else (SHORT_RUN_BYTES, 3))
 
 
@@ -211,9 +203,9 @@ def test_over_sockets_different_calls_are_an_error_and_a_refusal_leaves_ranks_in
             comm.close(wait=False)
 
 
-def test_few_frames_lie_between_a_sum_and_the_first_byte_on_the_wire(monkeypatch: pytest.MonkeyPatch) -> None:
-    if (pump := load_pump()) is None:
-        pytest.skip("the loop over a socket is not compiled")
+def test_few_frames_lie_between_a_sum_and_the_first_byte_on_the_wire(
+    pump: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sends, depths = pump.run, list[int]()
     package = str(Path(p4reduce.__file__).parent)
 

@@ -419,18 +419,15 @@ def test_options_that_do_not_fit() -> None:
         assert done.exit_code == 2 and complaint in done.output, done.output
 
 
-def test_fragments_can_be_forbidden() -> None:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as peer:
-        peer.bind(("127.0.0.1", 0))
-        towards = transport.UdpTransport(*peer.getsockname())
-        peer.settimeout(LIMIT_S)
-        longest = towards.path_mtu - 28
-        if longest > 65507:
-            pytest.skip("the loopback interface takes whatever UDP can send")
-        towards.forbid_fragments()
-        towards.send([bytes(longest + 1), bytes(longest)])
-        assert len(peer.recv(65535)) == longest
-        towards.close()
+def test_fragments_can_be_forbidden(peer: socket.socket) -> None:
+    towards = transport.UdpTransport(*peer.getsockname())
+    longest = towards.path_mtu - 28
+    if longest > 65507:
+        pytest.skip("the loopback interface takes whatever UDP can send")
+    towards.forbid_fragments()
+    towards.send([bytes(longest + 1), bytes(longest)])
+    assert len(peer.recv(65535)) == longest
+    towards.close()
 
 
 APART = ((0,), (1,), (2,), (3,))
