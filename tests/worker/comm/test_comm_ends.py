@@ -167,27 +167,25 @@ def test_a_new_membership_that_cannot_be_used_is_released(
 @pytest.mark.fault(
     "a forked child calls its parent's communicator: ForkedProcessError in the child; the parent continues"
 )
-def test_a_forked_child_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_forked_child_is_refused(comm: Communicator, monkeypatch: pytest.MonkeyPatch) -> None:
     """A child is recognised by the number of its process."""
     ones, parent = torch.ones(3), os.getpid()
-    with LocalGroup(1) as group:
-        comm = group.comms[0]
-        begun = CollectiveFuture(lambda: None)
-        state = DDPState(comm)
-        calls: list[Callable[[], object]] = [
-            lambda: comm.all_reduce(np.ones(3, np.float32)),
-            lambda: comm.refuse(ValueError("mine")),
-            comm.check,
-            comm.close,
-            begun.result,
-            lambda: state.reduce(Bucket(0, ones, ones, last=True)),  # type: ignore[arg-type]
-            state.close,
-        ]
-        with monkeypatch.context() as child:
-            child.setattr(os, "getpid", lambda: parent + 1)
-            child.setattr(collective_queue, "_process", parent + 1)
-            for call in calls:
-                with pytest.raises(ForkedProcessError, match=f"of process {parent}, .*as a rank of its own"):
-                    call()
-        assert comm.all_reduce(np.ones(3, np.float32)).tolist() == [1, 1, 1]
-        state.close()
+    begun = CollectiveFuture(lambda: None)
+    state = DDPState(comm)
+    calls: list[Callable[[], object]] = [
+        lambda: comm.all_reduce(np.ones(3, np.float32)),
+        lambda: comm.refuse(ValueError("mine")),
+        comm.check,
+        comm.close,
+        begun.result,
+        lambda: state.reduce(Bucket(0, ones, ones, last=True)),  # type: ignore[arg-type]
+        state.close,
+    ]
+    with monkeypatch.context() as child:
+        child.setattr(os, "getpid", lambda: parent + 1)
+        child.setattr(collective_queue, "_process", parent + 1)
+        for call in calls:
+            with pytest.raises(ForkedProcessError, match=f"of process {parent}, .*as a rank of its own"):
+                call()
+    assert comm.all_reduce(np.ones(3, np.float32)).tolist() == [1, 1, 1]
+    state.close()

@@ -17,6 +17,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import p4reduce
+from p4reduce import Communicator
 from p4reduce.errors import JoinError, UnderflowError
 from p4reduce.membership.join import log_summary
 from p4reduce.membership.rank_metrics import RankMetrics, address_of
@@ -54,15 +55,13 @@ def test_the_metrics_of_a_rank_are_served_until_it_closes() -> None:
         page(server.address)
 
 
-def test_a_private_job_has_a_number_instead_of_its_name() -> None:
+def test_a_private_job_has_a_number_instead_of_its_name(comm: Communicator) -> None:
     server = RankMetrics("127.0.0.1:0", insecure=False)
-    with LocalGroup(1) as group:
-        comm = group.comms[0]
-        comm.path.lease = replace(comm.lease, name="confidential", private=True)
-        server.attach(comm)
-        text = page(server.address)
-        assert f'job_name="private:{comm.lease.job_id}",rank="0"' in text
-        assert "confidential" not in text
+    comm.path.lease = replace(comm.lease, name="confidential", private=True)
+    server.attach(comm)
+    text = page(server.address)
+    assert f'job_name="private:{comm.lease.job_id}",rank="0"' in text
+    assert "confidential" not in text
 
 
 @pytest.mark.parametrize("racks", [1, RACKS])

@@ -324,16 +324,14 @@ def bucket(*, last: bool = True) -> Any:
     return Bucket(0, nn.Parameter(torch.ones(3)), torch.ones(3), last=last)
 
 
-def test_closing_a_state_leaves_the_communicator_open() -> None:
-    with LocalGroup(1) as group:
-        comm, membership = group.comms[0], Mock(failure=lambda: None)
-        comm.failure.membership = membership
-        with DDPState(comm):
-            pass
-        with contextlib.suppress(ValueError), DDPState(comm):
-            raise ValueError  # no bucket is under way, so the other ranks wait for none
-        comm.barrier()
-        membership.leave.assert_not_called()
+def test_closing_a_state_leaves_the_communicator_open(comm: Communicator) -> None:
+    comm.failure.membership = membership = Mock(failure=lambda: None)
+    with DDPState(comm):
+        pass
+    with contextlib.suppress(ValueError), DDPState(comm):
+        raise ValueError  # no bucket is under way, so the other ranks wait for none
+    comm.barrier()
+    membership.leave.assert_not_called()
 
 
 @pytest.mark.fault(

@@ -52,21 +52,19 @@ def parameters() -> list[torch.Tensor]:
     return [torch.nn.Parameter(torch.zeros(40, 50)) for _ in range(BUCKETS)]
 
 
-def test_only_the_next_bucket_is_compressed_while_one_is_sent() -> None:
+def test_only_the_next_bucket_is_compressed_while_one_is_sent(comm: Communicator) -> None:
     compressor = Watched()
     seen: list[tuple[bool, bool]] = []
-    with LocalGroup(1) as group:
-        comm = group.comms[0]
-        usual = comm.all_reduce_segments
+    usual = comm.all_reduce_segments
 
-        def slow(*args: Any, **options: Any) -> Any:
-            bucket = len(seen)
-            following = compressor.begun[bucket + 1 : bucket + 3]
-            seen.append((all(each.wait(LIMIT_S) for each in following[:1]), any(e.wait(0.1) for e in following[1:])))
-            return usual(*args, **options)
+    def slow(*args: Any, **options: Any) -> Any:
+        bucket = len(seen)
+        following = compressor.begun[bucket + 1 : bucket + 3]
+        seen.append((all(each.wait(LIMIT_S) for each in following[:1]), any(e.wait(0.1) for e in following[1:])))
+        return usual(*args, **options)
 
-        with mock.patch.object(comm, "all_reduce_segments", slow), DDPState(comm, compressor) as state:
-            backward(state, 0, parameters())
+    with mock.patch.object(comm, "all_reduce_segments", slow), DDPState(comm, compressor) as state:
+        backward(state, 0, parameters())
     assert seen == [(True, False)] * BUCKETS
 
 
@@ -92,29 +90,29 @@ def test_ranks_that_compress_at_different_speeds_call_the_same_collectives_in_on
 
 
 @pytest.mark.parametrize("compressor", [AdaComp, NoCompression, None])
-def test_a_bucket_with_nan_found_early_is_refused_in_its_turn(compressor: Callable[[], Any] | None) -> None:
+def test_a_bucket_with_nan_found_early_is_refused_in_its_turn(
+    compressor: Callable[[], Any] | None, comm: Communicator
+) -> None:
     """Bucket 1 is found to hold a NaN while bucket 0 still travels; bucket 0 is summed all the same."""
     checked = threading.Event()
-    with LocalGroup(1) as group:
-        comm = group.comms[0]
-        usual = comm.all_reduce_segments
+    usual = comm.all_reduce_segments
 
-        def slow(*args: Any, **options: Any) -> Any:
-            assert checked.wait(LIMIT_S)
-            return usual(*args, **options)
+    def slow(*args: Any, **options: Any) -> Any:
+        assert checked.wait(LIMIT_S)
+        return usual(*args, **options)
 
-        class Telling(Bucket):
-            def gradients(self) -> list[torch.Tensor]:
-                checked.set()
-                return super().gradients()
+    class Telling(Bucket):
+        def gradients(self) -> list[torch.Tensor]:
+            checked.set()
+            return super().gradients()
 
-        with mock.patch.object(comm, "all_reduce_segments", slow):
-            state = DDPState(comm, compressor() if compressor is not None else None)
-            good, bad = torch.ones(4, 5), torch.full((4, 5), float("nan"))
-            first = state.reduce(Bucket(0, torch.nn.Parameter(torch.zeros(4, 5)), good, last=False))  # type: ignore[arg-type]
-            second = Telling(1, torch.nn.Parameter(torch.zeros(4, 5)), bad, last=True)
-            with pytest.raises(InvalidTensorError, match="parameter1 holds a NaN"):
-                state.reduce(second)  # type: ignore[arg-type]
-        assert first.wait().isfinite().all()
-        state.close()
-        assert comm.all_reduce(torch.ones(3)).tolist() == [1, 1, 1]
+    with mock.patch.object(comm, "all_reduce_segments", slow):
+        state = DDPState(comm, compressor() if compressor is not None else None)
+        good, bad = torch.ones(4, 5), torch.full((4, 5), float("nan"))
+        first = state.reduce(Bucket(0, torch.nn.Parameter(torch.zeros(4, 5)), good, last=False))  # type: ignore[arg-type]
+        second = Telling(1, torch.nn.Parameter(torch.zeros(4, 5)), bad, last=True)
+        with pytest.raises(InvalidTensorError, match="parameter1 holds a NaN"):
+            state.reduce(second)  # type: ignore[arg-type]
+    assert first.wait().isfinite().all()
+    state.close()
+    assert comm.all_reduce(torch.ones(3)).tolist() == [1, 1, 1]

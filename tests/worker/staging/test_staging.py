@@ -202,14 +202,14 @@ def test_a_skipped_step_is_nan_on_the_device(accelerator: SimulatedAccelerator, 
             assert finite.tolist() == [[True] * 3, [True, False, False], [True] * 3]
 
 
-def test_a_device_that_is_not_known_is_refused(given: torch.Tensor) -> None:
-    with LocalGroup(1) as group, DDPState(group.comms[0]) as state:
+def test_a_device_that_is_not_known_is_refused(comm: Communicator) -> None:
+    with DDPState(comm) as state:
         bucket = Bucket(0, torch.nn.Parameter(torch.zeros(2)), torch.zeros(2, device="meta"), last=True)
         with pytest.raises(InvalidTensorError, match="on meta; p4reduce's hook takes models on the CPU and on CUDA"):
             state.reduce(bucket)  # type: ignore[arg-type]
 
 
-def test_a_device_without_memory_ends_the_state(monkeypatch: pytest.MonkeyPatch, given: torch.Tensor) -> None:
+def test_a_device_without_memory_ends_the_state(monkeypatch: pytest.MonkeyPatch) -> None:
     class Full(SimulatedAccelerator):
         def host_like(self, tensor: torch.Tensor) -> torch.Tensor:
             raise torch.OutOfMemoryError("no pinned memory")
