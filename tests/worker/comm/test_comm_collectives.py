@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import re
 import threading
-import time
 from operator import ne
 from typing import Any
 
@@ -19,6 +18,7 @@ from p4reduce.errors import CollectiveError, CollectiveMismatchError, InvalidTen
 from p4reduce.testing.local_group import LocalGroup
 from p4reduce_contracts.wire.geometry import SMALL
 from p4reduce_runtime.underlay import ENCAP_BYTES
+from rigs.cut_runs import slow_clock
 from rigs.scenarios import random_tensors, sum_of_float32
 
 
@@ -146,8 +146,7 @@ def test_a_mismatch_is_raised_on_every_rank_and_by_later_calls() -> None:
 
 
 def test_stats_count_bytes_on_the_wire() -> None:
-    slow = lambda: time.monotonic() / 1000  # noqa: E731 - so that a busy machine repeats no frame
-    with LocalGroup(2, geometry=SMALL, slots=4, clock=slow) as group:
+    with LocalGroup(2, geometry=SMALL, slots=4, clock=slow_clock) as group:
         group.run(lambda comm: comm.all_reduce(np.ones(SMALL.frame_words, np.int32)))
         stats = group.comms[0].stats
         header, block = SMALL.frame_header_bytes + ENCAP_BYTES, SMALL.block_bytes

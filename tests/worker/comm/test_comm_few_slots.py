@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable
 from operator import ne
 from typing import Any
@@ -25,7 +24,7 @@ from p4reduce.testing.world import Member, NetworkConditions, RootSwitches, Worl
 from p4reduce_contracts.jobs.lease import Lease, LeasedSwitch
 from p4reduce_contracts.wire.calls import CodecId, Kind
 from p4reduce_contracts.wire.geometry import DEFAULT
-from rigs.cut_runs import ResettableGroup
+from rigs.cut_runs import ResettableGroup, slow_clock
 
 BLOCKS, ELEMENTS = 4096, 4096 * 32
 STEP = 10
@@ -109,7 +108,7 @@ def test_few_blocks_of_a_name_take_few_frames_from_the_first_call_on() -> None:
             found.append((slots, spent.rounds, spent.frames_up))
         return found
 
-    with LocalGroup(4, clock=lambda: time.monotonic() / 1000) as group:
+    with LocalGroup(4, clock=slow_clock) as group:
         assert group.run(rank_main) == [[(1, 3, 3)] * 2] * 4
 
 
@@ -156,7 +155,7 @@ def test_the_window_grows_above_128_slots_a_switch_unless_frames_are_queued(
             comm.all_reduce(np.ones(4 * ELEMENTS, np.int32))
         return comm.path.window.slots
 
-    with LocalGroup(2, slots=256 // switches, switches=switches, clock=lambda: time.monotonic() / 1000) as group:
+    with LocalGroup(2, slots=256 // switches, switches=switches, clock=slow_clock) as group:
         assert group.run(rank_main) == [grown] * 2
 
 
