@@ -10,6 +10,7 @@ import pytest
 import torch.distributed as dist
 
 from p4reduce.communicator import Communicator
+from p4reduce.membership import rejoin
 from p4reduce.protocol.channel import load_pump
 from p4reduce.testing.local_group import LocalGroup
 from rigs.limits import LIMIT_S
@@ -45,3 +46,10 @@ def pump() -> Any:
     if (pump := load_pump()) is None:
         pytest.skip("needs numba and 64-bit Linux")
     return pump
+
+
+@pytest.fixture
+def small_and_patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All collectives with data are summed over hosts; a rank that missed the last exchange waits until others end."""
+    monkeypatch.setattr("p4reduce.paths.switch.SwitchPath.least_host_bytes", 1)
+    monkeypatch.setattr(rejoin, "CLOSE_PATIENCE_S", LIMIT_S)

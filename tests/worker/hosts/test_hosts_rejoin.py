@@ -14,21 +14,14 @@ from p4reduce.communicator import Communicator
 from p4reduce.errors import AGAIN, HostLostError, JobResetError
 from p4reduce.membership import rejoin
 from p4reduce.membership.resync import resynced
-from p4reduce.paths.hosts.sums import HostSums
 from p4reduce.testing.local_group import LocalGroup
 from p4reduce_contracts.wire.geometry import SMALL
 from rigs.cut_runs import same
 from rigs.host_group import CutHostGroup
 from rigs.limits import LIMIT_S
 
+pytestmark = pytest.mark.usefixtures("small_and_patient")
 ONES = np.ones(70, np.int32)
-
-
-@pytest.fixture(autouse=True)
-def small_and_patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All collectives with data are summed over hosts; a rank that missed the last exchange waits until others end."""
-    monkeypatch.setattr("p4reduce.paths.switch.SwitchPath.least_host_bytes", 1)
-    monkeypatch.setattr(rejoin, "CLOSE_PATIENCE_S", LIMIT_S)
 
 
 def sums(comm: Communicator) -> list[Any]:
@@ -36,12 +29,6 @@ def sums(comm: Communicator) -> list[Any]:
     mine = np.random.default_rng(comm.rank).normal(size=70).astype(np.float32)
     segments = [Floats(mine, 8), Floats(mine, mean=True), Floats(mine, part=(3, 5 + comm.rank)), Int32(ONES)]
     return comm.all_reduce_segments(segments)
-
-
-def sums_of(group: CutHostGroup, comm: Communicator) -> HostSums:
-    found = group.hosts_of(comm).sums
-    assert found is not None
-    return found
 
 
 def test_ranks_that_lack_the_sums_get_those_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,7 +42,7 @@ def test_ranks_that_lack_the_sums_get_those_of_another(monkeypatch: pytest.Monke
     def run_with_reset(comm: Communicator) -> list[Any]:
         comm.all_reduce(ONES)
         if comm.rank:
-            monkeypatch.setattr(sums_of(group, comm).memory, "wait", interrupted)
+            monkeypatch.setattr(group.sums_of(comm).memory, "wait", interrupted)
         found = sums(comm)
         if comm.rank == 0:
             group.reset()
@@ -85,11 +72,11 @@ def test_the_end_of_a_process_of_the_host_leads_to_the_next_epoch(
     def run_with_end(comm: Communicator) -> list[Any]:
         comm.all_reduce(ONES)
         if comm.rank == 2:
-            memory = sums_of(group, comm).memory
+            memory = group.sums_of(comm).memory
             monkeypatch.setattr(memory, "_processes", (8, 9))
             monkeypatch.setattr(memory, "_watched", [(9, Mock(return_value=True))])
         elif comm.rank == 3:
-            monkeypatch.setattr(sums_of(group, comm), "_sum_shard", away)
+            monkeypatch.setattr(group.sums_of(comm), "_sum_shard", away)
         return sums(comm)
 
     joined, reset = threading.Event(), CutHostGroup.reset

@@ -1,12 +1,12 @@
 """Ranks that join again after a reset, those that do not, and the end of one that others still wait for.
 
-Also over switches side by side that the controller loses and finds again.
+Also over switches side by side that the controller loses and finds again. No join and no epoch leaves a connection.
 """
 
 from __future__ import annotations
 
+import os
 import threading
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,6 @@ import pytest
 import p4reduce
 from p4reduce import Communicator
 from p4reduce.errors import CollectiveMismatchError, CommunicatorClosedError, JobResetError, P4ReduceError
-from p4reduce.membership import rejoin
 from p4reduce_contracts.jobs.client import JobClient
 from p4reduce_controller.switches import connection, reconciler
 from p4reduce_switch.p4runtime import Server
@@ -26,11 +25,7 @@ from rigs.limits import LIMIT_S, wait_until
 from rigs.local_system import LocalSystem, local_system
 from rigs.tree_group import CutTree
 
-
-@pytest.fixture(autouse=True)
-def patient_close(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A rank that missed the end of the last exchange waits until others end."""
-    monkeypatch.setattr(rejoin, "CLOSE_PATIENCE_S", LIMIT_S)
+pytestmark = pytest.mark.usefixtures("small_and_patient")
 
 
 def test_a_rank_that_was_computing_rejoins_in_its_next_call() -> None:
@@ -69,22 +64,17 @@ def test_ranks_that_do_not_rejoin_in_time_are_named() -> None:
 
 
 @pytest.mark.fault("another process as a rank that others wait for: an error on all ranks")
-def test_another_process_as_this_rank_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    def error(call: Callable[[Communicator], Any]) -> Callable[[Communicator], str]:
-        def told(comm: Communicator) -> str:
-            with pytest.raises(P4ReduceError) as caught:
-                call(comm)
-            return str(caught.value)
-
-        return told
+def test_another_process_as_this_rank_is_an_error() -> None:
+    def told(comm: Communicator) -> None:
+        with pytest.raises(P4ReduceError, match="rank 1 has ended 0 collectives and rank 0 2"):
+            comm.barrier()
 
     with ResettableGroup(2) as group:
         for _ in range(2):
             group.run(Communicator.barrier)
         group.reset()
         group.comms[1].operations = 0
-        texts = group.run(error(Communicator.barrier))
-        assert all("rank 1 has ended 0 collectives and rank 0 2" in text for text in texts)
+        group.run(told)
 
 
 def test_ranks_of_which_only_some_join_again_get_an_error() -> None:
@@ -176,3 +166,31 @@ def test_sums_go_on_over_the_switches_that_are_there(tmp_path: Path, monkeypatch
         wait_until(lambda: used() == {first, third})
         for comm in comms:
             comm.close()
+
+
+def held() -> int:
+    """Return the number of descriptors, which both ends of each connection are in this process."""
+    return len(os.listdir("/proc/self/fd"))
+
+
+@pytest.mark.fault("a rank joins and leaves, or joins again after resets, many times: no connection stays")
+def test_neither_joins_nor_epochs_leave_connections(tmp_path: Path) -> None:
+    with local_system(tmp_path) as system, JobClient(system.address) as client:
+        client.create_job("train", 1)
+
+        def join() -> p4reduce.Communicator:
+            options = {"controller": system.address, "timeout_s": LIMIT_S, "rejoin": True}
+            return p4reduce.join("train", rank=0, world_size=1, **options)
+
+        join().close()
+        before = held()
+        for _ in range(60):
+            join().close()
+        wait_until(lambda: held() <= before)
+        comm = join()
+        for _ in range(30):
+            system.reset_jobs()
+            wait_until(lambda: comm.failure.lost() is not None)
+            comm.barrier()
+        comm.close()
+        wait_until(lambda: held() <= before)

@@ -18,9 +18,9 @@ from p4reduce.testing.local_group import LocalGroup
 from p4reduce_contracts.wire.geometry import SMALL
 from rigs.cut_runs import CutGroup, run, run_and_close, same
 from rigs.host_group import CutHostGroup
-from rigs.limits import LIMIT_S
 from rigs.tree_group import CutTree
 
+pytestmark = pytest.mark.usefixtures("small_and_patient")
 PATHS: Final[dict[str, Callable[[pytest.MonkeyPatch, Sequence[int], set[int]], CutGroup]]] = {
     "flat": lambda _, hosts, cuts: CutGroup(len(hosts), cuts),
     "side by side": lambda _, hosts, cuts: CutGroup(len(hosts), cuts, switches_of=lambda epoch: (3, 1, 2)[epoch % 3]),
@@ -32,13 +32,6 @@ PATHS: Final[dict[str, Callable[[pytest.MonkeyPatch, Sequence[int], set[int]], C
 another number of switches: first one, then two, then three, and so on. Over hosts, an answer of a
 shard's switch is replaced by a reset of this shard's job or of all jobs."""
 HOSTS = {"0 0": (0, 0), "0 1 1": (0, 1, 1), "0 0 1 1": (0, 0, 1, 1)}
-
-
-@pytest.fixture(autouse=True)
-def small_and_patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All collectives with data are summed over hosts; a rank that missed the last exchange waits until others end."""
-    monkeypatch.setattr("p4reduce.paths.switch.SwitchPath.least_host_bytes", 1)
-    monkeypatch.setattr(rejoin, "CLOSE_PATIENCE_S", LIMIT_S)
 
 
 @pytest.fixture(scope="module")
