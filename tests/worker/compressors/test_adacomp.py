@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 
 import pytest
@@ -14,6 +13,7 @@ from p4reduce.compressors import AdaComp, ElementSparsifier, Form, Step
 from p4reduce.compressors.all_reduce import all_reduce_compressed
 from p4reduce.testing.in_process import exchange_all, groups
 from p4reduce.testing.local_group import LocalGroup
+from rigs.cut_runs import slow_clock
 from rigs.ranks import begun, compress_alone, coordinates_alone, gradients_of, group
 
 FC = (40, 500)  # bins of 500, one a row
@@ -83,66 +83,49 @@ FORMS = ("sum", "gather", "shared", "auto")
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_how_many_collectives_a_step_takes(form: str) -> None:
-    """One; in the form sum one more before the very first, in the form shared a second each step."""
-    steps = 3
-    adacomps = [AdaComp(form=form) for _ in range(2)]
+def test_what_a_step_costs(form: str) -> None:
+    """One collective; in the form sum one more before the very first, in the form shared a second each step.
 
-    def rank_main(comm: Communicator) -> int:
-        for step in range(steps):
-            all_reduce_compressed(comm, adacomps[comm.rank], gradients_of(comm.rank, step))
-        return comm.stats.collectives
-
-    with LocalGroup(2) as group:
-        assert set(group.run(rank_main)) == {steps * (2 if form == "shared" else 1) + (form == "sum")}
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_adacomp_sends_a_fraction_of_the_dense_bytes(form: str) -> None:
+    A fraction of the dense bytes: 8 lanes a word in the form sum, fewer bytes in the others."""
     adacomps = [AdaComp(form=form) for _ in range(4)]
 
     def rank_main(comm: Communicator) -> tuple[int, int]:
-        gradient = torch.randn(40, 500, generator=torch.Generator().manual_seed(comm.rank))
+        gradients = gradients_of(comm.rank, 0, {"w": (40, 500), "bias": (40,)})
         adacomp = adacomps[comm.rank]
-        all_reduce_compressed(comm, adacomp, {"w": gradient})
-        before = comm.stats.bytes_up
-        _, report = all_reduce_compressed(comm, adacomp, {"w": gradient})
-        sparse = comm.stats.bytes_up - before
-        assert report.bytes_up == sparse
-        comm.all_reduce(gradient)
-        return sparse, comm.stats.bytes_up - before - sparse
+        all_reduce_compressed(comm, adacomp, gradients)
+        first = comm.stats.copy()
+        _, report = all_reduce_compressed(comm, adacomp, gradients)
+        second = comm.stats - first
+        assert (first.collectives, second.collectives) == (1 + (form in ("sum", "shared")), 1 + (form == "shared"))
+        assert report.bytes_up == second.bytes_up
+        comm.all_reduce(gradients["w"])
+        return second.bytes_up, comm.stats.bytes_up - first.bytes_up - second.bytes_up
 
-    # A slow clock: on a busy machine frames would be sent again, and count.
-    with LocalGroup(4, clock=lambda: time.monotonic() / 1000) as group:
+    with LocalGroup(4, clock=slow_clock) as group:
         for sparse, dense in group.run(rank_main):
-            assert dense > 5 * sparse  # 8 lanes a word in the form sum, fewer bytes in the others
+            assert dense > 5 * sparse
 
 
-def forms_of(ranks: int, shapes: dict[str, tuple[int, ...]], steps: int = 3) -> list[dict[str, str]]:
-    """The forms of each step; `sparse` has its own rows on each rank, the other parameters are normal numbers."""
-    compressors = [AdaComp() for _ in range(ranks)]
-    places = groups(ranks)
-    found = []
-    for step in range(steps):
+@pytest.mark.parametrize(
+    ("ranks", "shapes", "later"),
+    [
+        (2, {"w": (100, 500)}, {"w": "gather"}),
+        (24, {"w": (8, 1, 5, 5), "v": (4, 16)}, {"w": "sum", "v": "sum"}),
+        (24, {"conv": (8, 8, 5, 5), "sparse": (400, 100)}, {"conv": "sum", "sparse": "gather"}),
+    ],
+)
+def test_few_ranks_gather_and_many_sum_each_parameter_in_lanes_unless_it_is_sparse(
+    ranks: int, shapes: dict[str, tuple[int, ...]], later: dict[str, str]
+) -> None:
+    """All gather in the first step. `sparse` has its own rows on each rank, the other parameters are normal numbers."""
+    compressors, places = [AdaComp() for _ in range(ranks)], groups(ranks)
+    for step, forms in enumerate((dict.fromkeys(shapes, "gather"), later, later)):
         given = [gradients_of(rank, step, shapes) for rank in range(ranks)]
         for rank, one in enumerate(given):
             if "sparse" in one:
                 one["sparse"][4 * rank + 4 :] = 0
                 one["sparse"][: 4 * rank] = 0
-        outcomes = exchange_all(compressors, given, places)
-        assert all(outcome.forms == outcomes[0].forms for outcome in outcomes)
-        found.append({name: str(form) for name, form in outcomes[0].forms.items()})
-    return found
-
-
-def test_few_ranks_gather_and_many_sum_in_lanes() -> None:
-    assert forms_of(2, {"w": (100, 500)}) == [{"w": "gather"}] * 3
-    many = {"w": (8, 1, 5, 5), "v": (4, 16)}
-    assert forms_of(24, many) == [{"w": "gather", "v": "gather"}, *[{"w": "sum", "v": "sum"}] * 2]
-
-
-def test_every_parameter_has_its_own_form() -> None:
-    assert forms_of(24, {"conv": (8, 8, 5, 5), "sparse": (400, 100)})[-1] == {"conv": "sum", "sparse": "gather"}
+        assert all(outcome.forms == forms for outcome in exchange_all(compressors, given, places))
 
 
 def test_the_rule_counts_the_elements_of_all_ranks() -> None:
