@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
+from unittest.mock import Mock, patch
 
 import pytest
 import torch
@@ -74,23 +75,18 @@ class FailedError(Exception):
 
 
 @contextmanager
-def failing(target: Any, name: str, call: int) -> Iterator[list[int]]:
+def failing(target: Any, name: str, call: int) -> Iterator[Mock]:
     """Make a method raise FailedError, once it has done what it does, in its `call`th call; counts the calls."""
     usual: Callable[..., Any] = getattr(target, name)
-    calls = [0]
 
     def maybe(*args: Any, **options: Any) -> Any:
-        calls[0] += 1
         result = usual(*args, **options)
-        if calls[0] == call:
+        if patched.call_count == call:
             raise FailedError
         return result
 
-    setattr(target, name, maybe)
-    try:
-        yield calls
-    finally:
-        delattr(target, name)
+    with patch.object(target, name, side_effect=maybe) as patched:
+        yield patched
 
 
 def settled(name: str, comm: Communicator, steps: int) -> Compressor:
@@ -117,13 +113,13 @@ def test_an_exception_in_any_call_of_a_step_changes_nothing(name: str, steps: in
         places += [(compressor, "compress_one"), (compressor, "decompress_one")]
     for target, method in places:
         for call in range(1, 20):
-            with failing(target, method, call) as calls:
+            with failing(target, method, call) as patched:
                 try:
                     all_reduce_compressed(comm, compressor, odd(0, steps))
                 except FailedError:
                     failures += 1
                 else:
-                    assert calls[0] < call
+                    assert patched.call_count < call
                     compressor.load_state_dict(before)
                     break
             assert equal(compressor.state_dict(), before), f"changed by a step that failed in {method}, call {call}"
