@@ -240,7 +240,6 @@ def test_more_than_one_in_1000_that_would_become_0_are_refused_where_that_is_ask
 DOCS = Path(__file__).parents[3] / "docs"
 PAGE = DOCS / "compressors.md"
 RANKS = (2, 8, 32)
-BITS = (32, 16, 8)
 ELEMENTS = 1 << 16
 SEEDS = 5
 
