@@ -19,7 +19,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 import torch.distributed as dist
@@ -84,7 +84,6 @@ _NOTHING = OnHost([], [])
 _NO_TIMEOUT = timedelta(0)
 _HAS_ASYNC_OP = hasattr(AllreduceOptions(), "asyncOp")
 """Whether options say if the caller waits for the result: not those of old versions of torch."""
-_Result = TypeVar("_Result")
 
 
 class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
@@ -298,14 +297,22 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
             if given.numel() != length * self.size():
                 text = f"reduce_scatter of {given.numel()} numbers to {length} on each of {self.size()} ranks"
                 raise ValueError(text)
-        staged = stage(inputs[0].device, inputs, outputs)
         parts = [(self.rank() * output.numel(), (self.rank() + 1) * output.numel()) for output in outputs]
+        return self._scatter(outputs, inputs, parts, slice(None), opts)
+
+    def _scatter(
+        self,
+        outputs: list[torch.Tensor],
+        inputs: list[torch.Tensor],
+        parts: list[tuple[int, int]],
+        which: slice,
+        opts: Any,
+    ) -> CollectiveWork:
+        staged = stage(inputs[0].device, inputs, outputs)
         names = self._names("reduce_scatter", inputs)
 
         def run(*, timeout_s: float) -> None:
-            found = self._sum_parts(staged.reads, parts, opts.reduceOp, timeout_s, names)
-            for output, mine in zip(staged.writes, found, strict=True):
-                output.detach().copy_(mine.reshape(output.shape))
+            sums.keep(staged.writes, None, self._sum(staged.reads, parts, opts.reduceOp, timeout_s, names)[which])
 
         return self._submit("reduce_scatter", outputs, opts, run, staged)
 
@@ -317,15 +324,8 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
         rows = sums.multiplied(rows, opts)
         if not self._takes(rows, opts.reduceOp, output):
             return self._over_gloo(self._gloo.reduce_scatter, [output], [rows], opts)
-        staged = stage(output.device, rows, [output])
         parts = [(0, row.numel() if rank == self.rank() else 0) for rank, row in enumerate(rows)]
-        names = self._names("reduce_scatter", rows)
-
-        def run(*, timeout_s: float) -> None:
-            mine = self._sum_parts(staged.reads, parts, opts.reduceOp, timeout_s, names)[self.rank()]
-            staged.writes[0].detach().copy_(mine.reshape(output.shape))
-
-        return self._submit("reduce_scatter", [output], opts, run, staged)
+        return self._scatter([output], rows, parts, slice(self.rank(), self.rank() + 1), opts)
 
     @recorded
     def barrier(self, opts: Any = None) -> Any:
@@ -656,95 +656,49 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
         check_written(tensors)
         staged = stage(tensors[0].device, tensors, tensors)
         names = self._names("all_reduce", tensors)
-        return self._submit(
-            name, tensors, opts, lambda timeout_s: self._sum(staged.writes, opts.reduceOp, timeout_s, names), staged
-        )
+
+        def run(*, timeout_s: float) -> None:
+            self._sum(staged.writes, None, opts.reduceOp, timeout_s, names)
+
+        return self._submit(name, tensors, opts, run, staged)
 
     def _names(self, collective: str, tensors: list[torch.Tensor]) -> list[str]:
         """Return names for the tensors of a sum that is compressed; none where it is not."""
         return [] if self._compressed is None else self._compressed.names(collective, tensors)
 
-    def _compressed_sums(
-        self, comm: Communicator, names: list[str], tensors: list[torch.Tensor], average: bool, timeout_s: float
+    def _sum(
+        self, tensors: list[torch.Tensor], parts: sums.Parts, op: Any, timeout_s: float, names: list[str]
     ) -> list[torch.Tensor]:
-        """Return the sums in float32, or where none is compressed nothing."""
-        if self._compressed is None or not names:
-            return []
-        means = self._compressed.means(comm, names, tensors, timeout_s)
-        return means if average else [mean.mul_(self.size()) for mean in means]
-
-    def _sum(self, tensors: list[torch.Tensor], op: Any, timeout_s: float, names: list[str]) -> None:
-        """Sum over the switch, in place; over gloo where `_unless_refused` says so. Large tensors are cut."""
-        rows, average = sums.in_rows(tensors), bool(op == dist.ReduceOp.AVG)
+        """Sum as `_sum_once` does, in several collectives where the tensors are large."""
+        average, rows = bool(op == dist.ReduceOp.AVG), sums.in_rows(tensors)
+        found: list[list[torch.Tensor]] = [[] for _ in rows]
         for which, pieces, begin, left_s in sums.collectives(rows, timeout_s):
-            self._sum_once(pieces, average, left_s, sums.names_at(names[which], begin))
-        for tensor, row in zip(tensors, rows, strict=True):
-            if row.data_ptr() != tensor.data_ptr():
-                tensor.detach().copy_(row)
+            spans = None if parts is None else sums.spans_of(pieces, begin, parts[which])
+            totals = self._sum_once(pieces, spans, average, left_s, sums.names_at(names[which], begin))
+            for of_tensor, total in zip(found[which], totals, strict=True):
+                of_tensor.append(total)
+        if parts is None:
+            return sums.keep(tensors, None, rows)
+        return [totals[0] if len(totals) == 1 else torch.cat(totals) for totals in found]
 
-    def _sum_once(self, tensors: list[torch.Tensor], average: bool, timeout_s: float, names: list[str]) -> None:
-        def over_switch(comm: Communicator) -> bool:
-            if totals := self._compressed_sums(comm, names, tensors, average, timeout_s):
-                for tensor, total in zip(tensors, totals, strict=True):
-                    tensor.detach().copy_(total)
-            else:
-                sums.all_reduce(comm, tensors, average=average, timeout_s=timeout_s, **self._how)
-            return True
-
-        if not self._unless_refused(over_switch):
-            for tensor in tensors:
-                tensor.detach().copy_(self._sum_over_gloo(tensor, average))
-
-    def _sum_parts(
-        self, tensors: list[torch.Tensor], parts: list[tuple[int, int]], op: Any, timeout_s: float, names: list[str]
+    def _sum_once(
+        self, tensors: list[torch.Tensor], parts: sums.Parts, average: bool, timeout_s: float, names: list[str]
     ) -> list[torch.Tensor]:
-        """Return the sum of each tensor's part, flat, and leave the tensors as they are; else as `_sum`."""
-        average, found = bool(op == dist.ReduceOp.AVG), dict[int, list[torch.Tensor]]()
-        for which, pieces, at, left_s in sums.collectives(sums.in_rows(tensors), timeout_s):
-            ends = [(at, at + piece.numel()) for piece in pieces]
-            spans = [
-                (min(max(begin, first), last) - first, min(max(end, first), last) - first)
-                for (begin, end), (first, last) in zip(parts[which], ends, strict=True)
-            ]
-            summed = self._sum_parts_once(pieces, spans, average, left_s, sums.names_at(names[which], at))
-            for place, total in zip(range(len(tensors))[which], summed, strict=True):
-                found.setdefault(place, []).append(total)
-        return [totals[0] if len(totals) == 1 else torch.cat(totals) for totals in found.values()]
+        """Sum in one collective; `parts` and the result as of `sums.keep`.
 
-    def _sum_parts_once(
-        self,
-        tensors: list[torch.Tensor],
-        parts: list[tuple[int, int]],
-        average: bool,
-        timeout_s: float,
-        names: list[str],
-    ) -> list[torch.Tensor]:
-        def over_switch(comm: Communicator) -> list[torch.Tensor]:
-            if totals := self._compressed_sums(comm, names, tensors, average, timeout_s):
-                return [total.reshape(-1)[begin:end] for total, (begin, end) in zip(totals, parts, strict=True)]
-            return sums.reduce_scatter(comm, tensors, parts, average=average, timeout_s=timeout_s, **self._how)
-
-        found = self._unless_refused(over_switch)
-        if found is None:
-            totals = [self._sum_over_gloo(tensor, average) for tensor in tensors]
-            found = [total.reshape(-1)[begin:end] for total, (begin, end) in zip(totals, parts, strict=True)]
-        return found
-
-    def _unless_refused(self, over_switch: Callable[[Communicator], _Result]) -> _Result | None:
-        """Return what a sum over the switch returns; None where gloo has to sum, on all ranks.
-
-        That is where the switch has no room for the group, or a rank has a NaN, an infinity, or too many numbers that
-        would become 0.
+        gloo sums, on all ranks, where the switch has no room for the group, or a rank has a NaN, an infinity, or too
+        many numbers that would become 0.
         """
-        comm = self._communicator()
-        if comm is None:
-            return None
-        try:
-            return over_switch(comm)
-        except (InvalidTensorError, PeerRefusedError) as error:
-            if not all_may_go_on(comm, error):
-                raise
-        return None
+        if (comm := self._communicator()) is not None:
+            try:
+                if self._compressed is None or not names:
+                    return sums.over_switch(comm, tensors, parts, average=average, timeout_s=timeout_s, **self._how)
+                totals = self._compressed.means(comm, names, tensors, timeout_s)
+                return sums.keep(tensors, parts, totals if average else [mean.mul_(self.size()) for mean in totals])
+            except (InvalidTensorError, PeerRefusedError) as error:
+                if not all_may_go_on(comm, error):
+                    raise
+        return sums.keep(tensors, parts, [self._sum_over_gloo(tensor, average) for tensor in tensors])
 
     def _sum_over_gloo_in_place(self, tensor: torch.Tensor) -> None:
         tensor.detach().copy_(self._sum_over_gloo(tensor, False))

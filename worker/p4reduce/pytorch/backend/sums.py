@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from p4reduce.codecs.formats import Bits
     from p4reduce.communicator import Communicator
 
+Parts = Sequence[tuple[int, int]] | None
+"""The begin and end of a span of each tensor, flattened; the ranks may have different ones. None: the tensors whole."""
+
 DTYPES: Final = frozenset({*float_dtypes(), torch.int32, torch.complex64})
 """The types that the switch can sum."""
 
@@ -49,81 +52,68 @@ def _bytes_of(tensors: Sequence[torch.Tensor]) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
-def all_reduce(
+def over_switch(
     comm: Communicator,
     tensors: Sequence[torch.Tensor],
-    *,
-    average: bool,
-    timeout_s: float,
-    bits: Bits | None = None,
-    refuse_underflow: bool = False,
-) -> None:
-    """Write the sums over all ranks into `tensors`, from one collective; where a rank refuses, they stay as they were.
-
-    They are summed in place: no block is sent before all ranks are known to take part.
-    """
-    given = [_as_words(tensor.detach()) for tensor in tensors]
-    outs = [words if words.is_contiguous() and not words.is_neg() else None for words in given]
-    if len(given) == 1 and not average:
-        words = given[0]
-        floats_bits = None if words.dtype == torch.int32 else bits
-        refuse = refuse_underflow
-        sums = [comm.all_reduce(words, out=outs[0], timeout_s=timeout_s, bits=floats_bits, refuse_underflow=refuse)]
-    else:
-        segments: list[Segment] = [
-            Int32(words, out=out)
-            if words.dtype == torch.int32
-            else Floats(words, bits, mean=average, out=out, refuse_underflow=refuse_underflow)
-            for words, out in zip(given, outs, strict=True)
-        ]
-        sums = comm.all_reduce_segments(segments, timeout_s=timeout_s)
-    for tensor, total in zip(tensors, sums, strict=True):
-        if average and tensor.dtype == torch.int32:
-            total = torch.div(total, comm.world_size, rounding_mode="trunc")
-        if tensor.dtype == torch.complex64:
-            total = torch.view_as_complex(total.reshape(*tensor.shape, 2))
-        if total.data_ptr() != tensor.data_ptr():
-            tensor.detach().copy_(total.reshape(tensor.shape))
-
-
-def reduce_scatter(
-    comm: Communicator,
-    tensors: Sequence[torch.Tensor],
-    parts: Sequence[tuple[int, int]],
+    parts: Parts,
     *,
     average: bool,
     timeout_s: float,
     bits: Bits | None = None,
     refuse_underflow: bool = False,
 ) -> list[torch.Tensor]:
-    """Return the sums over all ranks of a part of each tensor, flat; the tensors are only read.
+    """Sum tensors over all ranks in one collective; `parts` and the result as of `keep`.
 
-    `parts`: the begin and end of a span of each tensor, flattened; the ranks may have different ones. Only these
-    numbers of float types are decoded, although every rank receives all sums.
+    Where a rank refuses, the tensors stay as they were: no block is sent before all ranks are known to take part. Every
+    rank receives all sums, but of floats only the numbers of its parts are decoded.
     """
-    segments: list[Segment] = []
-    for tensor, (begin, end) in zip(tensors, parts, strict=True):
-        words = _as_words(tensor.detach())
-        if words.dtype == torch.int32:
-            segments.append(Int32(words))
-        else:
-            numbers = 2 if tensor.is_complex() else 1
-            part = numbers * begin, numbers * end
-            segments.append(Floats(words, bits, mean=average, part=part, refuse_underflow=refuse_underflow))
+    given = [_as_words(tensor.detach()) for tensor in tensors]
+    outs = [words if parts is None and words.is_contiguous() and not words.is_neg() else None for words in given]
+    if parts is None and len(given) == 1 and not average:
+        how: Any = {} if given[0].dtype == torch.int32 else {"bits": bits, "refuse_underflow": refuse_underflow}
+        sums = [comm.all_reduce(given[0], out=outs[0], timeout_s=timeout_s, **how)]
+    else:
+        segments: list[Segment] = []
+        for place, (words, out) in enumerate(zip(given, outs, strict=True)):
+            if words.dtype == torch.int32:
+                segments.append(Int32(words, out=out))
+                continue
+            numbers = 2 if tensors[place].is_complex() else 1
+            part = None if parts is None else (numbers * parts[place][0], numbers * parts[place][1])
+            segments.append(Floats(words, bits, mean=average, out=out, part=part, refuse_underflow=refuse_underflow))
+        sums = comm.all_reduce_segments(segments, timeout_s=timeout_s)
     found = []
-    sums = comm.all_reduce_segments(segments, timeout_s=timeout_s)
-    for tensor, (begin, end), total in zip(tensors, parts, sums, strict=True):
-        if tensor.dtype == torch.int32:
-            total = total.reshape(-1)[begin:end]
-            total = torch.div(total, comm.world_size, rounding_mode="trunc") if average else total
+    for place, (tensor, total) in enumerate(zip(tensors, sums, strict=True)):
+        if tensor.dtype == torch.int32 and parts is not None:
+            total = total.reshape(-1)[slice(*parts[place])]
+        if tensor.dtype == torch.int32 and average:
+            total = mean_of(total, comm.world_size)
         found.append(torch.view_as_complex(total.reshape(-1, 2)) if tensor.is_complex() else total)
-    return found
+    return keep(tensors, None, found) if parts is None else found
+
+
+def keep(tensors: Sequence[torch.Tensor], parts: Parts, sums: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Return the parts of the tensors' sums, flat; without `parts` write the sums to the tensors, and return these."""
+    if parts is not None:
+        return [total.reshape(-1)[begin:end] for total, (begin, end) in zip(sums, parts, strict=True)]
+    for tensor, total in zip(tensors, sums, strict=True):
+        if total.data_ptr() != tensor.data_ptr():
+            tensor.detach().copy_(total.reshape(tensor.shape))
+    return list(tensors)
 
 
 def _as_words(tensor: torch.Tensor) -> torch.Tensor:
     if tensor.dtype == torch.complex64:
         return torch.view_as_real(tensor.resolve_conj()).contiguous()
     return tensor
+
+
+def spans_of(pieces: Sequence[torch.Tensor], first: int, parts: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return what pieces of tensors, which begin at `first`, have of the tensors' parts."""
+    return [
+        (min(max(begin - first, 0), piece.numel()), min(max(end - first, 0), piece.numel()))
+        for piece, (begin, end) in zip(pieces, parts, strict=True)
+    ]
 
 
 def names_at(names: list[str], begin: int) -> list[str]:
