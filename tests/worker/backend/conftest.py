@@ -31,7 +31,7 @@ class Job(GroupJob):
 def ranks(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., list[Any]]]:
     """ranks(function, device, options): what function(process group, device) returned on each rank."""
     with LocalGroup(RANKS) as local, ThreadPoolExecutor(RANKS) as pool:
-        jobs = [Job(comm, "", None, "") for comm in local.comms]
+        jobs = [Job(comm) for comm in local.comms]
         monkeypatch.setattr(backend, "join_job", lambda store, rank, *others, **options: jobs[rank])
         monkeypatch.setattr(backend, "BROADCAST_BYTES", 1)
         monkeypatch.setattr(Routes, "run", lambda self, comm, size, over_switch, *others: over_switch())

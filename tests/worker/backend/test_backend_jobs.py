@@ -111,6 +111,6 @@ def test_ranks_that_differ_in_naming_a_controller_are_told_at_once(monkeypatch: 
 def test_the_rank_that_made_a_job_removes_it(monkeypatch: pytest.MonkeyPatch) -> None:
     removed: list[str] = []
     monkeypatch.setattr(JobClient, "remove_job", lambda _, name: removed.append(name))
-    for made in (None, "torch-1"):
-        jobs.GroupJob(Mock(), "127.0.0.1:1", made).close()
+    for made in (None, JobInfo("torch-1", 1, 2, 0, 8, "FORMING", 0, (), "")):
+        jobs.GroupJob(Mock(), None, made, "127.0.0.1:1").close()
     assert removed == ["torch-1"]

@@ -42,13 +42,12 @@ class GroupJob:
     """This rank's place in the job of a process group."""
 
     comm: Communicator
-    _controller: str = ""
-    _made: str | None = None
-    """The job's name, on the rank that made it."""
-    _owner_token: str = ""
-    _security: Security | None = None
     launch: Launch | None = None
     """What this rank started for the group of all ranks."""
+    _made: JobInfo | None = None
+    """The job, on the rank that removes it."""
+    _controller: str = ""
+    _security: Security | None = None
 
     def is_usable(self) -> bool:
         """Return whether no error has ended the communicator."""
@@ -72,9 +71,9 @@ class GroupJob:
         if self._made is not None:
             with (
                 contextlib.suppress(JobServiceError),
-                JobClient(self._controller, security=self._security, token=self._owner_token) as client,
+                JobClient(self._controller, security=self._security, token=self._made.owner_token) as client,
             ):
-                client.remove_job(self._made)
+                client.remove_job(self._made.name)
 
 
 def join_job(  # noqa: PLR0917
@@ -123,20 +122,23 @@ def join_job(  # noqa: PLR0917
         found = share_memory(Told(store, timeout_s, processes), rank, size) if subgroup else launch.comm
         if isinstance(found, str):
             raise NoRoomError(found)
-        return GroupJob(found, launch=None if subgroup else launch)
+        return GroupJob(found, None if subgroup else launch)
     controller, security = (launch.controller, launch.security) if launch else (named or DEFAULT_CONTROLLER, None)
     own, check = None if subgroup else launch, Told(store, timeout_s, processes).look
     try:
-        name, token, made, owner = options.job, options.token, None, ""
-        if name is None:
-            if rank == 0:
-                made, owner, token = _make(
-                    store, size, controller, security, timeout_s, options, subgroup, check, single_epoch
-                )
-                name, made = made, None if single_epoch else made  # then it ends with its last member
-            else:
-                load_all_kernels()  # while rank 0 does
-                name, token = _find(store, timeout_s, check)
+        name, token, made = options.job, options.token, None
+        if name is None and rank == 0:
+            to_do = f"make a job of {size} ranks at the controller {controller}"
+
+            def create() -> JobInfo:
+                patience = Patience(0, to_do, timeout_s, check)
+                return _create(size, controller, security, patience, options.slots, subgroup, single_epoch)
+
+            made = _make(store, to_do, create)
+            name, token = made.name, made.member_token or None
+        elif name is None:
+            load_all_kernels()  # while rank 0 does
+            name, token = _find(store, timeout_s, check)
         comm = join(
             name,
             rank=rank,
@@ -153,7 +155,8 @@ def join_job(  # noqa: PLR0917
     except BaseException:
         end_launch(own)
         raise
-    return GroupJob(comm, controller, made, owner, security, own)
+    removed = None if single_epoch else made  # a job of one epoch ends with its last member
+    return GroupJob(comm, own, removed, controller, security)
 
 
 def _agree(store: Any, rank: int, *, launches: bool) -> None:
@@ -173,32 +176,20 @@ def end_launch(launch: Launch | None) -> None:
         launch.close()
 
 
-def _make(
-    store: Any,
-    size: int,
-    controller: str,
-    security: Security | None,
-    timeout_s: float,
-    options: Options,
-    subgroup: bool,
-    check: Callable[[], None],
-    single_epoch: bool,
-) -> tuple[str, str, str | None]:
-    """Return the name, the owner's and the members' token of a new job; the store has what the others need."""
+def _make(store: Any, to_do: str, create: Callable[[], JobInfo]) -> JobInfo:
+    """Return the job that `create` makes; the store has what the others need of it, or why there is none."""
     from p4reduce_contracts.jobs.errors import JobServiceError, SwitchFullError
 
-    to_do = f"make a job of {size} ranks at the controller {controller}"
     try:
         load_all_kernels()  # before there is a job, which would hold slots meanwhile
-        patience = Patience(0, to_do, timeout_s, check)
-        job = _create(size, controller, security, patience, options.slots, subgroup, single_epoch)
+        job = create()
     except (JobServiceError, ConfigError, JoinError) as error:
         text = str(error) if isinstance(error, JoinError) else f"rank 0 could not {to_do}: {error}"
         full = isinstance(error, SwitchFullError)
         store.set(_KEY, json.dumps({"error": text, "full": full}))
         raise (NoRoomError if full else JoinError)(text) from error
     store.set(_KEY, json.dumps({"job": job.name, "token": job.member_token}))
-    return job.name, job.owner_token, job.member_token or None
+    return job
 
 
 def _create(  # noqa: PLR0917
