@@ -48,32 +48,27 @@ class TraceFile:
         """Numbers of jobs by their names: those of jobs on one host have no ids."""
         self._named: set[int] = set()
 
-    def span(self, name: str, begun: float, ended: float, lease: Lease, arguments: Mapping[str, object]) -> None:
-        """Write what one collective was and cost; times in seconds, of a monotonic clock."""
-        self._write(name, begun, ended, lease, 0, f"job {lease.name}", arguments)
-
-    def wait(self, of_rank: int, begun: float, ended: float, lease: Lease) -> None:
-        """Write that this rank waited for another one."""
-        track = f"job {lease.name}: waits for rank {of_rank}"
-        self._write(f"rank {of_rank}", begun, ended, lease, 1 + of_rank, track, {})
-
-    def _write(
+    def span(
         self,
         name: str,
         begun: float,
         ended: float,
         lease: Lease,
-        track: int,
-        track_name: str,
         arguments: Mapping[str, object],
+        *,
+        waits_for: int | None = None,
     ) -> None:
-        process = os.getpid()
-        place = {"pid": process, "tid": self._jobs.setdefault(lease.name, len(self._jobs)) * _TRACKS + track}
+        """Write what a collective was and cost, or how long it waited for a rank; in seconds of a monotonic clock."""
+        place = {"pid": os.getpid(), "tid": self._jobs.setdefault(lease.name, len(self._jobs)) * _TRACKS}
+        track = f"job {lease.name}"
+        if waits_for is not None:
+            place["tid"] += 1 + waits_for
+            track += f": waits for rank {waits_for}"
         events: list[Mapping[str, object]] = []
         if place["tid"] not in self._named:
             self._named.add(place["tid"])
-            events.append({"ph": "M", "name": "process_name", **place, "args": {"name": f"process {process}"}})
-            events.append({"ph": "M", "name": "thread_name", **place, "args": {"name": track_name}})
+            events.append({"ph": "M", "name": "process_name", **place, "args": {"name": f"process {place['pid']}"}})
+            events.append({"ph": "M", "name": "thread_name", **place, "args": {"name": track}})
         microseconds = {"ts": round(begun * 1e6, 3), "dur": round((ended - begun) * 1e6, 3)}
         events.append({"ph": "X", "name": name, **place, **microseconds, "args": {"rank": lease.rank, **arguments}})
         os.write(self._file, "".join(json.dumps(event) + ",\n" for event in events).encode())
@@ -89,6 +84,6 @@ class TracedWaits:
     def look(self, missing_ranks: Sequence[int], now: float) -> None:
         """Write the waits that have ended."""
         for rank in [rank for rank in self._since if rank not in missing_ranks]:
-            self._file.wait(rank, self._since.pop(rank), now, self._lease)
+            self._file.span(f"rank {rank}", self._since.pop(rank), now, self._lease, {}, waits_for=rank)
         for rank in missing_ranks:
             self._since.setdefault(rank, now)
