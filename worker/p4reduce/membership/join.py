@@ -103,12 +103,9 @@ def join(
     try:
         timeout_s = timeout_seconds(timeout_s)
         collective_timeout_s = timeout_seconds(collective_timeout_s, "collective_timeout_s")
-    except ValueError as error:
-        raise JoinError(str(error)) from None
-    try:
         insecure = insecure or P4REDUCE_INSECURE.read()
         alone, summary = why_alone(os.environ), P4REDUCE_SUMMARY.read()
-    except ConfigError as error:
+    except ValueError as error:  # also a ConfigError
         raise JoinError(str(error)) from error
     environment = os.environ
     job = job or P4REDUCE_JOB.read(environment)

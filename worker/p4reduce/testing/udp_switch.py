@@ -16,16 +16,16 @@ from p4reduce.communicator import Communicator
 from p4reduce.testing.local_group import EPOCH, JOB
 from p4reduce.testing.reference_switch import ReferenceSwitch
 from p4reduce.timeouts import DEFAULT_TIMEOUT_S
-from p4reduce.transport import UdpTransport
+from p4reduce.transport import BUFFER_BYTES, UdpTransport
 from p4reduce_contracts.jobs.lease import Lease, LeasedSwitch
 from p4reduce_contracts.wire.geometry import DEFAULT
+from p4reduce_runtime import datagrams
 from p4reduce_runtime.threads import DaemonThread
 
 _GREETING: Final = b"p4reduce rank "
 _DROP: Final = b"p4reduce drop "
 _STOP: Final = b"p4reduce stop"
 _DATAGRAM_BYTES: Final = 65535
-_BUFFER_BYTES: Final = 8 << 20
 
 
 def greeting(rank: int) -> bytes:
@@ -52,8 +52,7 @@ class UdpSwitch:
         self._addresses: dict[int, tuple[str, int]] = {}
         self._ranks: dict[tuple[str, int], int] = {}
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):
-            self._socket.setsockopt(socket.SOL_SOCKET, option, _BUFFER_BYTES)
+        datagrams.enlarge_buffers(self._socket, BUFFER_BYTES)
         self._socket.bind(("127.0.0.1", 0))
         self.port: int = self._socket.getsockname()[1]
         self._thread = DaemonThread(self.serve, "p4reduce-udp-switch")
