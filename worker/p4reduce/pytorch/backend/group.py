@@ -518,7 +518,7 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
             if self._closed:
                 return
             self._closed = True
-        together = self._is_world and self._job is not None and self._job.is_usable()
+        together = self._is_world and self._job is not None and self._job.comm.failure.lost() is None
         try:
             self._leave(wait=True)
             self._gloo = self._companion = self._second_gloo = None

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from p4reduce.communicator import Communicator
-from p4reduce.errors import JoinError, P4ReduceError
+from p4reduce.errors import JoinError
 from p4reduce.launch.launch import Launch, NoRoomError, Told, is_controller, share_memory, start
 from p4reduce.launch.processes import Processes
 from p4reduce.membership.join import Patience, join, load_all_kernels
@@ -48,14 +48,6 @@ class GroupJob:
     """The job, on the rank that removes it."""
     _controller: str = ""
     _security: Security | None = None
-
-    def is_usable(self) -> bool:
-        """Return whether no error has ended the communicator."""
-        try:
-            self.comm.check()
-        except P4ReduceError:
-            return False
-        return True
 
     def close(self, *, wait: bool = True, goes_on: bool = False) -> None:
         """Leave the job, and remove it if this rank made it. Does not raise for a controller that is away.
