@@ -61,7 +61,7 @@ def join_alone(**options: Any) -> p4reduce.Communicator:
     return p4reduce.join("a", rank=0, world_size=1, **options)
 
 
-def heartbeat_of(client: Any, interval_s: float = 0.01, *before: CollectiveStats) -> Heartbeat:
+def heartbeat_of(client: Any, interval_s: float = 0.01, *before: Heartbeat) -> Heartbeat:
     granted = Lease(5, "a", 9, 0, 1, 16, 8, 32, interval_s)
     return Heartbeat(client, NONCE, granted, client.watch(NONCE), *before)
 
@@ -376,9 +376,11 @@ def test_heartbeats_carry_the_slot_waited_for_and_hold_no_reference(client: Mock
         return [slot_wait for _, slot_wait, _ in (each.args for each in client.heartbeat.call_args_list)]
 
     communicator: Any = Waiting()
-    before = CollectiveStats(collectives=1, bytes_up=200)  # of an earlier epoch, which the controller knows of
+    before = heartbeat_of(client)
+    before.abandon()
+    before.attach(communicator)
+    before.reported = CollectiveStats(collectives=1, bytes_up=200)
     heartbeat = heartbeat_of(client, 0.01, before)
-    heartbeat.attach(communicator)
     wait_until(lambda: any(told()))
     assert next(filter(None, told())).missing_children == (1,)
     del communicator

@@ -35,19 +35,20 @@ class Heartbeat:
     """Renews a membership on a thread, and detects its end."""
 
     def __init__(
-        self, client: JobClient, nonce: int, lease: Lease, watch: Watch, reported: CollectiveStats | None = None
+        self, client: JobClient, nonce: int, lease: Lease, watch: Watch, before: Heartbeat | None = None
     ) -> None:
-        """`watch`: this membership's. `reported`: the counts of earlier epochs that the controller knows."""
+        """`watch`: this membership's. `before`: the heartbeat of this rank in the epoch before, if there was one."""
         self._client = client
         self.nonce = nonce
         """The nonce with which this rank joined."""
         self._lease = lease
-        self._before = self.reported = reported or CollectiveStats()
-        """`reported`: the communicator's counts that the controller has received."""
+        self.reported: CollectiveStats = CollectiveStats() if before is None else before.reported
+        """The communicator's counts that the controller has received."""
+        self._before = self.reported
         self._stop = threading.Event()
         self._answered = time.monotonic()
         self._failure: CollectiveError | None = None
-        self._communicator: weakref.ref[Communicator] | None = None
+        self._communicator: weakref.ref[Communicator] | None = None if before is None else before._communicator
         self._watch = watch
         watch.attach(self._reset)
         self._thread = DaemonThread(self._beat, f"p4reduce-heartbeat-{lease.rank}")
@@ -58,7 +59,7 @@ class Heartbeat:
         return self._failure
 
     def attach(self, communicator: Communicator) -> None:
-        """Report what this communicator waits for in each heartbeat. The reference to it is weak."""
+        """Report what this communicator waits for in each heartbeat, also of later epochs. The reference is weak."""
         self._communicator = weakref.ref(communicator)
 
     def leave(self, *, finished: bool = False) -> None:

@@ -24,7 +24,6 @@ from p4reduce.membership.rejoin import Rejoin
 from p4reduce.membership.sigterm import LEAVE_S, on_sigterm
 from p4reduce.paths.hosts.find import Hosts, ShardJob, ShardJobs, host_name, why_alone
 from p4reduce.protocol.channel import load_pump
-from p4reduce.stats import CollectiveStats
 from p4reduce.timeouts import DEFAULT_TIMEOUT_S, Timeout, timeout_seconds
 from p4reduce.transport import SideBySide, Transport, UdpTransport
 from p4reduce_contracts.jobs.lease import Lease
@@ -182,7 +181,6 @@ class _Joiner:
     run: str
     persistent: bool
     """Whether a reset while this rank waits for its lease is no error: it joins again."""
-    _communicator: weakref.ref[Communicator] | None = field(default=None, init=False)
     _heartbeat: Heartbeat | None = field(default=None, init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
     _cancelled: bool = field(default=False, init=False)
@@ -191,11 +189,10 @@ class _Joiner:
 
     def join(self, timeout_s: float) -> EpochMembership:
         """Join the job's next epoch. Raises JoinError."""
-        former, reported = 0, CollectiveStats()
-        if self._heartbeat is not None:
-            self._heartbeat.abandon()
-            reported = self._heartbeat.reported
-            former = self._heartbeat.nonce  # a controller that was away for long still counts it as a member
+        former, before = 0, self._heartbeat
+        if before is not None:
+            before.abandon()
+            former = before.nonce  # a controller that was away for long still counts it as a member
         patience = Patience(self.rank, f"join job {self.job!r}", timeout_s, self.check)
         client = self._dial(patience)
         try:
@@ -207,17 +204,16 @@ class _Joiner:
             raise
         finally:
             self._client = None
-        self._heartbeat = Heartbeat(client, nonce, lease, watch, reported)
+        self._heartbeat = Heartbeat(client, nonce, lease, watch, before)
         _act_at_exit()
         _heartbeats[id(self._heartbeat)] = self._heartbeat
         forks.keep_from_children(self.controller)
-        self._attach_heartbeat()
         return EpochMembership(lease, transport, self._heartbeat)
 
     def attach(self, communicator: Communicator) -> None:
         """Report what this communicator waits for in the heartbeats of this and later epochs."""
-        self._communicator = weakref.ref(communicator)
-        self._attach_heartbeat()
+        assert self._heartbeat is not None
+        self._heartbeat.attach(communicator)
 
     def dial(self, token: str | None = None) -> JobClient:
         """Return a client of the same controller. Raises JoinError."""
@@ -251,11 +247,6 @@ class _Joiner:
                 raise patience.give_up(CommunicatorClosedError("the communicator was closed"))
             self._client = self.dial()
             return self._client
-
-    def _attach_heartbeat(self) -> None:
-        communicator = None if self._communicator is None else self._communicator()
-        if communicator is not None and self._heartbeat is not None:
-            self._heartbeat.attach(communicator)
 
 
 class ControllerShardJobs(ShardJobs):
