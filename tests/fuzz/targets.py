@@ -34,7 +34,7 @@ from p4reduce_contracts.jobs.client import JobClient
 from p4reduce_contracts.jobs.errors import JobServiceError
 from p4reduce_controller import config
 from p4reduce_controller.registry.hello import Address, parse_hello
-from p4reduce_controller.registry.job import Grant, Job, Member, rank_children
+from p4reduce_controller.registry.job import Child, Grant, Job, Member
 from p4reduce_controller.registry.slots import SlotRange
 from p4reduce_controller.service import saved
 from p4reduce_runtime import pipeline_folders
@@ -228,7 +228,8 @@ def _saved_jobs() -> list[bytes]:
     at = {"switch": address}
     members = {0: Member(0, 1 << 63, 1.0, "run", at), 1: Member(1, 5, 1.0, "run", at)}
     plain = Job("plain", 1, 2, SlotRange(0, 4), members=members)
-    grant = Grant(2, "train", 9, SlotRange(4, 4), rank_children((address, address), (1 << 63, 2)))
+    children = (Child(address, 1 << 63, (0,)), Child(address, 2, (1,)))
+    grant = Grant(2, "train", 9, SlotRange(4, 4), children)
     active = Job("train", 2, 2, SlotRange(4, 4), members, {grant.switch: grant}, True)
     active.last_reset, active.counted_from = "rank 1 left", {"switch": {"results": Count(1, 2)}}
     beside = replace(active, grants={name: replace(grant, switch=name) for name in ("a", "b")})

@@ -17,7 +17,6 @@ from conformance.case import Write
 from conformance.corpus import OWN
 from conformance.embedded import EmbeddedTarget
 from conformance.replay import Target, replay
-from p4reduce_contracts.wire.check import check_of
 from rigs import wire
 from rigs.pipeline import EPOCH, PARENT, PipelineRig, VersionState
 from rigs.recorded import table_rows
@@ -78,7 +77,7 @@ def check_registers(rig: PipelineRig, found: VersionState, after: Row) -> None:
     for column, block in blocks.items():
         assert b"".join(word.to_bytes(4, "big") for word in found.sums[column]) == block
     data = b"".join(blocks[column] for column in sorted(blocks))
-    assert found.check == check_of(present, data, rig.geometry.block_words)
+    assert found.check == wire.check_of(present, data, rig.geometry.block_words)
 
 
 @pytest.mark.fault("a round far ahead: STALE; the round continues")

@@ -23,7 +23,7 @@ from p4reduce_contracts.wire.hello import nonce_for
 from p4reduce_controller.config import Config, HostAddress, HostPort, MacAddress, SecurityConfig
 from p4reduce_controller.p4runtime.client import Client
 from p4reduce_controller.registry.hello import Address
-from p4reduce_controller.registry.job import Grant, Member, rank_children
+from p4reduce_controller.registry.job import Child, Grant, Member
 from p4reduce_controller.registry.slots import SlotRange
 from p4reduce_controller.service import process
 from p4reduce_controller.service.process import Controller
@@ -237,7 +237,7 @@ def make_entry_writer(client: Client, pipeline: str | Path = "small", **changes:
 def one_rank_grant(number: int) -> Grant:
     """The grant of a job of one rank at port 1 + number."""
     address = Address(ingress_port=1 + number, mac=0x020000000A00 + number, ip=0x0A00000A + number, udp_port=4000)
-    return Grant(1 + number, f"job{number}", 1 + number, SlotRange(4 * number, 4), rank_children((address,), (number,)))
+    return Grant(1 + number, f"job{number}", 1 + number, SlotRange(4 * number, 4), (Child(address, number, (0,)),))
 
 
 def check_restarts(make: Callable[[], EntryWriter]) -> EntryWriter:

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from p4reduce_contracts import artifacts
-from p4reduce_contracts.wire.check import check_of
 from p4reduce_controller.config import HostAddress, MacAddress, SwitchConfig
 from p4reduce_controller.registry.hello import Address
 from p4reduce_controller.registry.job import Child, Grant, Parent
@@ -135,7 +134,7 @@ def frame_with(
     """Return a well-formed frame of the job; `blocks` maps columns to block bytes, `fields` are other fields."""
     present = sum(1 << column for column in blocks)
     data = b"".join(blocks[column] for column in sorted(blocks))
-    check = check_of(present, data, geometry.block_words)
+    check = wire.check_of(present, data, geometry.block_words)
     keys = keys or (wire.KEY_NONE,) * geometry.columns
     return wire.Frame(kind, JOB, present, EPOCH, 0, 0, 0, 0, check, keys, data)._replace(**fields)
 

@@ -1,9 +1,32 @@
-"""The wire under one name, for tests that use much of it."""
+"""The wire under one name, for tests that use much of it, and what only tests compute of a frame."""
 
-# ruff: noqa: F403
+# ruff: noqa: F403, F405
+from __future__ import annotations
+
+import numpy as np
+
+from p4reduce_contracts.wire.check import weights
 from p4reduce_contracts.wire.checksum import *
 from p4reduce_contracts.wire.frames import *
 from p4reduce_contracts.wire.geometry import *
 from p4reduce_contracts.wire.hello import *
 from p4reduce_contracts.wire.numbers import *
 from p4reduce_runtime.underlay import *
+
+
+def key_of(block: int, exponent: int) -> int:
+    """The look-ahead key: the smallest block wins, and among its holders the largest exponent."""
+    return block << KEY_BLOCK_SHIFT | (255 - exponent)
+
+
+def check_of(present: int, blocks: bytes, block_words: int) -> int:
+    """The check word of the blocks of `present`'s columns, lowest column first."""
+    words = np.frombuffer(blocks, ">u4").astype(np.uint32)
+    return int(np.dot(words, weights(present, block_words)))
+
+
+def header_checksum(geometry: Geometry, frame: bytes) -> int:
+    """The checksum that a frame's base header, check word and keys should have, whatever the frame says."""
+    check_at, keys_at = 4 * CHECK_WORD, 4 * KEYS_WORD
+    covered = frame[:BASE_BYTES] + frame[check_at : check_at + 4] + frame[keys_at : geometry.frame_header_bytes]
+    return internet_checksum(covered)

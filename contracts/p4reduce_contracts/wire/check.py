@@ -33,11 +33,3 @@ def weights(present: int, block_words: int) -> NDArray[np.uint32]:
     found = np.array([weight(column, word) for column in columns for word in range(block_words)], np.uint32)
     found.flags.writeable = False
     return found
-
-
-def check_of(present: int, blocks: bytes, block_words: int) -> int:
-    """The check word of the blocks of `present`'s columns, lowest column first."""
-    if not blocks:
-        return 0
-    words = np.frombuffer(blocks, ">u4").astype(np.uint32)
-    return int(np.dot(words, weights(present, block_words)))

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from p4reduce_contracts.errors import FrameError
 from p4reduce_contracts.wire.geometry import Geometry
-from p4reduce_contracts.wire.numbers import CONTRIBUTE, KEY_BLOCK_SHIFT, PENDING, TYPE_MASK, TYPE_NAMES, WIRE_VERSION
+from p4reduce_contracts.wire.numbers import CONTRIBUTE, PENDING, TYPE_MASK, TYPE_NAMES, WIRE_VERSION
 
 FRAME_FAULTS: Final = ("TRUNCATED", "LENGTH", "VERSION", "TYPE", "RESERVED", "HEADER_CHECKSUM")
 
@@ -15,7 +15,7 @@ FRAME_FAULTS: Final = ("TRUNCATED", "LENGTH", "VERSION", "TYPE", "RESERVED", "HE
 class Frame(NamedTuple):
     """One parsed frame; `blocks` holds the blocks of `present`'s columns, lowest column first.
 
-    `check` is the check word that the frame carries, right or wrong: wire/check.py computes the right one.
+    `check` is the check word that the frame carries, right or wrong: wire/check.py defines the right one.
     """
 
     type: int
@@ -36,11 +36,6 @@ class Frame(NamedTuple):
         """All but the secret, which no message may show."""
         shown = ", ".join(f"{name}={value!r}" for name, value in self._asdict().items() if name != "secret")
         return f"Frame({shown})"
-
-
-def key_of(block: int, exponent: int) -> int:
-    """The look-ahead key: the smallest block wins, and among its holders the largest exponent."""
-    return block << KEY_BLOCK_SHIFT | (255 - exponent)
 
 
 def pack(geometry: Geometry, frame: Frame) -> bytes:
@@ -78,12 +73,6 @@ def unpack(geometry: Geometry, payload: bytes) -> Frame:
         raise FrameError("HEADER_CHECKSUM", f"{checksum:#06x} is not the checksum of base header, check and keys")
     blocks = payload[geometry.frame_header_bytes :]
     return Frame(kind, job, present, epoch, slot, round_, seen, secret, check, keys, blocks, level)
-
-
-def header_checksum(geometry: Geometry, frame: bytes) -> int:
-    """The checksum that a frame's base header, check word and keys should have, whatever the frame says."""
-    fields = geometry.header.unpack_from(frame)
-    return _checksum(fields[:8], fields[9], fields[12:])
 
 
 def _checksum(base: Sequence[int], check: int, keys: Sequence[int]) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Annotated, Final
@@ -86,13 +86,6 @@ class Grant:
         """The switch and its children as a lease has them."""
         children = tuple(child.ranks for child in self.children)
         return Level(self.switch, children, self.parent.switch if self.parent is not None else None)
-
-
-def rank_children(addresses: Sequence[Address], secrets: Sequence[int]) -> tuple[Child, ...]:
-    """Return the children of the only switch of a job: its ranks, which have these addresses and secrets."""
-    return tuple(
-        Child(address, secret, (rank,)) for rank, (address, secret) in enumerate(zip(addresses, secrets, strict=True))
-    )
 
 
 @dataclass

@@ -14,7 +14,7 @@ import pytest
 
 from p4reduce_controller.config import BF_SWITCHD, Config, ForwardingConfig, PortConfig
 from p4reduce_controller.registry.hello import Address
-from p4reduce_controller.registry.job import Grant, Parent, rank_children
+from p4reduce_controller.registry.job import Child, Grant, Parent
 from p4reduce_controller.registry.slots import SlotRange
 from p4reduce_controller.switches import mac_table
 from p4reduce_controller.switches import pipeline as pipelines
@@ -143,8 +143,8 @@ class Program:
     parent: Parent | None = None
 
     def largest_grant(self) -> Grant:
-        addresses = tuple(Address(509, 2**48 - 1, 2**32 - 1, n) for n in range(self.ranks))
-        children = rank_children(addresses, (2**64 - 1,) * self.ranks)
+        places = [Address(509, 2**48 - 1, 2**32 - 1, rank) for rank in range(self.ranks)]
+        children = tuple(Child(place, 2**64 - 1, (rank,)) for rank, place in enumerate(places))
         return Grant(255, "train", 65535, SlotRange(1023, 1), children, self.parent)
 
 
@@ -224,8 +224,9 @@ def test_stratum_accepts_tofinos_p4info(chip: str) -> None:
 
 
 def tofino_grant(ranks: int, slots: SlotRange) -> Grant:
-    addresses = tuple(Address(rank, 0x020000000100 + rank, 0x0A000100 + rank, 40000 + rank) for rank in range(ranks))
-    return Grant(7, "job", 9, slots, rank_children(addresses, range(1 << 63, (1 << 63) + ranks)))
+    places = [Address(rank, 0x020000000100 + rank, 0x0A000100 + rank, 40000 + rank) for rank in range(ranks)]
+    children = tuple(Child(place, (1 << 63) + rank, (rank,)) for rank, place in enumerate(places))
+    return Grant(7, "job", 9, slots, children)
 
 
 def test_no_two_ranks_share_tofinos_rank_cells() -> None:

@@ -22,12 +22,12 @@ from p4reduce.protocol.opening import read_calls
 from p4reduce.protocol.refusal import code_of
 from p4reduce_contracts.jobs.lease import Lease, LeasedSwitch, Level
 from p4reduce_contracts.wire.calls import CodecId, Kind
-from p4reduce_contracts.wire.check import check_of
 from p4reduce_contracts.wire.frames import Frame, pack, unpack
 from p4reduce_contracts.wire.geometry import DEFAULT, Geometry
 from p4reduce_contracts.wire.numbers import KEY_NONE, PENDING, RESULT
 from p4reduce_contracts.wire.opening import SharedOpening, most_ranks, opening_words
 from rigs.secret import rank_secret
+from rigs.wire import check_of
 
 SIZES = (65, 128, 1000, 1024)
 CALL = Call(5, Kind.ALL_REDUCE, CodecId.INT32, 0, 100, "one layout")
