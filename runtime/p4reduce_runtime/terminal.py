@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import json
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import click
@@ -60,14 +60,18 @@ def print_json(value: object) -> None:
 
 
 def table(
-    columns: Iterable[str], rows: Iterable[Iterable[object]], title: str | None = None, caption: str | None = None
+    columns: Sequence[str | None],
+    rows: Iterable[Iterable[object]],
+    title: str | None = None,
+    caption: str | None = None,
 ) -> Table:
-    """Return a table; columns whose name begins with "#" hold numbers."""
+    """Return a table; columns whose name begins with "#" hold numbers, and those without a name are left out."""
     made = Table(title=title, caption=caption, title_justify="left", caption_justify="left")
     for column in columns:
-        made.add_column(column.lstrip("#"), justify="right" if column.startswith("#") else "left")
+        if column is not None:
+            made.add_column(column.lstrip("#"), justify="right" if column.startswith("#") else "left")
     for row in rows:
-        made.add_row(*(str(cell) for cell in row))
+        made.add_row(*(str(cell) for column, cell in zip(columns, row, strict=True) if column is not None))
     return made
 
 
@@ -76,7 +80,7 @@ def console(width_of_a_file: int = 200, *, markup: bool = False) -> Console:
     return Console(width=None if sys.stdout.isatty() else width_of_a_file, highlight=False, markup=markup)
 
 
-def print_table(columns: Iterable[str], rows: Iterable[Iterable[object]], title: str | None = None) -> None:
+def print_table(columns: Sequence[str | None], rows: Iterable[Iterable[object]], title: str | None = None) -> None:
     """Print a table, as `table` makes it."""
     console().print(table(columns, rows, title))
 

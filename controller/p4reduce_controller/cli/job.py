@@ -157,22 +157,20 @@ def show(address: str, name: str, token: str | None, with_slots: bool, as_json: 
         _print_tree(found)
     members = {member.rank: member for member in found.members}
     several = len({address.switch for member in found.members for address in member.addresses}) > 1
-    unknown = ("-",) if several else ()
     rows: list[tuple[object, ...]] = []
     for rank in range(found.world_size):
         member = members.get(rank)
         if member is None:
-            rows.append((rank, "not joined", "-", *unknown, "-", "-"))
+            rows.append((rank, "not joined", "-", "-", "-", "-"))
             continue
         silent = f"{member.silent_s:.1f}"
         for at in member.addresses:
-            switch = (at.switch,) if several else ()
-            rows.append((rank, f"{at.host}:{at.port}", at.mac, *switch, at.ingress_port, silent))
+            rows.append((rank, f"{at.host}:{at.port}", at.mac, at.switch, at.ingress_port, silent))
         if not member.addresses:
             why = "hidden without a token" if found.hidden else "no HELLO yet"
-            rows.append((rank, f"joined, {why}", "-", *unknown, "-", silent))
-    switch_column = ("switch",) if several else ()
-    print_table(("#rank", "address", "MAC", *switch_column, "#switch port", "#silent (s)"), rows)
+            rows.append((rank, f"joined, {why}", "-", "-", "-", silent))
+    switch_column = "switch" if several else None
+    print_table(("#rank", "address", "MAC", switch_column, "#switch port", "#silent (s)"), rows)
     if with_slots and found.hidden:
         click.echo("what the ranks wait for is hidden without a token")
     elif with_slots:

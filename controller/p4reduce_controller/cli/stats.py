@@ -26,22 +26,20 @@ def stats(address: str, name: str | None, all_drops: bool, as_json: bool) -> Non
     if as_json:
         print_json(counted)
         return
-    several = len(counted.switches) > 1
-    of_tree = ("#from parent",) if several else ()
-    switch = ("switch",) if several else ()
+    switch, answers = ("switch", "#from parent") if len(counted.switches) > 1 else (None, None)
     print_table(
-        ("job", "#id", *switch, "#contributions", "#bytes", "#duplicates", "#results", "#pendings", *of_tree, "#hosts"),
+        ("job", "#id", switch, "#contributions", "#bytes", "#duplicates", "#results", "#pendings", answers, "#hosts"),
         (
             (
                 f"{job.part_of}: {job.name}" if job.part_of else job.name,
                 job.id,
-                *((job.switch or "-",) if several else ()),
+                job.switch or "-",
                 job.contributions.packets,
                 job.contributions.bytes,
                 job.duplicates.packets,
                 job.results.packets,
                 job.pendings.packets,
-                *((job.parent_answers.packets,) if several else ()),
+                job.parent_answers.packets,
                 job.hosts or "-",
             )
             for job in sorted(counted.jobs, key=lambda job: (job.part_of or job.name, job.part_of))
@@ -51,11 +49,8 @@ def stats(address: str, name: str | None, all_drops: bool, as_json: bool) -> Non
     drops = [drop for drop in counted.drops if all_drops or drop.count.packets]
     if drops:
         print_table(
-            ("reason", *switch, "#frames", "#bytes"),
-            (
-                (drop.reason, *((drop.switch,) if several else ()), drop.count.packets, drop.count.bytes)
-                for drop in drops
-            ),
+            ("reason", switch, "#frames", "#bytes"),
+            ((drop.reason, drop.switch, drop.count.packets, drop.count.bytes) for drop in drops),
             title="Dropped frames",
         )
     else:

@@ -91,7 +91,6 @@ def screen(before: Look, now: Look) -> Group:
 
 
 def _jobs_table(before: Look, now: Look) -> Table:
-    several = _has_several_switches(now)
     seconds = now.at_s - before.at_s
     earlier = {(job.name, job.switch): job for job in before.stats.jobs} if before.stats else {}
     rows = []
@@ -101,13 +100,12 @@ def _jobs_table(before: Look, now: Look) -> Table:
         for job in counted or [None]:
             switch = job.switch if job is not None else ""
             former = earlier.get((info.name, switch))
-            where = (switch or "-",) if several else ()
             remarks = "; ".join(filter(None, (_why_uncounted(former, job), _remarks(info))))
             joined = f"{len(info.members)} of {info.world_size}"
-            rows.append((info.name, *where, info.state, joined, *_rates(former, job, seconds), remarks))
+            rows.append((info.name, switch or "-", info.state, joined, *_rates(former, job, seconds), remarks))
     rates = ("#rounds/s", "#frames/s", "#MB/s", "#repeats/s", "#pending/s")
-    own = ("switch",) if several else ()
-    return table(("job", *own, "state", "#ranks", *rates, "silent ranks, last reset"), rows)
+    switch_column = "switch" if _has_several_switches(now) else None
+    return table(("job", switch_column, "state", "#ranks", *rates, "silent ranks, last reset"), rows)
 
 
 def _has_several_switches(look: Look) -> bool:
@@ -143,7 +141,6 @@ def _remarks(info: JobInfo) -> str:
 
 
 def _drops_table(before: Look, now: Look) -> Table:
-    several = _has_several_switches(now)
     earlier = {(drop.reason, drop.switch): drop.count for drop in before.stats.drops} if before.stats else {}
     seconds = now.at_s - before.at_s
     rows = []
@@ -151,5 +148,6 @@ def _drops_table(before: Look, now: Look) -> Table:
         if drop.count.packets:
             was = earlier.get((drop.reason, drop.switch))  # None: the switch was away
             rate = "-" if was is None or seconds <= 0 else f"{(drop.count - was).packets / seconds:,.1f}"
-            rows.append((drop.reason, *((drop.switch,) if several else ()), rate, drop.count.packets))
-    return table(("dropped because", *(("at switch",) if several else ()), "#frames/s", "#frames"), rows)
+            rows.append((drop.reason, drop.switch, rate, drop.count.packets))
+    switch_column = "at switch" if _has_several_switches(now) else None
+    return table(("dropped because", switch_column, "#frames/s", "#frames"), rows)
