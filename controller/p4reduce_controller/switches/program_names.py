@@ -7,45 +7,45 @@ The pipeline selects one (pipeline.py). Match fields and action parameters are n
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 
 @dataclass(frozen=True)
 class P4Names:
-    """The objects of one target's program that the controller writes and reads."""
+    """The objects of one target's program that the controller writes and reads. Most are the same for every target."""
 
-    switch_address: str
-    """Table: the switch's own IP address; `is_switch` is its action."""
-    is_switch: str
-    own_ip: str
-    """Table: IP addresses that only the switch may send from; `claims_ip` is its action."""
-    claims_ip: str
-    own_mac: str
-    """Table: MAC addresses that only the switch may send from; `claims_mac` is its action."""
-    claims_mac: str
-    admit: str
-    """Table: which frames of a job are taken: `admit_rank` is its action for those of children, ranks or switches,
-    `admit_parent` for those of the parent."""
-    admit_rank: str
-    admit_parent: str
-    job_member: str
-    """Table: the addresses of each child of a job and of the parent; `address_to` is its action."""
-    address_to: str
-    mac_table: str
-    """Table: the port of a MAC address; `forward` is its action."""
-    forward: str
-    learned: str
-    """Table: the addresses not to be reported again; `known` is its action."""
-    known: str
     mac_learn: str
     """Digest of an unknown (MAC address, port)."""
-    hello_rate: str
-    """Meter by ingress port: how many HELLOs a second go to the controller. Without rates, all."""
     drops: str
     """Counter by drop reason."""
     job_counters: Mapping[str, str]
     """Counters by job id: their names in the job service's statistics, and in the program."""
+    switch_address: str = "MainIngress.address.switch_address"
+    """Table: the switch's own IP address; `is_switch` is its action."""
+    is_switch: str = "MainIngress.address.is_switch"
+    own_ip: str = "MainIngress.address.own_ip"
+    """Table: IP addresses that only the switch may send from; `claims_ip` is its action."""
+    claims_ip: str = "MainIngress.address.claims_ip"
+    own_mac: str = "MainIngress.address.own_mac"
+    """Table: MAC addresses that only the switch may send from; `claims_mac` is its action."""
+    claims_mac: str = "MainIngress.address.claims_mac"
+    admit: str = "MainIngress.admission.admit"
+    """Table: which frames of a job are taken: `admit_rank` is its action for those of children, ranks or switches,
+    `admit_parent` for those of the parent."""
+    admit_rank: str = "MainIngress.admission.admit_rank"
+    admit_parent: str = "MainIngress.admission.admit_parent"
+    job_member: str = "MainEgress.address_reply.job_member"
+    """Table: the addresses of each child of a job and of the parent; `address_to` is its action."""
+    address_to: str = "MainEgress.address_reply.address_to"
+    mac_table: str = "MainIngress.forwarding.mac_table"
+    """Table: the port of a MAC address; `forward` is its action."""
+    forward: str = "MainIngress.forwarding.forward"
+    learned: str = "MainIngress.forwarding.learned"
+    """Table: the addresses not to be reported again; `known` is its action."""
+    known: str = "MainIngress.forwarding.known"
+    hello_rate: str = "MainIngress.punt.hello_rate"
+    """Meter by ingress port: how many HELLOs a second go to the controller. Without rates, all."""
 
     @property
     def tables(self) -> tuple[str, ...]:
@@ -55,23 +55,7 @@ class P4Names:
 
 
 V1MODEL: Final = P4Names(
-    switch_address="MainIngress.address.switch_address",
-    is_switch="MainIngress.address.is_switch",
-    own_ip="MainIngress.address.own_ip",
-    claims_ip="MainIngress.address.claims_ip",
-    own_mac="MainIngress.address.own_mac",
-    claims_mac="MainIngress.address.claims_mac",
-    admit="MainIngress.admission.admit",
-    admit_rank="MainIngress.admission.admit_rank",
-    admit_parent="MainIngress.admission.admit_parent",
-    job_member="MainEgress.address_reply.job_member",
-    address_to="MainEgress.address_reply.address_to",
-    mac_table="MainIngress.forwarding.mac_table",
-    forward="MainIngress.forwarding.forward",
-    learned="MainIngress.forwarding.learned",
-    known="MainIngress.forwarding.known",
     mac_learn="mac_learn_t",
-    hello_rate="MainIngress.punt.hello_rate",
     drops="MainIngress.drops",
     job_counters={
         "contributions": "MainIngress.contributions",
@@ -82,8 +66,7 @@ V1MODEL: Final = P4Names(
     },
 )
 
-TOFINO: Final = replace(
-    V1MODEL,
+TOFINO: Final = P4Names(
     mac_learn="MainDeparser.mac_learn",
     drops="MainIngress.dropping.drops",
     job_counters={
