@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -38,30 +38,13 @@ def controller() -> None:
 @click.option("--insecure", is_flag=True, help="Serve beyond loopback without TLS, to every caller.")
 @click.option("--metrics", type=HostPort(), help="Serve metrics for Prometheus there. [default: nowhere]")
 @log_options
-def run(
-    path: Path | None,
-    listen: str | None,
-    p4runtime: str | None,
-    switch: str | None,
-    pipeline: str | None,
-    insecure: bool,
-    metrics: str | None,
-) -> None:
+def run(path: Path | None, **changes: Any) -> None:
     """Set the program of the switches and serve jobs until interrupted."""
     from p4reduce_controller.service.process import ControllerError, run_controller
     from p4reduce_runtime.kernels import warm_in_background
     from p4reduce_runtime.p4runtime.errors import P4RuntimeError
 
-    settings = config.override(
-        config.load(path),
-        listen=listen,
-        p4runtime=p4runtime,
-        switch=switch,
-        pipeline=pipeline,
-        insecure=insecure,
-        metrics=metrics,
-    )
-
+    settings = config.override(config.load(path), **changes)
     stack = ExitStack()
 
     def ready(running: Controller) -> None:
