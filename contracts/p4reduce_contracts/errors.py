@@ -1,12 +1,4 @@
-"""The errors that more than one program raises; `p4reduce.errors` shows the whole tree to users of the worker library.
-
-P4ReduceError
-├── JoinError
-│   └── GeometryMismatchError  a frame shape that cannot be used
-├── InvalidTensorError
-│   └── LaneOverflowError      the sum of the lanes could leave the lane's range
-└── FrameError                 the bytes are not a frame of this protocol
-"""
+"""The errors that more than one program raises; `p4reduce.errors` shows users of the worker library the whole tree."""
 
 from __future__ import annotations
 

@@ -1,25 +1,7 @@
 """The exceptions of the job service.
 
-The registry raises them, the servicer sends them as gRPC statuses with the error's name (`name_of`) in the trailing
-metadata, and the client raises the same ones again:
-
-    JobServiceError
-     ├── ControllerUnreachableError  no server answers at the address (client only)
-     ├── UnknownJobError             NOT_FOUND
-     ├── JobExistsError              ALREADY_EXISTS
-     ├── InvalidRequestError         INVALID_ARGUMENT     a bad name, rank, world size...
-     ├── ForbiddenError              PERMISSION_DENIED    the caller may not do that
-     ├── SwitchFullError             RESOURCE_EXHAUSTED   no slots or job ids left
-     ├── LeaseTimeoutError           DEADLINE_EXCEEDED    not every rank came in time
-     ├── MemberResetError            ABORTED              this member's join is void: join again
-     ├── ControllerStoppedError      UNAVAILABLE          the controller ends; the client: ControllerUnreachableError
-     ├── RetryLaterError             FAILED_PRECONDITION  it may succeed later: try again
-     │    ├── SwitchAwayError        the controller has no connection to its switch now
-     │    ├── PlaceTakenError        another launch of the job, or another worker of that rank, is a member
-     │    └── QuotaExceededError     the caller has as much as one owner may have
-     └── ControllerFailedError       INTERNAL             everything else, with the controller's own message
-          ├── EpochError             no epoch is left for the job's slots
-          └── StoreError             the controller's state cannot be read or written
+The registry raises them, the servicer sends them as gRPC statuses (`_CODES`) with the error's name (`name_of`) in the
+trailing metadata, and the client raises the same ones again.
 """
 
 from __future__ import annotations
@@ -32,7 +14,7 @@ class JobServiceError(Exception):
 
 
 class ControllerUnreachableError(JobServiceError):
-    """No controller answers at the address."""
+    """No controller answers at the address; the client alone raises it."""
 
 
 class UnknownJobError(JobServiceError):
@@ -44,7 +26,7 @@ class JobExistsError(JobServiceError):
 
 
 class InvalidRequestError(JobServiceError):
-    """The request can never be met as it stands."""
+    """The request can never be met as it stands: a bad name, rank or world size."""
 
 
 class ForbiddenError(JobServiceError):
@@ -64,7 +46,7 @@ class MemberResetError(JobServiceError):
 
 
 class ControllerStoppedError(JobServiceError):
-    """The controller ends now; its jobs go on when it is started again."""
+    """The controller ends now; its jobs go on when it is started again. Clients raise ControllerUnreachableError."""
 
 
 class RetryLaterError(JobServiceError):

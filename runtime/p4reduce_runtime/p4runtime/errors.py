@@ -1,14 +1,4 @@
-"""Errors of the P4Runtime client.
-
-P4RuntimeError
-+-- SwitchUnreachableError  no answer within the deadline, or the connection is closed
-|   +-- SwitchWithoutTlsError  it serves without TLS, and the controller has TLS
-+-- NotPrimaryError         another controller is primary for this switch
-+-- PipelineError           the switch refused the program, or has none
-+-- SchemaError             a name, a field or a value that the program's P4Info does not allow
-+-- WriteError              updates were refused; `failures` says which and why
-+-- ReadError               a read was refused, or its answer makes no sense
-"""
+"""Errors of the P4Runtime client."""
 
 from __future__ import annotations
 
