@@ -77,11 +77,6 @@ class Grant:
     """A random number, the same in all grants of a job; 0: a controller without one made the grant."""
 
     @property
-    def full(self) -> int:
-        """The `seen` bitmap of a round to which every child has contributed."""
-        return self.level.full
-
-    @property
     def level(self) -> Level:
         """The switch and its children as a lease has them."""
         children = tuple(child.ranks for child in self.children)

@@ -23,20 +23,15 @@ Update = tuple[Operation, TableEntry | MulticastGroup]
 class MacTable:
     """The addresses that one switch has learned, and the writes for each new one. It does no I/O."""
 
-    def __init__(self, config: Config, switch: SwitchConfig, names: P4Names, limit: int = MAX_LEARNED) -> None:
+    def __init__(self, config: Config, switch: SwitchConfig, names: P4Names) -> None:
         """`switch` is one of those of `config`."""
         self._names = names
         self._static = {mac_value(port.mac): port.number for port in config.ports if port.switch in ("", switch.name)}
         self._own = {switch.mac_value, switch.trunk_mac_value}
         self._flood = config.forwarding.flood if switch.flood is None else switch.flood
-        self._learn = config.forwarding.learn
-        self._limit = limit
-        self._learned: OrderedDict[int, int] = OrderedDict()
-
-    @property
-    def learns(self) -> bool:
+        self.learns = config.forwarding.learn
         """Whether the switch should report addresses at all."""
-        return self._learn
+        self._learned: OrderedDict[int, int] = OrderedDict()
 
     def opening(self) -> list[Update]:
         """Return the writes for a switch without entries; learned addresses are dropped."""
@@ -52,7 +47,7 @@ class MacTable:
         """Adopt the addresses that an earlier controller learned; return their entries, of those found on a switch."""
         self._learned.clear()
         for entry in found:
-            if self._learn and entry.table == self._names.learned and len(self._learned) < self._limit:
+            if self.learns and entry.table == self._names.learned and len(self._learned) < MAX_LEARNED:
                 mac, port = entry.match["src_mac"], entry.match["ingress_port"]
                 if isinstance(mac, int) and isinstance(port, int) and mac not in self._static:
                     self._learned[mac] = port
@@ -63,7 +58,7 @@ class MacTable:
     def learn(self, mac_learn_events: Iterable[tuple[int, ...]]) -> list[Update]:
         """Return the writes for a digest's (MAC, port) pairs, except static, group and the switch's own addresses."""
         updates: list[Update] = []
-        if not self._learn:
+        if not self.learns:
             return updates
         for mac, port in mac_learn_events:
             if mac & _GROUP_BIT or mac in self._static or mac in self._own:
@@ -74,7 +69,7 @@ class MacTable:
             if before is not None:
                 updates += [("delete", self._known(mac, before)), ("modify", self._forward(mac, port))]
             else:
-                if len(self._learned) >= self._limit:
+                if len(self._learned) >= MAX_LEARNED:
                     oldest, its_port = self._learned.popitem(last=False)
                     updates += [("delete", self._known(oldest, its_port)), ("delete", self._forward(oldest, its_port))]
                 updates.append(("insert", self._forward(mac, port)))

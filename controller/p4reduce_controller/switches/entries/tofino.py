@@ -56,7 +56,7 @@ def admission(grant: Grant, names: P4Names, registers: Registers) -> list[TableE
             action=names.admit_rank,
             params={
                 "rank_bit": 1 << bit,
-                "full": grant.full,
+                "full": grant.level.full,
                 "first_cell": version * slots + grant.slots.base,
                 "first_rank_cell": (_VERSIONS * bit + version) * slots + grant.slots.base,
                 "minus_slot_count": minus_slot_count,

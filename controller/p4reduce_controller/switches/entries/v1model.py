@@ -45,7 +45,7 @@ def admission(grant: Grant, names: P4Names) -> list[TableEntry]:
     of_job = {"slot_count": grant.slots.count, "epoch": grant.epoch}
     of_children = {
         **of_job,
-        "full": grant.full,
+        "full": grant.level.full,
         "slot_base": grant.slots.base,
         TO_PARENT: int(to_parent),
         "group": parent_group_number(grant.job_id) if to_parent else group_number(grant.job_id),
