@@ -23,10 +23,3 @@ def check_of(present: int, blocks: bytes, block_words: int) -> int:
     """The check word of the blocks of `present`'s columns, lowest column first."""
     words = np.frombuffer(blocks, ">u4").astype(np.uint32)
     return int(np.dot(words, weights(present, block_words)))
-
-
-def header_checksum(geometry: Geometry, frame: bytes) -> int:
-    """The checksum that a frame's base header, check word and keys should have, whatever the frame says."""
-    check_at, keys_at = 4 * CHECK_WORD, 4 * KEYS_WORD
-    covered = frame[:BASE_BYTES] + frame[check_at : check_at + 4] + frame[keys_at : geometry.frame_header_bytes]
-    return internet_checksum(covered)

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from p4reduce_contracts.errors import FrameError
+from p4reduce_contracts.wire.checksum import internet_checksum
 from p4reduce_contracts.wire.geometry import Geometry
-from p4reduce_contracts.wire.numbers import CONTRIBUTE, PENDING, TYPE_MASK, TYPE_NAMES, WIRE_VERSION
+from p4reduce_contracts.wire.numbers import (
+    BASE_BYTES,
+    CHECK_WORD,
+    CONTRIBUTE,
+    KEYS_WORD,
+    PENDING,
+    TYPE_MASK,
+    TYPE_NAMES,
+    WIRE_VERSION,
+)
 
 FRAME_FAULTS: Final = ("TRUNCATED", "LENGTH", "VERSION", "TYPE", "RESERVED", "HEADER_CHECKSUM")
 
@@ -47,8 +56,9 @@ def pack(geometry: Geometry, frame: Frame) -> bytes:
     if len(frame.blocks) != geometry.block_bytes * frame.present.bit_count():
         raise FrameError("LENGTH", f"{len(frame.blocks)} B of blocks for present {frame.present:#04x}")
     kind, job, present, epoch, slot, round_, seen, secret, check, keys, blocks, level = frame
-    base = (WIRE_VERSION << 4 | kind, job, present, level, epoch, slot, round_, seen)
-    return geometry.header.pack(*base, secret, check, _checksum(base, check, keys), 0, *keys) + blocks
+    fields = (WIRE_VERSION << 4 | kind, job, present, level, epoch, slot, round_, seen, secret, check)
+    checksum = header_checksum(geometry, geometry.header.pack(*fields, 0, 0, *keys))
+    return geometry.header.pack(*fields, checksum, 0, *keys) + blocks
 
 
 def unpack(geometry: Geometry, payload: bytes) -> Frame:
@@ -69,17 +79,13 @@ def unpack(geometry: Geometry, payload: bytes) -> Frame:
         )
     if present >> geometry.columns or len(payload) != geometry.lengths[present]:
         raise FrameError("LENGTH", f"{len(payload)} B with present {present:#04x}")
-    if _checksum(fields[:8], check, keys) != checksum:
+    if header_checksum(geometry, payload) != checksum:
         raise FrameError("HEADER_CHECKSUM", f"{checksum:#06x} is not the checksum of base header, check and keys")
     blocks = payload[geometry.frame_header_bytes :]
     return Frame(kind, job, present, epoch, slot, round_, seen, secret, check, keys, blocks, level)
 
 
-def _checksum(base: Sequence[int], check: int, keys: Sequence[int]) -> int:
-    """The Internet checksum over the base header's fields, the check word and the keys.
-
-    Words of 16 bits added with end-around carry are words added modulo 2^16 - 1, and so is any number of them written
-    as one. The sum is never 0, since no version is: 0 always stands for 2^16 - 1.
-    """
-    total = sum(base) + 255 * (base[0] + base[2]) + check + sum(keys)  # version and type, and present: high bytes
-    return 0xFFFF - (total % 0xFFFF or 0xFFFF)
+def header_checksum(geometry: Geometry, frame: bytes) -> int:
+    """The Internet checksum of a frame's base header, check word and keys."""
+    check, keys = 4 * CHECK_WORD, 4 * KEYS_WORD
+    return internet_checksum(frame[:BASE_BYTES] + frame[check : check + 4] + frame[keys : geometry.frame_header_bytes])
