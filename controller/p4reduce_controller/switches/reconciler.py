@@ -218,7 +218,7 @@ class SwitchReconciler:
         client = self._entry_writer.client
         try:
             for port, frame in frames:
-                await self._on_thread(lambda port=port, frame=frame: client.packet_out(frame, port))  # type: ignore[misc]
+                await self._on_thread(client.packet_out, frame, port)
         except P4RuntimeError as error:
             event(_log, logging.WARNING, "HELLO not sent", switch=self._address, cause=str(error))
             return False
@@ -261,9 +261,18 @@ class SwitchReconciler:
 
     async def counters(self, jobs: Iterable[Job]) -> SwitchCounters:
         """Read the counters of those of `jobs` that have had entries here, and the drops. Raises SwitchAwayError."""
-        cells, drops = await self._ask(
-            lambda: (self._entry_writer.all_job_counters(), self._entry_writer.drop_counters())
-        )
+        if (reason := self.unavailable_reason()) is not None:
+            raise SwitchAwayError(f"{reason}; it tries again by itself")
+        try:
+            async with asyncio.timeout(_ANSWER_LIMIT_S):
+                cells = await self._on_thread(self._entry_writer.all_job_counters)
+                drops = await self._on_thread(self._entry_writer.drop_counters)
+        except TimeoutError:
+            raise SwitchAwayError(
+                f"the switch at {self._address} gave no answer within {_ANSWER_LIMIT_S:g} s"
+            ) from None
+        except P4RuntimeError as error:
+            raise SwitchAwayError(f"the switch at {self._address} did not answer: {error}") from error
         counts = {
             job.name: self._since(job, {name: by_id.get(job.id, Count()) for name, by_id in cells.items()})
             for job in jobs
@@ -271,21 +280,8 @@ class SwitchReconciler:
         }
         return SwitchCounters(counts, drops)
 
-    async def _ask(self, call: Callable[[], T]) -> T:
-        if (reason := self.unavailable_reason()) is not None:
-            raise SwitchAwayError(f"{reason}; it tries again by itself")
-        try:
-            async with asyncio.timeout(_ANSWER_LIMIT_S):
-                return await self._on_thread(call)
-        except TimeoutError:
-            raise SwitchAwayError(
-                f"the switch at {self._address} gave no answer within {_ANSWER_LIMIT_S:g} s"
-            ) from None
-        except P4RuntimeError as error:
-            raise SwitchAwayError(f"the switch at {self._address} did not answer: {error}") from error
-
-    async def _on_thread(self, call: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, call)
+    async def _on_thread(self, call: Callable[..., T], *arguments: object) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, call, *arguments)
 
     def _listen(self, loop: asyncio.AbstractEventLoop) -> None:
         """Bring the client's callbacks, which come on its own threads, to the event loop."""
@@ -410,7 +406,7 @@ class SwitchReconciler:
         self._stop_reset_timer()
         self._installed.clear()
         self._registry.switch_lost(self._named(cause), switch=self.name)
-        await self._on_thread(lambda: self._entry_writer.cold_start(era))
+        await self._on_thread(self._entry_writer.cold_start, era)
         self._registry.links.lost(self.name)  # its neighbours' HELLOs may have come before it had a pipeline
 
     async def _probe(self) -> None:
@@ -446,7 +442,7 @@ class SwitchReconciler:
         desired = self._registry.grants(self.name)
         for job_id, grant in list(self._installed.items()):
             if desired.get(job_id) != grant:
-                await self._on_thread(lambda grant=grant: self._entry_writer.remove(grant))  # type: ignore[misc]
+                await self._on_thread(self._entry_writer.remove, grant)
                 del self._installed[job_id]
 
     async def _clear_registers(self) -> None:
@@ -478,7 +474,7 @@ class SwitchReconciler:
             await self._count_from_now(grant)
             try:
                 draws = self._store.count_draws(self.name)
-                await self._on_thread(lambda grant=grant, draws=draws: self._entry_writer.install(grant, draws))  # type: ignore[misc]
+                await self._on_thread(self._entry_writer.install, grant, draws)
             except (WriteError, StoreError) as error:
                 refused = "the switch refused" if isinstance(error, WriteError) else "the controller cannot write"
                 self._registry.install_failed(grant, f"{refused} the entries of job {grant.name}: {error}")
@@ -493,7 +489,7 @@ class SwitchReconciler:
         if job is None or self.name in job.counted_from:
             return
         try:
-            counts = await self._on_thread(lambda: self._entry_writer.job_counters(grant.job_id))
+            counts = await self._on_thread(self._entry_writer.job_counters, grant.job_id)
         except ReadError as error:
             event(_log, logging.WARNING, "stats begin with old counts", job=grant.name, cause=str(error))
             counts = {}
@@ -503,7 +499,7 @@ class SwitchReconciler:
         mac_learn_events, self._mac_learn_events = self._mac_learn_events, []
         if mac_learn_events:
             try:
-                await self._on_thread(lambda: self._entry_writer.learn(mac_learn_events))
+                await self._on_thread(self._entry_writer.learn, mac_learn_events)
             except WriteError as error:
                 event(_log, logging.WARNING, "MAC addresses not noted", cause=str(error))
 
