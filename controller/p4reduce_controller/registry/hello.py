@@ -74,20 +74,14 @@ def parse_hello(ingress_port: int, frame: bytes) -> Hello | None:
     return Hello(job_id, nonce, Address(ingress_port, int.from_bytes(mac, "big"), ip, udp_port))
 
 
-def encapsulation(
-    source: tuple[int, int], target: tuple[int, int], ports: tuple[int, int], payload_bytes: int
-) -> bytes:
-    """Return Ethernet, IPv4 and UDP headers without a UDP checksum; `source` and `target` are MAC and IP address."""
-    udp_bytes = _UDP.size + payload_bytes
-    ip = [0x45, 0, _IPV4.size + udp_bytes, 0, 0, _TTL, _PROTOCOL_UDP, 0, source[1], target[1]]
-    ip[7] = internet_checksum(_IPV4.pack(*ip))
-    macs = target[0].to_bytes(6, "big"), source[0].to_bytes(6, "big")
-    return _ETHERNET.pack(*macs, _ETHERTYPE_IPV4) + _IPV4.pack(*ip) + _UDP.pack(*ports, udp_bytes, 0)
-
-
 def hello_frame(job: int, nonce: int, source: tuple[int, int], target: tuple[int, int], udp_port: int) -> bytes:
     """Return the Ethernet frame of a HELLO from one switch to another; `source` and `target` are MAC and IP address.
 
-    `udp_port` is the target's: that of its socket, where it has UDP peers.
+    `udp_port` is the target's: that of its socket, where it has UDP peers. There is no UDP checksum.
     """
-    return encapsulation(source, target, (AGGREGATION_PORT, udp_port), HELLO_BYTES) + pack_hello(job, nonce)
+    udp_bytes = _UDP.size + HELLO_BYTES
+    ip = [0x45, 0, _IPV4.size + udp_bytes, 0, 0, _TTL, _PROTOCOL_UDP, 0, source[1], target[1]]
+    ip[7] = internet_checksum(_IPV4.pack(*ip))
+    macs = target[0].to_bytes(6, "big"), source[0].to_bytes(6, "big")
+    udp = _UDP.pack(AGGREGATION_PORT, udp_port, udp_bytes, 0)
+    return _ETHERNET.pack(*macs, _ETHERTYPE_IPV4) + _IPV4.pack(*ip) + udp + pack_hello(job, nonce)
