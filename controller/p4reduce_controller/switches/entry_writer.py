@@ -25,6 +25,7 @@ from p4reduce_runtime.p4runtime.errors import ReadError, WriteError
 _log = logging.getLogger(__name__)
 
 Held = TableEntry | MulticastGroup
+JobCounters = Mapping[str, Mapping[int | None, Count]]
 
 _OUR_GROUPS = (
     FLOOD_GROUP,
@@ -113,30 +114,17 @@ class EntryWriter:
         if updates:
             self.client.write(updates)
 
-    def job_counters(self, job_id: int) -> dict[str, Count]:
-        """The counters of one job id since the pipeline was set, by name."""
-        return {name: self._count(counter, job_id) for name, counter in self._names.job_counters.items()}
-
-    def all_job_counters(self) -> dict[str, dict[int, Count]]:
-        """The counters of every job id since the pipeline was set, by name and id."""
-        return {
-            name: {
-                cell.index: Count(cell.packets, cell.bytes)
-                for cell in self.client.read_counter(counter)
-                if cell.index is not None
-            }
-            for name, counter in self._names.job_counters.items()
-        }
+    def job_counters(self, job_id: int | None = None) -> JobCounters:
+        """The counters of one job id, or of every one, since the pipeline was set: by name and id."""
+        return {name: self._cells(counter, job_id) for name, counter in self._names.job_counters.items()}
 
     def drop_counters(self) -> dict[str, Count]:
         """Frames dropped since the pipeline was set, by reason."""
-        cells = self.client.read_counter(self._names.drops)
-        by_index = {cell.index: Count(cell.packets, cell.bytes) for cell in cells}
-        return {reason: by_index.get(index, Count()) for index, reason in DROP_REASONS.items()}
+        cells = self._cells(self._names.drops)
+        return {reason: cells.get(index, Count()) for index, reason in DROP_REASONS.items()}
 
-    def _count(self, counter: str, index: int) -> Count:
-        cell = next(iter(self.client.read_counter(counter, index)), None)
-        return Count(cell.packets, cell.bytes) if cell is not None else Count()
+    def _cells(self, counter: str, index: int | None = None) -> dict[int | None, Count]:
+        return {cell.index: Count(cell.packets, cell.bytes) for cell in self.client.read_counter(counter, index)}
 
     def _has_pipeline(self, era: int | None = None) -> bool:
         """Return whether the switch has this program, set in `era` if that is given."""

@@ -23,7 +23,7 @@ from p4reduce_controller.registry.hello import parse_hello
 from p4reduce_controller.registry.job import LAST_EPOCH, Grant, Job
 from p4reduce_controller.registry.registry import Registry
 from p4reduce_controller.switches.connection import State, SwitchConnection
-from p4reduce_controller.switches.entry_writer import EntryWriter
+from p4reduce_controller.switches.entry_writer import EntryWriter, JobCounters
 from p4reduce_runtime.logs import event
 from p4reduce_runtime.p4runtime.errors import (
     NotPrimaryError,
@@ -265,7 +265,7 @@ class SwitchReconciler:
             raise SwitchAwayError(f"{reason}; it tries again by itself")
         try:
             async with asyncio.timeout(_ANSWER_LIMIT_S):
-                cells = await self._on_thread(self._entry_writer.all_job_counters)
+                cells = await self._on_thread(self._entry_writer.job_counters)
                 drops = await self._on_thread(self._entry_writer.drop_counters)
         except TimeoutError:
             raise SwitchAwayError(
@@ -273,11 +273,7 @@ class SwitchReconciler:
             ) from None
         except P4RuntimeError as error:
             raise SwitchAwayError(f"the switch at {self._address} did not answer: {error}") from error
-        counts = {
-            job.name: self._since(job, {name: by_id.get(job.id, Count()) for name, by_id in cells.items()})
-            for job in jobs
-            if self.name in job.counted_from
-        }
+        counts = {job.name: self._since(job, _of_job(cells, job.id)) for job in jobs if self.name in job.counted_from}
         return SwitchCounters(counts, drops)
 
     async def _on_thread(self, call: Callable[..., T], *arguments: object) -> T:
@@ -489,7 +485,7 @@ class SwitchReconciler:
         if job is None or self.name in job.counted_from:
             return
         try:
-            counts = await self._on_thread(self._entry_writer.job_counters, grant.job_id)
+            counts = _of_job(await self._on_thread(self._entry_writer.job_counters, grant.job_id), grant.job_id)
         except ReadError as error:
             event(_log, logging.WARNING, "stats begin with old counts", job=grant.name, cause=str(error))
             counts = {}
@@ -539,6 +535,10 @@ class Switches:
     async def close(self) -> None:
         """End the connections; entries stay."""
         await asyncio.gather(*(reconciler.close() for reconciler in self.by_name.values()))
+
+
+def _of_job(cells: JobCounters, job_id: int) -> dict[str, Count]:
+    return {name: by_id.get(job_id, Count()) for name, by_id in cells.items()}
 
 
 def _post(loop: asyncio.AbstractEventLoop, function: Callable[..., None], *arguments: object) -> None:
