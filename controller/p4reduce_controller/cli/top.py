@@ -24,11 +24,11 @@ _SILENT_S = 5.0
 
 @dataclass(frozen=True)
 class Look:
-    """One sample of the job service. `stats` is None while no switch is connected; `problem` says which are not."""
+    """One sample of the job service. `stats` is empty while no switch is connected; `problem` says which are not."""
 
     at_s: float
     jobs: JobList
-    stats: Stats | None
+    stats: Stats
     problem: str | None = None
 
 
@@ -74,7 +74,7 @@ def look(client: JobClient) -> Look:
         stats = client.stats()
         problem = "\n".join(f"switch {each.switch} is away: {each.problem}" for each in stats.away) or None
     except SwitchAwayError as error:
-        stats, problem = None, str(error)
+        stats, problem = Stats((), ()), str(error)
     return Look(time.monotonic(), jobs, stats, problem)
 
 
@@ -92,11 +92,10 @@ def screen(before: Look, now: Look) -> Group:
 
 def _jobs_table(before: Look, now: Look) -> Table:
     seconds = now.at_s - before.at_s
-    earlier = {(job.name, job.switch): job for job in before.stats.jobs} if before.stats else {}
+    earlier = {(job.name, job.switch): job for job in before.stats.jobs}
     rows = []
     for info in now.jobs.with_shards:
-        counted: list[JobStats | None] = []
-        counted += [job for job in now.stats.jobs if job.name == info.name] if now.stats else []
+        counted: list[JobStats | None] = [job for job in now.stats.jobs if job.name == info.name]
         for job in counted or [None]:
             switch = job.switch if job is not None else ""
             former = earlier.get((info.name, switch))
@@ -104,12 +103,8 @@ def _jobs_table(before: Look, now: Look) -> Table:
             joined = f"{len(info.members)} of {info.world_size}"
             rows.append((info.name, switch or "-", info.state, joined, *_rates(former, job, seconds), remarks))
     rates = ("#rounds/s", "#frames/s", "#MB/s", "#repeats/s", "#pending/s")
-    switch_column = "switch" if _has_several_switches(now) else None
+    switch_column = "switch" if len(now.stats.switches) > 1 else None
     return table(("job", switch_column, "state", "#ranks", *rates, "silent ranks, last reset"), rows)
-
-
-def _has_several_switches(look: Look) -> bool:
-    return look.stats is not None and len(look.stats.switches) > 1
 
 
 def _why_uncounted(before: JobStats | None, now: JobStats | None) -> str:
@@ -141,13 +136,13 @@ def _remarks(info: JobInfo) -> str:
 
 
 def _drops_table(before: Look, now: Look) -> Table:
-    earlier = {(drop.reason, drop.switch): drop.count for drop in before.stats.drops} if before.stats else {}
+    earlier = {(drop.reason, drop.switch): drop.count for drop in before.stats.drops}
     seconds = now.at_s - before.at_s
     rows = []
-    for drop in now.stats.drops if now.stats else ():
+    for drop in now.stats.drops:
         if drop.count.packets:
             was = earlier.get((drop.reason, drop.switch))  # None: the switch was away
             rate = "-" if was is None or seconds <= 0 else f"{(drop.count - was).packets / seconds:,.1f}"
             rows.append((drop.reason, drop.switch, rate, drop.count.packets))
-    switch_column = "at switch" if _has_several_switches(now) else None
+    switch_column = "at switch" if len(now.stats.switches) > 1 else None
     return table(("dropped because", switch_column, "#frames/s", "#frames"), rows)

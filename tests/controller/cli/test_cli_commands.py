@@ -435,7 +435,6 @@ def test_a_new_job_of_the_same_name_has_no_rates_yet() -> None:
 
 def test_the_drops_of_a_switch_that_was_away_have_no_rate_yet() -> None:
     before, now = a_look(10.0, 100), a_look(12.0, 120)
-    assert now.stats is not None
     drops = (*now.stats.drops, DropStats("epoch", Count(900), "leaf2"))
     text = text_of(before, replace(now, stats=replace(now.stats, drops=drops)))
     assert cells(text, "stale") == ["stale", "", "100.0", "1200"]
