@@ -72,21 +72,6 @@ class TransitionError(Exception):
     """An event that cannot happen in the present state: an error of this program."""
 
 
-class _Pause:
-    """Pauses between tries, in seconds: each is twice as long as the one before."""
-
-    def __init__(self) -> None:
-        self.seconds = FIRST_PAUSE_S
-
-    def reset(self) -> None:
-        self.seconds = FIRST_PAUSE_S
-
-    def take(self) -> float:
-        """Return the present pause, and double it."""
-        taken, self.seconds = self.seconds, min(2 * self.seconds, LONGEST_PAUSE_S)
-        return taken
-
-
 class SwitchConnection:
     """The present state with its deadlines. Times are in seconds of one clock."""
 
@@ -105,7 +90,8 @@ class SwitchConnection:
         self._lost_early = False
         self._probes_failed = 0
         self._demoted_at = -STABLE_MASTERSHIP_S
-        self._connect_pause, self._bid_pause = _Pause(), _Pause()
+        self._connect_pause_s = self._bid_pause_s = FIRST_PAUSE_S
+        """Seconds from the next failed try to connect, or to bid, to the try after it: twice as many each time."""
 
     def connect(self, now: float) -> None:
         """Begin a try, the first or a bid; what happened to an earlier connection does not count any more."""
@@ -117,20 +103,22 @@ class SwitchConnection:
         """The try failed. Return the seconds until the next: none after a try that waited for the switch."""
         self._happen(Event.FAILED)
         self.number += 1
-        self.next_try = max(now, self._begun_at + self._connect_pause.take())
+        self.next_try = max(now, self._begun_at + self._connect_pause_s)
+        self._connect_pause_s = min(2 * self._connect_pause_s, LONGEST_PAUSE_S)
         return self.next_try - now
 
     def opened(self, now: float, reason: str | None) -> None:
         """The try succeeded; with a `reason` another controller is primary."""
         self.reason = reason or self.reason  # another may have become primary in the meantime
-        self._connect_pause.reset()
+        self._connect_pause_s = FIRST_PAUSE_S
         self.probe_answered(now)
         if self.reason is None:
             self._happen(Event.ELECTED)
-            self._bid_pause.reset()
+            self._bid_pause_s = FIRST_PAUSE_S
         else:
             self._happen(Event.OUTBID)
-            self.next_try = now + self._bid_pause.take()
+            self.next_try = now + self._bid_pause_s
+            self._bid_pause_s = min(2 * self._bid_pause_s, LONGEST_PAUSE_S)
         if self._lost_early:
             self._happen(Event.LOSS)
 
@@ -147,7 +135,7 @@ class SwitchConnection:
         self._demoted_at = now
         self.reason = "another controller has become primary"
         self.next_try = now + self.election_backoff_s
-        self._bid_pause.reset()
+        self._bid_pause_s = FIRST_PAUSE_S
         return True
 
     def lost(self) -> None:
