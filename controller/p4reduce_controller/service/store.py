@@ -98,9 +98,8 @@ class Store:
 
     def era(self, switch: str = ONLY_SWITCH) -> int:
         """Return the number of the present era of a switch, 64 bits and never 0."""
-        with self._store_errors():
-            found = self._rows("SELECT era FROM eras WHERE switch = ?", switch)
-            return int(found[0][0], 16) if found else self.begin_era(switch)
+        found = self._rows("SELECT era FROM eras WHERE switch = ?", switch)
+        return int(found[0][0], 16) if found else self.begin_era(switch)
 
     def begin_era(self, switch: str = ONLY_SWITCH) -> int:
         """Begin another era of a switch, before its pipeline is set with the number: no epoch counts as used there.
@@ -115,15 +114,13 @@ class Store:
 
     def count_draws(self, switch: str = ONLY_SWITCH) -> int:
         """Return how many times an epoch was drawn for slots of a switch in this era; it only rises."""
-        with self._store_errors():
-            ((count,),) = self._rows("SELECT COUNT(*) FROM epochs WHERE switch = ?", switch)
-            return int(count)
+        ((count,),) = self._rows("SELECT COUNT(*) FROM epochs WHERE switch = ?", switch)
+        return int(count)
 
     def count_epochs(self, switch: str = ONLY_SWITCH) -> int:
         """Return how many epochs were issued in this era of a switch."""
-        with self._store_errors():
-            ((count,),) = self._rows("SELECT COUNT(DISTINCT epoch) FROM epochs WHERE switch = ?", switch)
-            return int(count)
+        ((count,),) = self._rows("SELECT COUNT(DISTINCT epoch) FROM epochs WHERE switch = ?", switch)
+        return int(count)
 
     def draw_epoch(self, slots: SlotRange, in_use: Collection[int], switches: Collection[str] = (ONLY_SWITCH,)) -> int:
         """Issue an epoch for `slots` of `switches`, which none of them has seen in its era, and that is not `in_use`.
@@ -149,10 +146,8 @@ class Store:
 
     def jobs(self) -> list[Job]:
         """All jobs as they were saved last. Raises StoreError."""
-        with self._store_errors():
-            rows = self._rows("SELECT name, job FROM jobs ORDER BY name")
         found: dict[int, Job] = {}
-        for name, text in rows:
+        for name, text in self._rows("SELECT name, job FROM jobs ORDER BY name"):
             try:
                 job = saved.from_text(text)
             except ValueError as error:
@@ -196,12 +191,11 @@ class Store:
         """Return the jobs that were removed, or those of a name, and when; the last one first. Raises StoreError."""
         query = "SELECT ended, job FROM ended WHERE ended >= ? AND (? = '' OR name = ?) ORDER BY rowid DESC"
         found = []
-        with self._store_errors():
-            for ended, text in self._rows(query, time.time() - KEPT_S, name, name):
-                try:
-                    found.append((ended, saved.from_text(text)))
-                except ValueError as error:
-                    raise self._damaged("ended", f"job = {_shortened(text)}", f"a job: {error}") from error
+        for ended, text in self._rows(query, time.time() - KEPT_S, name, name):
+            try:
+                found.append((ended, saved.from_text(text)))
+            except ValueError as error:
+                raise self._damaged("ended", f"job = {_shortened(text)}", f"a job: {error}") from error
         return found
 
     def _restrict_access(self) -> None:
@@ -262,7 +256,8 @@ class Store:
                 raise StoreError(f"{self.path} is damaged: {health}; {_AFRESH}")
 
     def _rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
-        return list(self._opened().execute(query, values))
+        with self._store_errors():
+            return list(self._opened().execute(query, values))
 
     def _opened(self) -> sqlite3.Connection:
         if self._db is None:
