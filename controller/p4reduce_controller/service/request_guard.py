@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
-from typing import Any, Final, NoReturn, TypeAlias
+from typing import Final, NoReturn
 
 import grpc
 import grpc.aio
@@ -23,14 +23,13 @@ from p4reduce_contracts.jobs.errors import (
     name_of,
     status_code,
 )
-from p4reduce_controller.service.servicer import JobsServicer
+from p4reduce_controller.service.servicer import Context, JobsServicer
 from p4reduce_runtime import waiting_calls
 from p4reduce_runtime.waiting_calls import WaitingCalls
 
 MAX_WAITING: Final = 2048
 """Calls whose request has not arrived."""
 
-Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 _JOBS: Final = jobs_pb2.DESCRIPTOR.services_by_name["Jobs"]
 
 
