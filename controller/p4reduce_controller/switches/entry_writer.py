@@ -56,7 +56,7 @@ class EntryWriter:
             return None
         own: list[Held] = [*v1model.switch_address(self._switch, self._names)]
         own += [entry for entry in found if self._is_mark(entry)]
-        own += [entry for _, entry in self._mac_table.opening()]
+        own += self._mac_table.opening()
         own += self._mac_table.adopt(entry for entry in found if isinstance(entry, TableEntry))
         difference = compare(found, self._wanted(grants), own)
         admit = self._names.admit  # it goes first: what answers frames is deleted when none are admitted
@@ -80,10 +80,8 @@ class EntryWriter:
         elif self.client.get_pipeline() is not None:  # else BMv2 keeps its groups for ever
             self._delete_groups(list(_OUR_GROUPS))
         self.client.set_pipeline(self._pipeline.p4info, self._pipeline.device_config, cookie=era)
-        own: list[tuple[Operation, Entry]] = []
-        own += [("insert", entry) for entry in v1model.switch_address(self._switch, self._names)]
-        own.append(("insert", v1model.draws_mark(0, self._names)))
-        self.client.write([*own, *self._mac_table.opening()])
+        mark = v1model.draws_mark(0, self._names)
+        self.client.insert(*v1model.switch_address(self._switch, self._names), mark, *self._mac_table.opening())
         self._limit_hellos()
         self._ask_for_digests()
 

@@ -7,7 +7,7 @@ program: `mac_table` sends frames there, `learned` keeps the switch from reporti
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from p4reduce_controller.config import Config, SwitchConfig, mac_value
 from p4reduce_controller.p4runtime.client import Operation
@@ -17,7 +17,7 @@ from p4reduce_runtime.p4runtime.entries import MulticastGroup, TableEntry
 MAX_LEARNED = 1024
 _GROUP_BIT = 1 << 40  # of a MAC address: a group address
 
-Update = tuple[Operation, TableEntry | MulticastGroup]
+Update = tuple[Operation, TableEntry]
 
 
 class MacTable:
@@ -33,15 +33,11 @@ class MacTable:
         """Whether the switch should report addresses at all."""
         self._learned: OrderedDict[int, int] = OrderedDict()
 
-    def opening(self) -> list[Update]:
-        """Return the writes for a switch without entries; learned addresses are dropped."""
+    def opening(self) -> list[TableEntry | MulticastGroup]:
+        """Return the entries of a switch that has learned nothing; learned addresses are dropped."""
         self._learned.clear()
-        updates: list[Update] = []
-        for mac, port in self._static.items():
-            updates += [("insert", self._forward(mac, port)), ("insert", self._known(mac, port))]
-        if self._flood:
-            updates.append(("insert", MulticastGroup(FLOOD_GROUP, tuple((port, 1) for port in self._flood))))
-        return updates
+        flood = [MulticastGroup(FLOOD_GROUP, tuple((port, 1) for port in self._flood))] if self._flood else []
+        return [*self._entries(self._static), *flood]
 
     def adopt(self, found: Iterable[TableEntry]) -> list[TableEntry]:
         """Adopt the addresses that an earlier controller learned; return their entries, of those found on a switch."""
@@ -51,9 +47,7 @@ class MacTable:
                 mac, port = entry.match["src_mac"], entry.match["ingress_port"]
                 if isinstance(mac, int) and isinstance(port, int) and mac not in self._static:
                     self._learned[mac] = port
-        return [
-            entry for mac, port in self._learned.items() for entry in (self._forward(mac, port), self._known(mac, port))
-        ]
+        return self._entries(self._learned)
 
     def learn(self, mac_learn_events: Iterable[tuple[int, ...]]) -> list[Update]:
         """Return the writes for a digest's (MAC, port) pairs, except static, group and the switch's own addresses."""
@@ -77,6 +71,10 @@ class MacTable:
             self._learned[mac] = port
             self._learned.move_to_end(mac)
         return updates
+
+    def _entries(self, ports: Mapping[int, int]) -> list[TableEntry]:
+        """Return both entries of each MAC address, given with its port."""
+        return [entry for mac, port in ports.items() for entry in (self._forward(mac, port), self._known(mac, port))]
 
     def _forward(self, mac: int, port: int) -> TableEntry:
         return TableEntry(

@@ -175,7 +175,7 @@ def test_every_entry_fits_the_program_even_with_the_largest_values(compiled: Pro
         *compiled.admission(grant),
         *v1model.members(grant, config.switches[0], names),
         *v1model.groups(grant),
-        *(entry for _, entry in macs.opening()),
+        *macs.opening(),
         *(entry for _, entry in macs.learn([(0x020000000022, 2)])),
         DigestConfig(names.mac_learn),
         MeterEntry(names.hello_rate, 511),
