@@ -24,7 +24,7 @@ from p4reduce_controller.registry.job import LAST_EPOCH, Grant, Job
 from p4reduce_controller.registry.registry import Registry
 from p4reduce_controller.switches.connection import State, SwitchConnection
 from p4reduce_controller.switches.entry_writer import EntryWriter, JobCounters
-from p4reduce_runtime.logs import event
+from p4reduce_runtime.logs import Field, event
 from p4reduce_runtime.p4runtime.errors import (
     NotPrimaryError,
     P4RuntimeError,
@@ -183,7 +183,7 @@ class SwitchReconciler:
 
     async def _while_lost(self) -> None:
         """Mark the switch's entries as unknown. If that lasts, the jobs are reset."""
-        event(_log, logging.WARNING, "switch lost", switch=self._address)
+        self._event(logging.WARNING, "switch lost")
         self.connection.step_ended()
         self._installed.clear()
         self._mac_learn_events.clear()
@@ -194,11 +194,9 @@ class SwitchReconciler:
             await self._open()
         except (P4RuntimeError, StoreError) as error:
             self._start_reset_timer()
-            event(
-                _log,
+            self._event(
                 logging.WARNING,
                 "switch not reached",
-                switch=self._address,
                 cause=str(error),
                 next_try_s=round(max(0.0, self.connection.next_try - asyncio.get_running_loop().time()), 1),
             )
@@ -206,6 +204,9 @@ class SwitchReconciler:
     @staticmethod
     def _is_past(time_s: float) -> bool:
         return asyncio.get_running_loop().time() >= time_s
+
+    def _event(self, level: int, name: str, **fields: Field) -> None:
+        event(_log, level, name, switch=self._address, **fields)
 
     async def _wait(self, until: float) -> None:
         """Wait for a change, at most until then."""
@@ -220,7 +221,7 @@ class SwitchReconciler:
             for port, frame in frames:
                 await self._on_thread(client.packet_out, frame, port)
         except P4RuntimeError as error:
-            event(_log, logging.WARNING, "HELLO not sent", switch=self._address, cause=str(error))
+            self._event(logging.WARNING, "HELLO not sent", cause=str(error))
             return False
         return True
 
@@ -257,7 +258,7 @@ class SwitchReconciler:
                 while self.unavailable_reason() is None and self._synced_version < version:
                     await self._notifier.wait()
         except TimeoutError:
-            event(_log, logging.WARNING, "switch slow", switch=self._address, waited_s=limit_s)
+            self._event(logging.WARNING, "switch slow", waited_s=limit_s)
 
     async def counters(self, jobs: Iterable[Job]) -> SwitchCounters:
         """Read the counters of those of `jobs` that have had entries here, and the drops. Raises SwitchAwayError."""
@@ -311,11 +312,9 @@ class SwitchReconciler:
             return
         self._registry.links.primary(self.name, is_primary=False)
         self._registry.can_use(self.name, usable=False)
-        event(
-            _log,
+        self._event(
             logging.WARNING,
             "switch taken by another controller",
-            switch=self._address,
             back_in_s=round(self.connection.election_backoff_s, 1),
             advice="do two of them control one switch?" if self.connection.election_backoff_s else "",
         )
@@ -376,21 +375,17 @@ class SwitchReconciler:
         self._registry.links.primary(self.name, is_primary=self.connection.reason is None)
         self._registry.can_use(self.name, usable=self.connection.reason is None)
         if self.connection.reason is not None:
-            event(
-                _log,
+            self._event(
                 logging.WARNING,
                 "switch has another primary",
-                switch=self._address,
                 cause=self.connection.reason,
                 jobs=len(self._installed),
                 next_try_s=round(self.connection.next_try - loop.time(), 1),
             )
         else:
-            event(
-                _log,
+            self._event(
                 logging.INFO,
                 "switch connected",
-                switch=self._address,
                 pipeline="set afresh" if kept is None else "kept",
                 jobs=len(self._installed),
             )
@@ -413,7 +408,7 @@ class SwitchReconciler:
                 await self._on_thread(self._entry_writer.client.capabilities)
         except (TimeoutError, SwitchUnreachableError) as error:
             cause = str(error) or "no answer to a probe"
-            event(_log, logging.WARNING, "switch silent", switch=self._address, cause=cause)
+            self._event(logging.WARNING, "switch silent", cause=cause)
             self.connection.probe_failed(loop.time())
             return
         except P4RuntimeError:
@@ -428,7 +423,7 @@ class SwitchReconciler:
             await self._install_missing()
             await self._learn()
         except P4RuntimeError as error:
-            event(_log, logging.WARNING, "switch write failed", switch=self._address, cause=str(error))
+            self._event(logging.WARNING, "switch write failed", cause=str(error))
             self.connection.lost()
             return
         self._synced_version = version
@@ -448,7 +443,7 @@ class SwitchReconciler:
             if used < _ENOUGH_EPOCHS:
                 self._next_warning = _ENOUGH_EPOCHS
             elif not self._installed and not self._registry.grants(self.name):
-                event(_log, logging.INFO, "registers cleared", switch=self._address, used_epochs=used)
+                self._event(logging.INFO, "registers cleared", used_epochs=used)
                 await self._cold_start("")  # there is no job
             elif used >= self._next_warning:
                 self._next_warning = used + _EPOCHS_A_WARNING
@@ -461,7 +456,7 @@ class SwitchReconciler:
                     advice="let all jobs end at one time, then the switch's registers are cleared",
                 )
         except StoreError as error:  # tried again when there is no job
-            event(_log, logging.WARNING, "registers not cleared", switch=self._address, cause=str(error))
+            self._event(logging.WARNING, "registers not cleared", cause=str(error))
 
     async def _install_missing(self) -> None:
         for job_id, grant in self._registry.grants(self.name).items():
