@@ -62,7 +62,7 @@ class Stream:
         self._ended: P4RuntimeError | None = None
         self._closing = False
         # a future of the channel's readiness would poll its state, and closing waits up to 0.2 s for such a poll
-        self._call: Any = call(self._requests(), wait_for_ready=True)
+        self._call: Any = call(iter(self._outgoing.get, None), wait_for_ready=True)
         messages = received(self._call)
         self._thread = DaemonThread(partial(self._read, messages), "p4runtime-stream", failed=self._fail)
         self._thread.start()
@@ -155,10 +155,6 @@ class Stream:
         call = self._call
         if call is not None:
             call.cancel()
-
-    def _requests(self) -> Iterator[p4r.StreamMessageRequest]:
-        while (request := self._outgoing.get()) is not None:
-            yield request
 
     def _read(self, messages: Iterator[p4r.StreamMessageResponse]) -> None:
         reason: P4RuntimeError = SwitchUnreachableError("the switch ended the stream")
