@@ -301,8 +301,7 @@ class Client:
         """All entries of a table, without the default entry."""
         entity = p4r.Entity()
         entity.table_entry.table_id = self.schema.tables[name].id
-        found = [entry for entry in self.read(entity) if isinstance(entry, TableEntry)]
-        return [entry for entry in found if not entry.is_default]
+        return [entry for entry in self.read(entity) if isinstance(entry, TableEntry) and not entry.is_default]
 
     def read_counter(self, name: str, index: int | None = None) -> list[CounterEntry]:
         """One cell of an indirect counter, or all of them in order."""
