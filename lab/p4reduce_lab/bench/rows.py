@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
 from statistics import median
-from typing import Final
+from typing import Final, Literal
 
+from p4reduce.doctor.bottleneck import framed, host_tensors
+from p4reduce_contracts.wire.geometry import DEFAULT
 from p4reduce_lab.bench.case import OPEN_MPI, Run, Series, Threshold, on_two_cores
 from p4reduce_lab.bench.cluster import CPU, IN_BRIDGE, Cluster, Counts, Placement, running_cluster
 from p4reduce_lab.bench.links import Link
@@ -28,6 +30,10 @@ _COUNTED: Final = {"CPU": (CPU, 1e6), "bytes up": ("B up a worker", 1.0), "bytes
 STEP: Final = 0
 """What a row of training steps has in place of a size."""
 _ITEM_BYTES: Final = {"float32": FLOAT_BYTES, "bfloat16": 2}
+_COUNTED_BYTES: Final = 8 * MEGABYTE
+"""Bytes of the tensor that is summed while the links count."""
+_NEAR_FORMULA: Final = 1 / 1.03
+"""What formula / counted and counted / formula should be at least."""
 
 
 @dataclass(frozen=True)
@@ -54,8 +60,10 @@ class Row:
     collective: str = "all_reduce"
     """The collective; another one than all_reduce, and another dtype than float32, is by process groups alone."""
     dtype: str = "float32"
-    quick: bool = True
-    """Whether a quick run measures it."""
+    quick: bool | Literal["thresholds"] = True
+    """Whether a quick run measures it; "thresholds": without the peers of `also`."""
+    bytes_on_links: bool = False
+    """Whether the bytes on each link in a dense sum are compared with the formulas of doctor/bottleneck.py."""
 
     def what(self, size: int) -> str:
         """Return the conditions, but for the link, of a tensor of so many bytes."""
@@ -71,9 +79,17 @@ class Row:
 
     @property
     def thresholds(self) -> list[Threshold]:
-        """A threshold for each ratio."""
-        link = "" if self.link.on_loopback else f", {self.link.name}"
-        return [Threshold(f"{self.what(self.size)}{link}: {ratio}", least) for ratio, least in self.at_least.items()]
+        """A threshold for each ratio, and that of the bytes on links."""
+        found = [Threshold(self._title(ratio), least) for ratio, least in self.at_least.items()]
+        return [*found, Threshold(self._bytes_title, _NEAR_FORMULA)] if self.bytes_on_links else found
+
+    def _title(self, ratio: str) -> str:
+        return f"{self.what(self.size)}{'' if self.link.on_loopback else f', {self.link.name}'}: {ratio}"
+
+    @property
+    def _bytes_title(self) -> str:
+        hosts = self.ranks // self.ranks_per_host
+        return f"{self.placement.name}, {hosts} hosts: bytes on a link, formula and counted"
 
     @property
     def peers(self) -> list[str]:
@@ -90,9 +106,27 @@ class Row:
     def measure(self, cluster: Cluster) -> None:
         """Measure all peers in turn on the cluster's link, and add series and ratios."""
         found = self._sums(cluster) if self.size else self._steps(cluster)
-        for threshold, ratio in zip(self.thresholds, self.at_least, strict=True):
+        for ratio in self.at_least:
             above, below = (self._values(cluster.run, name, found) for name in ratio.split(" / "))
-            cluster.run.ratio(threshold.name, above, below)
+            cluster.run.ratio(self._title(ratio), above, below)
+        if self.bytes_on_links:
+            self._compare_bytes_on_links(cluster)
+
+    def _compare_bytes_on_links(self, cluster: Cluster) -> None:
+        """Compare the bytes that each link carries each way in one dense sum with the formula."""
+        network, placement = cluster.network, self.placement
+        hosts, servers = len(network.hosts), len(network.servers)
+        switches, beside = (hosts, 1) if placement.on_each_host else (servers or 1, 0)
+        tensors = [host_tensors(hosts, switches, beside)] * hosts + [hosts / switches] * servers
+        tensor_bytes, worst = framed(DEFAULT) * _COUNTED_BYTES, 1.0
+        before = network.carried()
+        cluster.all_reduce("p4reduce", _COUNTED_BYTES // FLOAT_BYTES)
+        counted = zip(tensors, before, network.carried(), strict=True)
+        for number, (expected, earlier, later) in enumerate(counted):
+            up, down = ((after - first) / tensor_bytes for first, after in zip(earlier, later, strict=True))
+            cluster.run.say(f"link {number}: {up:.3f} tensors up, {down:.3f} down; the formula has {expected:g}")
+            worst = min(worst, *(min(way / expected, expected / way) for way in (up, down)))
+        cluster.run.ratio(self._bytes_title, [worst], [1.0])
 
     def _sums(self, cluster: Cluster) -> Mapping[str, list[float]]:
         """Measure the collective of all peers, each after a checked one; return the seconds of each."""
@@ -169,17 +203,14 @@ class Row:
         return [series.counted[counted] / units]
 
 
-def measure_rows(
-    run: Run,
-    rows: Iterable[Row],
-    then: Callable[[Cluster, Row], None] = lambda cluster, row: None,
-    two_cores: bool = False,
-) -> None:
-    """Measure rows, those that follow each other with the same ranks and switches on one cluster; call `then` for each.
+def measure_rows(run: Run, rows: Iterable[Row], two_cores: bool = False) -> None:
+    """Measure rows, those that follow each other with the same ranks and switches on one cluster.
 
     A rank finds out once how long its runs of frames may be, so another burst takes another cluster.
     """
     wanted = [row for row in rows if row.quick or not run.quick]
+    if run.quick:
+        wanted = [replace(row, also=()) if row.quick == "thresholds" else row for row in wanted]
     with on_two_cores() if two_cores else nullcontext():
         for _, (row, *others) in ((key, list(group)) for key, group in groupby(wanted, _cluster_of)):
             place = row.link, row.ranks, row.ranks_per_host
@@ -191,7 +222,6 @@ def measure_rows(
                     if one.link != cluster.link:
                         cluster.shape(one.link)
                     one.measure(cluster)
-                    then(cluster, one)
 
 
 def _cluster_of(row: Row) -> tuple[bool, int, int, int, Placement]:

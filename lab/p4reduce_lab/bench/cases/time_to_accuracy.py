@@ -15,13 +15,13 @@ from statistics import mean, median
 from typing import Any
 
 from p4reduce_lab.bench.case import NETWORKS, TRAINING_PACKAGES, Case, Findings, Run, Series, Threshold, show
-from p4reduce_lab.bench.cases.placement import RANKS
 from p4reduce_lab.bench.cluster import IN_BRIDGE, PLACEMENTS, Cluster, Placement, running_cluster
 from p4reduce_lab.bench.grid import GRID
 from p4reduce_lab.bench.links import LINKS, MBIT_100, VETH, Link
 from p4reduce_lab.report import Table, picture
 
 NAME = "time-to-accuracy"
+RANKS = 4
 GLOO, FP16, POWERSGD, EIGHT = "gloo", "gloo fp16", "gloo PowerSGD", "p4reduce 8"
 AUTO, ADACOMP = "p4reduce auto", "p4reduce AdaComp"
 HEADINGS = {
