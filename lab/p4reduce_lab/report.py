@@ -60,11 +60,9 @@ def picture(path: Path, panels: int, *, width: float = 13.0, title: str = "") ->
 
     `width`: inches of the whole picture. Raises ImportError without matplotlib.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, 4.2))
-    FigureCanvasAgg(figure)
     axes = list(figure.subplots(1, panels, squeeze=False)[0])
     yield axes
     for one in axes:

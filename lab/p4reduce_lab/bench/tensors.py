@@ -9,13 +9,12 @@ from numpy.typing import NDArray
 
 BLOCK_ELEMENTS: Final = 32
 RANDOM, ALL_OVERLAP, NONE_OVERLAP = "random", "all-overlap", "none-overlap"
-PATTERNS: Final = (RANDOM, ALL_OVERLAP, NONE_OVERLAP)
 """The blocks that are not zero: random ones on each rank; the same on all; on no two ranks the same."""
 _SEED: Final = 7
 
 
 class Kind(NamedTuple):
-    """Float32 elements, the share of blocks that are not zero, and which they are (one of PATTERNS)."""
+    """Float32 elements, the share of blocks that are not zero, and which they are (a pattern as above)."""
 
     elements: int
     density: float = 1.0

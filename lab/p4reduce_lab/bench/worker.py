@@ -35,11 +35,6 @@ _COLLECTIVE_S = 120.0
 class Worker(Rank):
     """A rank of both."""
 
-    requests = (
-        *Rank.requests,
-        *("join", "collective", "generate", "begin_training", "continue_training", "test", "close"),
-    )
-
     def __init__(self, interface: str) -> None:
         super().__init__(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), interface)
         self._comm: Any = None

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import multiprocessing
-import os
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,7 +22,6 @@ _POLL_S: Final = 0.5
 
 def _run(run: Run, cache: Path, controller: str, device: str) -> dict[str, Any]:
     torch.set_num_threads(1)
-    os.environ["P4REDUCE_HOSTS"] = "off"  # the workers of one machine are to use the switch
     return train(run, cache, controller if run.seed == SEEDS[0] else None, device)
 
 
@@ -41,16 +39,12 @@ def train_all(missing: list[Run], out: Path, jobs: int, device: str) -> int:
         running_system(children) as system,
         ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool,
     ):
-        futures: dict[Future[dict[str, Any]], Run] = {}
-        waiting = list(reversed(missing))
+        futures = {pool.submit(_run, run, cache, system.controller, device): run for run in missing}
         try:
-            while waiting or futures:
-                while waiting and len(futures) < jobs:
-                    run = waiting.pop()
-                    futures[pool.submit(_run, run, cache, system.controller, device)] = run
+            while futures:
                 for future in wait(futures, _POLL_S, FIRST_COMPLETED).done:
                     run = futures.pop(future)
-                    number = f"{len(missing) - len(waiting) - len(futures)}/{len(missing)}"
+                    number = f"{len(missing) - len(futures)}/{len(missing)}"
                     try:
                         _write(future.result(), out / "runs" / f"{run.id}.json")
                         click.echo(f"{number} {run.id}")
