@@ -218,34 +218,21 @@ def topology() -> Topology:
     return load(TOPOLOGIES / "four_workers.json")
 
 
-def test_the_controller_reads_its_generated_configuration(topology: Topology, tmp_path: Path) -> None:
-    lines = controller_tables(topology, tmp_path / 'a "pipeline"', ["127.0.0.1:1234"])
-    read = config.parse("\n".join(lines))
-    (switch,) = read.switches
-    assert switch.pipeline == str(tmp_path / 'a "pipeline"')
-    assert (switch.name, switch.address, switch.mac, switch.flood) == (
-        "s1",
-        "10.0.0.254",
-        "02:00:00:00:00:01",
-        (1, 2, 3, 4),
-    )
-    assert switch.p4runtime == "127.0.0.1:1234"
-    assert [(port.number, port.mac) for port in read.ports] == [(host.port, host.mac) for host in topology.hosts]
-
-
-def test_the_controller_reads_the_configuration_of_a_tree(tmp_path: Path) -> None:
-    topology = load(TOPOLOGIES / "two_racks.json")
+def test_the_controller_reads_its_generated_configuration(tmp_path: Path) -> None:
+    topology, pipeline = load(TOPOLOGIES / "two_racks.json"), tmp_path / 'a "pipeline"'
     addresses = [f"127.0.0.1:{number}" for number in (1, 2, 3)]
-    read = config.parse("\n".join(controller_tables(topology, tmp_path, addresses)))
+    read = config.parse("\n".join(controller_tables(topology, pipeline, addresses)))
     assert [(one.name, one.parent, one.uplink_port, one.p4runtime, one.flood) for one in read.switches] == [
         ("root", None, None, "127.0.0.1:1", (1, 2)),
         ("leaf1", "root", 9, "127.0.0.1:2", (1, 2, 9)),
         ("leaf2", "root", 9, "127.0.0.1:3", (1, 2, 9)),
     ]
-    assert {one.address for one in read.switches} == {"10.0.0.254"}
+    alike = {(one.pipeline, one.address, one.mac) for one in read.switches}
+    assert alike == {(str(pipeline), "10.0.0.254", "02:00:00:00:00:01")}
     assert [one.trunk_address for one in read.switches] == ["10.0.0.253", "10.0.0.252", "10.0.0.251"]
-    ports = [(port.switch, port.number) for port in read.ports if port.mac == topology.hosts[3].mac]
-    assert ports == [("root", 2), ("leaf1", 9), ("leaf2", 2)]
+    for host, numbers in zip(topology.hosts, ((1, 1, 9), (1, 2, 9), (2, 9, 1), (2, 9, 2)), strict=True):
+        ports = [(port.switch, port.number) for port in read.ports if port.mac == host.mac]
+        assert ports == list(zip(("root", "leaf1", "leaf2"), numbers, strict=True))
 
 
 def test_a_packaged_topology_is_found_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -137,14 +137,12 @@ def test_a_loss_is_to_fall_to_half_a_percent_more_than_dense_s() -> None:
 
 
 def test_the_ranks_share_out_each_step_s_batch_and_the_test_data(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, images: datasets.Images, tmp_path: Path
 ) -> None:
     from p4reduce_lab.bench.models import of_study
 
-    generator = torch.Generator().manual_seed(3)
-    x, y = torch.randn(64, 1, 28, 28, generator=generator), torch.randint(0, 10, (64,), generator=generator)
-    text = torch.randint(0, 9, (900,), generator=generator)
-    monkeypatch.setattr(datasets, "mnist", lambda _: datasets.Images(x, y, x, y))
+    text = torch.randint(0, 9, (900,), generator=torch.Generator().manual_seed(3))
+    monkeypatch.setattr(datasets, "mnist", lambda _: images)
     monkeypatch.setattr(datasets, "shakespeare", lambda _: datasets.Text(text, text[:516], "abcdefgh "))
     for name, settings in (("mnist-mlp", {"batch": 8}), (TRANSFORMER, {"batch": 8, "context": 8, "layers": 1})):
         task = replace(TASKS[name], **settings)
