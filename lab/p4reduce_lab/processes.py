@@ -126,12 +126,8 @@ class Children:
         self._children.append(child)
         return child
 
-    def forget(self, child: Child) -> None:
-        """Stop watching a child that has ended by itself."""
-        self._children.remove(child)
-
     def stop(self) -> None:
-        """End them, the last one first: workers before the controller, then the switch."""
+        """End those that still run, the last one first: workers before the controller, then the switch."""
         while self._children:
             self._children.pop().stop()
 

@@ -111,9 +111,5 @@ def train(children: Children, plan: Plan, job: str, system: System, say: Callabl
     if sys.platform == "linux":
         env["GLOO_SOCKET_IFNAME"] = "lo"  # the host's own name need not resolve
     workers, output = children.start("workers", command, env), Output(say)
-    try:
-        follow([workers], output.on_line, system.check, stall_s=STALL_S)
-    finally:
-        if workers.status is not None:
-            children.forget(workers)
+    follow([workers], output.on_line, system.check, stall_s=STALL_S)
     return output.results

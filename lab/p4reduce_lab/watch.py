@@ -77,7 +77,6 @@ def run_watch(out: Path, console: Console | None = None, racks: int = 1, switche
         tracer.wait(_LIMIT_S)
         if tracer.status:
             raise tracer.failure(f"ended with status {tracer.status}")
-        children.forget(tracer)
         list(pool.map(p4reduce.Communicator.close, comms))
     if any((each != sums[0]).any() for each in sums):
         raise LabError("the ranks have different sums")

@@ -90,8 +90,6 @@ class Testbed:
         """
         workers = [self.start_worker(f"{name} {host.name}", host, command(host), job) for host in self.topology.hosts]
         follow(workers, on_line, self.system.check, timeout_s=timeout_s, stall_s=stall_s)
-        for worker in workers:
-            self.children.forget(worker)
 
 
 @contextmanager

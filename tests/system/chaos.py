@@ -103,7 +103,6 @@ def run_chaos(
                 if left[-1](system, launcher, choice):
                     kills[left.pop().__name__.removeprefix("kill_")] += 1
             launcher.wait(LIMIT_S)
-            children.forget(launcher)
             redone = check_end(launcher, checkpoints, steps, ranks)
             launches += launcher.log.read_text().count("rank 0: launch")
             print(f"{kills.total()} killed, {steps} steps, the same weights on all ranks", flush=True)

@@ -103,7 +103,6 @@ def _run_case(case: Case, path: Path, quick: bool, console: Console) -> Findings
             lambda: spinner.update(f"{case.name}, {deadline - time.monotonic():.0f} s left"),
             timeout_s=case.limit_s,
         )
-        children.forget(child)
     found = store.load(path, quick=quick)
     if found is None:
         raise child.failure("wrote no result")
