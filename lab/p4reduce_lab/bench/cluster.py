@@ -147,7 +147,8 @@ class Cluster:
         Appends what was counted to the lists of `counts`, by name with unit.
         """
         before = self._switch_seconds()
-        replies = self._workers_of(arguments.get("peer")).ask(do, **arguments)
+        workers = self.mpi if self.mpi is not None and arguments.get("peer") == OPEN_MPI else self.workers
+        replies = workers.ask(do, **arguments)
         switch_s = self._switch_seconds() - before
         if counts is not None:
             for name, value in _counted(replies, switch_s, on_loopback=not self.network.hosts).items():
@@ -156,9 +157,6 @@ class Cluster:
 
     def _switch_seconds(self) -> float:
         return sum(cpu_seconds(switch.pid) for switch in (self.system.switches if self.system else ()))
-
-    def _workers_of(self, peer: object) -> Workers:
-        return self.mpi if peer == OPEN_MPI and self.mpi is not None else self.workers
 
     def all_reduce(
         self, peer: str, elements: int, counts: Counts | None = None, *, calls: int = 1, check: bool = False
@@ -211,11 +209,11 @@ def running_cluster(
             variables |= {"P4REDUCE_INSECURE": str(int(insecure))}
         hosts = network.hosts
         each = ranks_per_host if hosts else world_size
-        workers = Workers(*_start_workers(run, stack, hosts, world_size, each, variables))
+        workers = _start_workers(run, stack, hosts, world_size, each, variables)
         workers.ask("join")
         of_mpi = None
         if mpi and open_mpi.NEED.there():
-            of_mpi = Workers(*_start_mpi(run, stack, hosts, world_size))
+            of_mpi = _start_mpi(run, stack, hosts, world_size)
         elif mpi:
             run.skip(OPEN_MPI, f"that takes {open_mpi.NEED.what}")
         run.say(f"{world_size} workers have joined, {link}, {placement.name}")
@@ -256,13 +254,9 @@ def _counted(replies: list[Reply], switch_s: float, on_loopback: bool) -> dict[s
     return counted
 
 
-_Started = tuple[socket.socket, list[Child]]
-"""A socket to which the ranks connect, and their processes."""
-
-
 def _start_workers(
     run: Run, stack: ExitStack, hosts: Sequence[Host], world_size: int, each: int, variables: Mapping[str, str]
-) -> _Started:
+) -> Workers:
     """Start the ranks of gloo and p4reduce, so many on each host, with the variables of torchrun and these."""
     listener, arguments = _listen(stack, hosts, world_size)
     launch = {
@@ -280,16 +274,16 @@ def _start_workers(
         own = {"RANK": str(rank), "LOCAL_RANK": str(rank % each)}
         command = [*within, *_PYTHON, "p4reduce_lab.bench.worker", *arguments]
         children.append(run.children.start(f"worker {rank}", command, launch | own))
-    return listener, children
+    return Workers(listener, children)
 
 
-def _start_mpi(run: Run, stack: ExitStack, hosts: Sequence[Host], world_size: int) -> _Started:
+def _start_mpi(run: Run, stack: ExitStack, hosts: Sequence[Host], world_size: int) -> Workers:
     """Start the ranks of Open MPI, below one mpirun."""
     listener, arguments = _listen(stack, hosts, world_size)
     folder = Path(arguments[0]).parent
     command = [*open_mpi.launch(folder, hosts, world_size), *_PYTHON, "p4reduce_lab.bench.open_mpi", *arguments]
     child = run.children.start("mpirun", command, open_mpi.ENVIRONMENT | {"TMPDIR": str(folder)})
-    return listener, [child] * world_size
+    return Workers(listener, [child] * world_size)
 
 
 def _listen(stack: ExitStack, hosts: Sequence[Host], world_size: int) -> tuple[socket.socket, list[str]]:

@@ -93,7 +93,7 @@ from p4reduce_lab.processes import Children
 from p4reduce_lab.reaper import processes
 with Children(Path({str(tmp_path)!r})) as children, ExitStack() as stack:
     hosts = links.build(NetworkBuilder(children), 2).hosts
-    ranks = cluster.Workers(*cluster._start_mpi(Run(True, children.logs, children), stack, hosts, 2))
+    ranks = cluster._start_mpi(Run(True, children.logs, children), stack, hosts, 2)
     kind = dict(elements=1 << 18, density=1.0, pattern="random")
     replies = ranks.ask("all_reduce", peer="Open MPI", calls=2, check=True, **kind)
     print("crossed:", [reply["bytes_up"] > 1 << 20 for reply in replies])

@@ -19,6 +19,7 @@ from p4reduce_lab.bench.cluster import IN_BRIDGE, PLACEMENTS, Cluster, Placement
 from p4reduce_lab.bench.grid import GRID
 from p4reduce_lab.bench.links import LINKS, MBIT_100, VETH, Link
 from p4reduce_lab.report import Table, picture
+from p4reduce_lab.study.grid import TASKS
 
 NAME = "time-to-accuracy"
 RANKS = 4
@@ -158,8 +159,6 @@ class Trainings:
     """The trainings of a cell, on a running cluster."""
 
     def __init__(self, cluster: Cluster, cell: Cell) -> None:
-        from p4reduce_lab.study.grid import TASKS  # only here: the list of cases does without
-
         task, quick = TASKS[cell.task], cluster.run.quick
         self._cluster, self._settings = cluster, cell.settings
         self._arguments: dict[str, Any] = {"task": cell.task, "data": str(_data(cluster.run.folder.parents[1]))}
