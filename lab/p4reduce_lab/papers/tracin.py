@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import argparse
 import copy
-import gc
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -35,6 +34,7 @@ from torch.nn.parallel import DistributedDataParallel
 import p4reduce
 from p4reduce_lab.datasets import mnist
 from p4reduce_lab.models import mnist_mlp
+from p4reduce_lab.training import load_script
 
 BATCH = 32
 """Images of a rank and step."""
@@ -157,10 +157,4 @@ def main(args: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    arguments = settings.parse_args()
-    dist.init_process_group("gloo")
-    torch.set_num_threads(1)
-    main(arguments)
-    gc.collect()  # gloo's threads have to release the last collective's tensors before the interpreter ends
-    dist.barrier()
-    dist.destroy_process_group()
+    load_script().run(main, settings.parse_args())
