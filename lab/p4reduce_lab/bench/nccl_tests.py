@@ -18,6 +18,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
@@ -114,36 +115,23 @@ class Shape:
         return (2 if self.collective == "all_reduce" else 1) * (self.ranks - 1) / self.ranks
 
 
-@dataclass(frozen=True)
-class LeastTime:
-    """The least time that links of one rate allow a sum without zeros, with a job's switches where they are."""
+def least_time(mbit: float, lease: Lease, hosts: int, beside: Sequence[int], size: int) -> str:
+    """Return what is printed below the row of `size` bytes: the least time that links of one rate allow such a sum.
 
-    mbit: float
-    framed: float
-    """Bytes on a link for a byte of the tensor."""
-    on_host: float
-    """Tensors that the fullest link of a host carries each way."""
-    on_switch: float
-    """Tensors that a switch's own link carries each way; 0: every switch is on a host of ranks."""
+    It is one without zeros, over a job's switches where they are. `beside`: number of switches on the host of each
+    rank, or on each host.
+    """
+    switches = len(lease.switches)
+    tensors_on_host = max(host_tensors(hosts, switches, number) for number in beside)  # each way, on the fullest link
+    tensors_on_switch = hosts / switches  # on the link of a switch that is on no host of ranks
 
-    @classmethod
-    def of(cls, mbit: float, lease: Lease, hosts: int, beside: Sequence[int]) -> LeastTime:
-        """`beside`: number of switches on the host of each rank, or on each host."""
-        switches = len(lease.switches)
-        on_host = max(host_tensors(hosts, switches, number) for number in beside)
-        return cls(mbit, framed(lease.geometry), on_host, 0.0 if sum(beside) >= switches else hosts / switches)
+    def microseconds(tensors: float) -> str:
+        return f"{8 * size * framed(lease.geometry) * tensors / mbit:.0f} us: {tensors:.3g} x"
 
-    def line(self, size: int) -> str:
-        """Return what is printed below the row of so many bytes."""
-
-        def microseconds(tensors: float) -> str:
-            return f"{8 * size * self.framed * tensors / self.mbit:.0f} us"
-
-        text = (
-            f"{microseconds(self.on_host)}: {self.on_host:.3g} x the tensor each way on a host's link of {self.mbit:g}"
-        )
-        alike = f"; if a switch has one such link too, {microseconds(self.on_switch)}: {self.on_switch:.3g} x"
-        return f"#  at least {text} Mbit/s{alike if self.on_switch > self.on_host else ''}"
+    text = f"#  at least {microseconds(tensors_on_host)} the tensor each way on a host's link of {mbit:g} Mbit/s"
+    if sum(beside) >= switches or tensors_on_switch <= tensors_on_host:
+        return text
+    return f"{text}; if a switch has one such link too, {microseconds(tensors_on_switch)}"
 
 
 @dataclass(frozen=True)
@@ -215,13 +203,13 @@ def run(asked: CollectiveTest) -> bool:
         mine = {"rank": rank, "group": 0, "pid": os.getpid(), "hostname": socket.gethostname()}
         here = {"device": -1, "device_hex": "", "device_info": "host memory"}
         dist.all_gather_object(devices, mine | here, group=barrier)
-        least = None
+        least: partial[str] | None = None
         if asked.link is not None:
             comm = groups[BACKEND].join()
             found, beside = comm.find_hosts(), [0] * len(devices)
             dist.all_gather_object(beside, switches_beside(comm.lease), group=barrier)
             plan = [(each,) for each in range(len(devices))] if found is None else found.plan.hosts
-            least = LeastTime.of(asked.link, comm.lease, len(plan), [beside[ranks[0]] for ranks in plan])
+            least = partial(least_time, asked.link, comm.lease, len(plan), [beside[ranks[0]] for ranks in plan])
         report = Report(asked, devices, echo=rank == 0)
         for size in asked.sizes():
             shape = Shape.of(asked.collective, size, _TYPES[asked.datatype], rank, len(devices))
@@ -230,7 +218,7 @@ def run(asked: CollectiveTest) -> bool:
                 halves = [None if way is None else measure(group, barrier, shape, asked, in_place=way) for way in ways]
                 report.add(name, shape, halves)
             if least is not None:
-                report.say(least.line(shape.size))
+                report.say(least(shape.size))
         report.end()
     finally:
         dist.destroy_process_group()

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 import p4reduce_contracts
 from p4reduce_contracts.cli import main
 from p4reduce_contracts.jobs.lease import Lease, LeasedSwitch
-from p4reduce_lab.bench.nccl_tests import CollectiveTest, LeastTime, Shape, measure, run
+from p4reduce_lab.bench.nccl_tests import CollectiveTest, Shape, least_time, measure, run
 from rigs.fork_server import ForkServer
 from rigs.limits import LIMIT_S
 from rigs.script_runs import environment
@@ -57,7 +57,7 @@ def test_the_running_switch_beside_gloo(wide_system: System, torch_server: ForkS
 def test_the_least_time_by_placement() -> None:
     def line(switches: int, beside: list[int]) -> str:
         lease = Lease(1, "x", 1, 0, 4, 4, 8, 32, switches=tuple(LeasedSwitch() for _ in range(switches)))
-        return LeastTime.of(100, lease, 4, beside).line(4 << 20)
+        return least_time(100, lease, 4, beside, 4 << 20)
 
     def said(tensors: float) -> str:
         return f"{4096 * 8 * 1130 / 100 * tensors:.0f} us: {tensors:g} x"  # 4096 frames of 1 KB, with headers
