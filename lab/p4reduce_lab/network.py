@@ -109,7 +109,7 @@ class NetworkBuilder:
         Raises SetupError or ProcessError.
         """
         holder = self._children.start(name, ["unshare", "--net", "--", "sleep", "infinity"])
-        here = current_id()
+        here = os.readlink("/proc/self/ns/net")
         holder.wait_ready(lambda: os.readlink(f"/proc/{holder.pid}/ns/net") != here, _READY_S)
         namespace = Namespace(holder.pid)
         namespace.disable_ipv6()
@@ -160,14 +160,6 @@ class NetworkBuilder:
                 f"there already is an interface {name}: another testbed may be running. If it was left behind, "
                 f"`ip link delete {name}`"
             )
-
-
-def current_id() -> str:
-    """Return the network namespace of this process as the kernel names it, "" where it has none."""
-    try:
-        return os.readlink("/proc/self/ns/net")
-    except OSError:
-        return ""
 
 
 def interface_bytes(device: str) -> tuple[int, int]:

@@ -1,7 +1,7 @@
 """`p4reduce bench`: run cases one after the other, each in a process of its own, and sum up their findings.
 
-That process is `python -m p4reduce_lab.bench.run CASE OUT [--quick] [--outside NS]`: it writes the findings to the file
-OUT. --outside names the network namespace of its parent: in another one, the process is alone and builds networks.
+That process is `python -m p4reduce_lab.bench.run CASE OUT [--quick] [--networks]`: it writes the findings to the file
+OUT. --networks says that it is alone in its network namespace, and so builds networks.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from p4reduce_lab.bench import report, store
 from p4reduce_lab.bench.case import NETWORKS, Case, Findings, Run
 from p4reduce_lab.bench.cases import BY_NAME, CASES, time_to_accuracy
 from p4reduce_lab.errors import LabError, SetupError
-from p4reduce_lab.network import CURRENT, current_id
+from p4reduce_lab.network import CURRENT
 from p4reduce_lab.processes import Children, follow, terminable
 from p4reduce_runtime import terminal
 
@@ -93,7 +93,7 @@ def _run_case(case: Case, path: Path, quick: bool, console: Console) -> Findings
     command = [sys.executable, "-P", "-m", _MODULE, case.name, str(path)]
     command += ["--quick"] if quick else []
     if NETWORKS.there():
-        command = ["unshare", "--net", "--", *command, "--outside", current_id()]
+        command = ["unshare", "--net", "--", *command, "--networks"]
     deadline = time.monotonic() + case.limit_s
     with terminable(), Children(path.parent) as children, console.status("") as spinner:
         child = children.start(case.name, command)
@@ -115,16 +115,15 @@ def main() -> None:
     parser.add_argument("case", choices=sorted(BY_NAME))
     parser.add_argument("out", type=Path)
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--outside", default="")
+    parser.add_argument("--networks", action="store_true")
     args = parser.parse_args()
     logs = args.out.parent / f"{args.case}-logs"
     shutil.rmtree(logs, ignore_errors=True)  # an earlier run's controller has left its state there
     logs.mkdir(parents=True)
-    networks = args.outside not in ("", current_id())
-    if networks:
+    if args.networks:
         CURRENT.run("ip", "link", "set", "lo", "up")
     with terminable(), Children(logs) as children:
-        run = Run(args.quick, logs, children, networks=networks)
+        run = Run(args.quick, logs, children, networks=args.networks)
         try:
             BY_NAME[args.case].measure(run)
         except SetupError as error:
