@@ -17,8 +17,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-NOT_RUN = "None of these trainings has been run yet."
-
 
 @dataclass(frozen=True)
 class Table:
@@ -30,7 +28,7 @@ class Table:
     def markdown(self) -> str:
         """Return it as Markdown; without rows, a sentence."""
         if not self.rows:
-            return NOT_RUN
+            return "None of these trainings has been run yet."
         lines = [self.headings, ["---"] * len(self.headings), *self.rows]
         return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 

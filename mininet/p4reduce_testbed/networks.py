@@ -54,25 +54,24 @@ class Trunks:
     def __init__(self, builder: NetworkBuilder) -> None:
         self._builder = builder
         self._between: Namespace | None = None
-        self._made: dict[Uplink, list[str]] = {}
+        self._made: list[tuple[Uplink, Namespace, list[str]]] = []
 
     def add(self, trunk: Uplink) -> None:
         """Make the interfaces of both switches and what is between them, without offloads. Raises SetupError."""
         if self._between is None:
             self._between = self._builder.add_namespace("trunks")
-        number = len(self._made)
-        bridge = f"trunk{number}"
+        bridge = f"trunk{len(self._made)}"
         self._builder.add_bridge(bridge, self._between)
-        inside = self._made[trunk] = [f"{bridge}-{end}" for end in ("down", "up")]
+        inside = [f"{bridge}-{end}" for end in ("down", "up")]
+        self._made.append((trunk, self._between, inside))
         for name, end in zip(trunk.interfaces, inside, strict=True):
             middle = Interface(end, self._between, bridge=bridge, offloads=False)
             self._builder.add_veth(Interface(name, offloads=False), middle)
 
     def shape(self) -> None:
         """Give each link its rate, delay and loss. Raises SetupError."""
-        for trunk, inside in self._made.items():
-            assert self._between is not None
-            shape_trunk(trunk.switch, trunk.shape, trunk.interfaces, self._between, inside)
+        for trunk, between, inside in self._made:
+            shape_trunk(trunk.switch, trunk.shape, trunk.interfaces, between, inside)
 
 
 def add_data_link(builder: NetworkBuilder, host: Host, namespace: Namespace, address: str | None = None) -> None:

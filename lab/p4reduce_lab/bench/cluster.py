@@ -20,13 +20,13 @@ from p4reduce_lab.addresses import free_address, reserved_port
 from p4reduce_lab.bench import links, open_mpi
 from p4reduce_lab.bench.case import OPEN_MPI, Run
 from p4reduce_lab.bench.links import Host, Link, Network
+from p4reduce_lab.bench.rank import Reply
 from p4reduce_lab.bench.tensors import ALL_OVERLAP
 from p4reduce_lab.network import DATA, NetworkBuilder
 from p4reduce_lab.processes import Child, ProcessError
 from p4reduce_lab.system import EmbeddedSwitch, System, started_embedded_system
 from p4reduce_runtime.underlay import AGGREGATION_PORT
 
-Reply = dict[str, Any]
 Counts = dict[str, list[float]]
 """What was counted, by name with unit: a value for each request."""
 CPU, SWITCH_CPU = "CPU us a worker", "CPU us of switches"
@@ -129,8 +129,6 @@ class Cluster:
     mpi: Workers | None
     """The ranks of Open MPI, where it is measured."""
     network: Network
-    world_size: int
-    placement: Placement
 
     def shape(self, link: Link) -> None:
         """Give all links another rate and burst."""
@@ -217,7 +215,7 @@ def running_cluster(
         elif mpi:
             run.skip(OPEN_MPI, f"that takes {open_mpi.NEED.what}")
         run.say(f"{world_size} workers have joined, {link}, {placement.name}")
-        yield Cluster(run, link, system, workers, of_mpi, network, world_size, placement)
+        yield Cluster(run, link, system, workers, of_mpi, network)
         workers.ask("close")
 
 

@@ -164,7 +164,7 @@ class Row:
         def step(peer: str, counts: Counts) -> float:
             return cluster.timed("continue_training", counts, peer=peer, steps=self.calls, apart=True) / self.calls
 
-        what = f"a step of {parameters:,} parameters, {cluster.world_size} workers, {cluster.placement.name}"
+        what = f"a step of {parameters:,} parameters, {self.ranks} workers, {self.placement.name}"
         return self._in_turn(cluster, what, {peer: partial(step, peer) for peer in self.peers})
 
     def _in_turn(
@@ -186,7 +186,7 @@ class Row:
             }
             if size and rate:
                 counted["% of the link"] = 100 * 8 * size / median(seconds) / 1e6 / rate
-            milliseconds, ranks = [1000 * second for second in seconds], cluster.world_size if size else 0
+            milliseconds, ranks = [1000 * second for second in seconds], self.ranks if size else 0
             run.add(Series(what, peer, str(cluster.link), "ms", milliseconds, {}, counted, size, ranks))
         return found
 

@@ -41,7 +41,7 @@ def test_rows_measure_their_peers_in_turn_and_share_clusters(monkeypatch: pytest
     def running_cluster(run: Run, link: Link, ranks: int, each: int, **given: Any) -> Iterator[Any]:
         clusters.append((link, ranks, given["mpi"]))
         mpi = True if ranks == 2 else None
-        yield SimpleNamespace(run=run, link=link, mpi=mpi, all_reduce=all_reduce, world_size=ranks)
+        yield SimpleNamespace(run=run, link=link, mpi=mpi, all_reduce=all_reduce)
 
     ratios = {f"gloo / {BACKEND}": 4, f"30 us / {BACKEND}": 1, f"10 us / CPU of {BACKEND}": 1}
     some = [Row(4096, LOOPBACK, 2, ratios, placement=OF_LAUNCH, calls=2), Row(8, LOOPBACK, 4)]
