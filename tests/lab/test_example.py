@@ -76,6 +76,7 @@ def test_the_first_steps_of_the_demo_take_few_bytes_and_rounds_with_adacomp() ->
     from p4reduce.compressors import AdaComp
     from p4reduce.compressors.all_reduce import all_reduce_compressed
     from p4reduce.testing.local_group import LocalGroup
+    from p4reduce_lab.study.train import gradients_of
 
     ranks, steps, batch, script = 4, 30, 16, load_script()
     (images, labels), _ = script.digits()
@@ -91,11 +92,8 @@ def test_the_first_steps_of_the_demo_take_few_bytes_and_rounds_with_adacomp() ->
 
     with LocalGroup(ranks, clock=lambda: time.monotonic() / 1000) as group:  # slow: it sends no frame again
         for batches in torch.arange(steps * ranks * batch).view(steps, ranks, batch):
-            losses = [
-                torch.nn.functional.cross_entropy(model(images[mine]), labels[mine]) for mine in batches % len(labels)
-            ]
-            found = [torch.autograd.grad(loss, [*named.values()]) for loss in losses]
-            gradients = [dict(zip(named, own, strict=True)) for own in found]
+            given = [(images[mine], labels[mine]) for mine in batches % len(labels)]
+            gradients, _ = gradients_of(model, named, given)
             for key, mean in group.run(step)[0].items():
                 named[key].grad = mean
             optimizer.step()

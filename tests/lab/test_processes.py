@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -38,12 +37,9 @@ IGNORES_SIGTERM = [
 ]
 
 
-def all_ended(*pids: int) -> bool:
-    """Return whether all of them end now: a killed process takes a moment to go."""
-    deadline = time.monotonic() + LIMIT_S
-    while any(map(is_running, pids)) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    return not any(map(is_running, pids))
+def wait_until_ended(*pids: int) -> None:
+    """Wait for all of them: a killed process takes a moment to go."""
+    wait_until(lambda: not any(map(is_running, pids)))
 
 
 @pytest.mark.processes
@@ -118,7 +114,7 @@ def test_all_children_end_with_the_block(tmp_path: Path, monkeypatch: pytest.Mon
         os.kill(both[1].pid, signal.SIGKILL)
         both[1].wait(LIMIT_S)
         assert all(map(is_running, below))
-    assert all_ended(both[0].pid, *below)
+    wait_until_ended(both[0].pid, *below)
 
 
 PROGRAM = f"""
@@ -147,7 +143,8 @@ def test_no_child_remains_after_a_killed_program(tmp_path: Path) -> None:
             wait_until(lambda: set(map(int, pids)) <= set(reaper.processes(mark)))
         finally:
             program.kill()
-    assert all_ended(*map(int, pids)) and not reaper.processes(mark)
+    wait_until_ended(*map(int, pids))
+    assert not reaper.processes(mark)
 
 
 def test_a_run_starts_after_an_interrupted_one_left_its_jobs(tmp_path: Path) -> None:

@@ -74,10 +74,8 @@ def train(run: Run, cache: Path, controller: str | None, device: str = "cpu") ->
     if variant.ring is None:
         sums = Compressed(ranks.model, lambda: make_compressor(variant, task), run.workers)
     else:
-        sums = Ring(variant, run.workers)
+        sums, controller = Ring(variant, run.workers), None
     schedule = optimizers.make_schedule(ranks.optimizer, task)
-    if isinstance(sums, Ring):
-        controller = None
     usual = TRANSFORMER_SWITCH_STEPS if task.context else SWITCH_STEPS.get(run.variant, OTHER_SWITCH_STEPS)
     switch_steps = spread(usual, task.steps) if controller else set()
     loss_steps, residue_steps = spread(LOSS_POINTS, task.steps), spread(RESIDUE_POINTS, task.steps)

@@ -10,7 +10,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +18,7 @@ import pytest
 from p4reduce_lab.bench import links
 from p4reduce_lab.bench.tensors import ALL_OVERLAP, BLOCK_ELEMENTS, NONE_OVERLAP, RANDOM, Kind, tensor
 from p4reduce_lab.reaper import MARK
-from rigs.limits import LIMIT_S
+from rigs.limits import LIMIT_S, wait_until
 from rigs.running import children_of, with_text
 
 BENCH = (sys.executable, "-m", "p4reduce_contracts", "bench")
@@ -51,10 +50,8 @@ def test_no_process_remains_after_kill_9(tmp_path: Path, killed: str) -> None:
     with (tmp_path / "output.log").open("w") as output:
         bench = subprocess.Popen(command, stdout=output, stderr=output, env=environment)
     try:
-        deadline = time.monotonic() + LIMIT_S
         hosts = tmp_path / "quick-cases/density-logs/host-1.log"
-        while not hosts.exists() and bench.poll() is None and time.monotonic() < deadline:
-            time.sleep(0.1)
+        wait_until(lambda: hosts.exists() or bench.poll() is not None)
         assert hosts.exists(), (tmp_path / "output.log").read_text()
         running = with_text(str(tmp_path)).values()
         assert any("sleep infinity" in line for line in running)
@@ -65,9 +62,7 @@ def test_no_process_remains_after_kill_9(tmp_path: Path, killed: str) -> None:
             inside = [pid for pid in children_of(bench.pid) if pid in cases]
             os.kill(inside[0], signal.SIGKILL)
         bench.wait(LIMIT_S)
-        while (left := with_text(str(tmp_path))) and time.monotonic() < deadline:
-            time.sleep(0.2)
-        assert left == {}
+        wait_until(lambda: not with_text(str(tmp_path)), "a process was left behind")
     finally:
         bench.kill()
         bench.wait()
