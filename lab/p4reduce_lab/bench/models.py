@@ -22,6 +22,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 import p4reduce
+from p4reduce.compressors.interface import by_text
 from p4reduce_lab import datasets
 from p4reduce_lab.models import perceptron
 from p4reduce_lab.study import optimizers, train
@@ -120,14 +121,10 @@ class Trainer:
             state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=rank, start_powerSGD_iter=2)
             self._model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
         elif peer in _COMPRESSORS or peer.startswith(_ADACOMP_BINS):
-            compressor = _COMPRESSORS[peer]() if peer in _COMPRESSORS else _adacomp(peer)
+            bins = peer.removeprefix(_ADACOMP_BINS)
+            compressor = _COMPRESSORS[peer]() if peer in _COMPRESSORS else by_text(f"adacomp:conv=dense,linear={bins}")
             self._state = p4reduce.DDPState(comm, compressor, module=self._model, optimizer=self._optimizer)
             self._model.register_comm_hook(self._state, p4reduce.ddp_hook)
-
-
-def _adacomp(peer: str) -> p4reduce.AdaComp:
-    linear = int(peer.removeprefix(_ADACOMP_BINS))
-    return p4reduce.AdaComp(p4reduce.compressors.Policy(conv="dense", linear=linear))
 
 
 def of_study(rank: int, world_size: int, *, task: str, seed: int, data: str, settings: Mapping[str, Any]) -> Recipe:

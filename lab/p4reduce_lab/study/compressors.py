@@ -4,23 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import ClassVar, Final
 
 import torch
 
 from p4reduce.compressors import (
-    AdaComp,
     Answer,
     BlockSparsifier,
     Compressed,
     Compressor,
     Decompressed,
-    NoCompression,
-    OmniReduce,
     Policy,
     Quantize,
-    ScaleCom,
     Step,
+    by_name,
 )
 from p4reduce_lab.study.grid import Task, Variant
 
@@ -51,15 +49,7 @@ class Rounded(Quantize):
         return replace(done, residue=torch.zeros_like(done.residue))
 
 
-_MAKERS: Final[dict[str, Callable[..., Compressor]]] = {
-    "": NoCompression,
-    "adacomp": AdaComp,
-    "scalecom": ScaleCom,
-    "block-adacomp": BlockAdaComp,
-    "omnireduce": OmniReduce,
-    "quantize": Quantize,
-    "rounded": Rounded,
-}
+_OWN: Final[dict[str, Callable[..., Compressor]]] = {BlockAdaComp.name: BlockAdaComp, Rounded.name: Rounded}
 
 
 def make_compressor(variant: Variant, task: Task) -> Compressor:
@@ -69,4 +59,5 @@ def make_compressor(variant: Variant, task: Task) -> Compressor:
         options["policy"] = Policy(**variant.lengths)
     if options.get("select") == "threshold":
         options["threshold"] = task.block_threshold
-    return _MAKERS[variant.compressor](**options)
+    make = _OWN.get(variant.compressor) or partial(by_name, variant.compressor)
+    return make(**options)

@@ -50,7 +50,7 @@ class Task:
 class Variant:
     """The sum of the gradients (a compressor or a ring) and the recipe of the training."""
 
-    compressor: str = ""
+    compressor: str = "none"
     options: Mapping[str, Any] = field(default_factory=dict)
     lengths: Mapping[str, Any] = field(default_factory=dict)
     """The arguments of a Policy."""
