@@ -26,17 +26,15 @@ _WINDOW = 20  # steps the loss is averaged over
 def write(
     out: Path, results: list[Result], seconds: float, console: Console, more: Mapping[str, object] | None = None
 ) -> None:
-    """Write demo.png and report.json (`save`) to the folder `out`, and a table to the console."""
-    save(out / "report.json", results, seconds, more or {})
+    """Write demo.png and report.json to the folder `out`, and a table to the console.
+
+    `seconds`: what all of it took; `more` goes into report.json too.
+    """
+    about = {"machine": machine(), "demo_seconds": seconds, "ring_bytes_formula": ring_bytes(results)}
+    write_json(out / "report.json", {**about, "runs": results, **(more or {})})
     draw(out / "demo.png", results, "in racks, " if more and "trunks" in more else "")
     console.print(table(results))
     console.print(f"{out / 'demo.png'} and {out / 'report.json'} written, {seconds:.0f} s in all")
-
-
-def save(path: Path, results: list[Result], seconds: float, more: Mapping[str, object]) -> None:
-    """Write report.json. `seconds`: what all of it took; `more` goes into it too."""
-    about = {"machine": machine(), "demo_seconds": seconds, "ring_bytes_formula": ring_bytes(results)}
-    write_json(path, {**about, "runs": results, **more})
 
 
 def table(results: list[Result]) -> rich.table.Table:

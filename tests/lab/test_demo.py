@@ -1,6 +1,5 @@
 """The whole demo, short: it works, its errors name what failed, and no process is left."""
 
-import importlib.util
 import io
 import json
 import os
@@ -16,11 +15,11 @@ from rich.console import Console
 from p4reduce_lab.demo import run_demo
 from p4reduce_lab.processes import Children, ProcessError
 from p4reduce_lab.system import running_system
-from p4reduce_lab.training import VARIANTS, Plan, train
+from p4reduce_lab.training import VARIANTS, Plan, missing_packages, train
 from rigs.limits import LIMIT_S
 from rigs.running import children_of, with_text
 
-MISSING = [name for name in ("torch", "sklearn", "matplotlib") if importlib.util.find_spec(name) is None]
+MISSING = missing_packages()
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(MISSING), reason=f"not installed: {', '.join(MISSING)}")]
 
 DENSE = Plan(epochs=500, variants=["p4reduce-dense"])

@@ -73,7 +73,7 @@ def test_bytes_that_were_not_measured_are_shown_as_not_known(tmp_path: Path) -> 
 
 
 def test_the_report_file_has_the_runs_and_the_machine(tmp_path: Path) -> None:
-    report.save(tmp_path / "report.json", runs(2), 12.0, {"testbed": {"target": "bmv2"}})
+    report.write(tmp_path, runs(2), 12.0, Console(file=io.StringIO()), {"testbed": {"target": "bmv2"}})
     saved = json.loads((tmp_path / "report.json").read_text())
     assert [run["name"] for run in saved["runs"]] == 2 * ["gloo-dense", "p4reduce-dense", "p4reduce-adacomp"]
     assert saved["ring_bytes_formula"] == 6000
