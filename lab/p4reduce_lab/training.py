@@ -52,9 +52,9 @@ def find_script() -> Path:
     raise LabError(f"the training script is neither at {checkout} nor at {installed}: install p4reduce anew")
 
 
-def load_script() -> SimpleNamespace:
-    """Return what the training script defines; it is in no package."""
-    return SimpleNamespace(**runpy.run_path(str(find_script())))
+def load_script(name: str = "train.py") -> SimpleNamespace:
+    """Return what the training script defines, or another one beside it; they are in no package."""
+    return SimpleNamespace(**runpy.run_path(str(find_script().with_name(name))))
 
 
 @dataclass(frozen=True)

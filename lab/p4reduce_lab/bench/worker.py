@@ -7,7 +7,6 @@ and p4reduce take it.
 from __future__ import annotations
 
 import os
-import runpy
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -25,7 +24,7 @@ from p4reduce.pytorch.backend.options import Options
 from p4reduce_lab.bench.case import COMMUNICATOR
 from p4reduce_lab.bench.rank import Rank, Reply, Sum, later
 from p4reduce_lab.bench.tensors import Kind
-from p4reduce_lab.training import find_script
+from p4reduce_lab.training import load_script
 from p4reduce_runtime.environment import P4REDUCE_JOB
 
 _JOIN_S = 60.0
@@ -90,11 +89,11 @@ class Worker(Rank):
 
     def generate(self, peer: str, tokens: int) -> Reply:
         """Generate so many tokens by examples/tensor_parallel.py over a backend, and measure that."""
-        example = runpy.run_path(str(find_script().with_name("tensor_parallel.py")))
+        example = load_script("tensor_parallel.py")
         if peer not in self._models:
             mesh = DeviceMesh.from_group(self._group(peer), "cpu")
-            self._models[peer] = example["split_model"](mesh)
-        found, measured = self._measure(partial(example["generate"], self._models[peer], tokens))
+            self._models[peer] = example.split_model(mesh)
+        found, measured = self._measure(partial(example.generate, self._models[peer], tokens))
         return {**measured, "tokens": str(found)}
 
     def collective(self, peer: str, name: str, elements: int, dtype: str, calls: int = 1) -> Reply:
