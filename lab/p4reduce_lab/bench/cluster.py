@@ -68,11 +68,9 @@ class Placement:
 
 IN_BRIDGE = Placement("switch in the bridge")
 OF_LAUNCH = Placement("the launch's switches", of_launch=True)
-_OTHERS = (
-    Placement("switch on each host", on_each_host=True),
-    *(Placement(f"{number} server{'s' * (number > 1)}", number) for number in (1, 2, 4)),
-)
-PLACEMENTS = {placement.name: placement for placement in (IN_BRIDGE, OF_LAUNCH, *_OTHERS)}
+_ON_EACH_HOST = Placement("switch on each host", on_each_host=True)
+_SERVERS = (Placement(f"{number} server{'s' * (number > 1)}", number) for number in (1, 2, 4))
+PLACEMENTS = {placement.name: placement for placement in (IN_BRIDGE, OF_LAUNCH, _ON_EACH_HOST, *_SERVERS)}
 """By name."""
 
 
