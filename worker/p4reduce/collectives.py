@@ -129,8 +129,8 @@ class Plans:
 
     def __init__(self) -> None:
         self.kept: dict[Hashable, Contribution] = {}
-        """Contributions by what calls alike have in common, the least recent first. Who takes one removes it, and puts
-        it back, its tensors released, when its collective has ended."""
+        """Contributions by what calls alike have in common, the least recent first. Who takes one removes it, and gives
+        it back when its collective has ended."""
 
     def make_room(self) -> None:
         """Forget the least recent ones, where there are MOST, or more than MOST_BLOCKS."""
@@ -141,6 +141,13 @@ class Plans:
                 break
             self.kept.pop(key, None)
             blocks -= contribution.blocks.n_blocks
+
+    def give_back(self, contribution: Contribution) -> None:
+        """Keep a contribution whose collective has ended for the next call alike, without its tensors."""
+        if contribution.key is not None:
+            for segment in contribution.segments:
+                segment.release()
+            self.kept[contribution.key] = contribution
 
 
 def all_reduce(

@@ -320,16 +320,14 @@ class Communicator:
         if finished.refusals:
             raise PeerRefusedError(str(finished.call), finished.refusals)
         results = finished.result()
-        if contribution.key is not None:
-            for segment in contribution.segments:
-                segment.release()
-            self._plans.kept[contribution.key] = contribution
+        self._plans.give_back(contribution)
         return results[0] if contribution.single else results
 
     def take_part(self, contribution: Contribution, deadline: Deadline) -> FinishedCollective:
         """Take part in one collective, in this call's turn, and count it."""
         failure, path, hosts = self.failure, self.path, self.hosts
-        failure.check()
+        if failure.error is not None or failure.membership is not None:
+            failure.check()
         if self._running:
             self.check_alone()
         contribution.number = self.operations
@@ -345,7 +343,7 @@ class Communicator:
                 finished = HostsPath(hosts, self.over_switch).run(contribution, deadline, failure.lost)
         except BaseException as error:
             call = contribution.call(limit_s=deadline.limit_s)
-            self.failure.fail_of(error, str(call), None if hosts is None else hosts.set_failed)
+            failure.fail_of(error, str(call), None if hosts is None else hosts.set_failed)
             if isinstance(error, P4ReduceError):
                 self.operations -= 1
             raise

@@ -56,8 +56,6 @@ class Failure:
 
     def check(self) -> None:
         """Raise what `lost` returns."""
-        if self.error is None and self.membership is None:
-            return
         failure = self.lost()
         if failure is not None:
             raise failure.with_traceback(None)

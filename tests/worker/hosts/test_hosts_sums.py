@@ -395,8 +395,9 @@ def test_a_small_collective_does_not_look_for_hosts(monkeypatch: pytest.MonkeyPa
 def test_the_windows_of_a_host_s_shards_share_its_link(monkeypatch: pytest.MonkeyPatch) -> None:
     """Together they begin with the 64 slots of a rank that sends for itself."""
     with HostGroup(monkeypatch, [0, 0, 1, 1], slots=256) as group:
-        found = group.run(Communicator.find_hosts)
-        assert [sums is not None and sums._connection.window.slots for sums in found] == [32] * 4
+        group.run(Communicator.find_hosts)
+        paths = [group.sums_of(comm).shard_path for comm in group.comms]
+        assert [path is not None and path.over_switch.window.slots for path in paths] == [32] * 4
 
 
 def test_what_a_rank_holds_for_its_host_ends_with_the_communicator(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,29 +12,34 @@ A learner's gradient is the sum over its ranks times hosts / ranks: where hosts 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import accumulate, pairwise
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from p4reduce import collectives
 from p4reduce.codecs import Segment
+from p4reduce.collectives import Contribution
 from p4reduce.communicator import Communicator
 from p4reduce.compressors.exchange import Gradients, Outcome, check_gradients, complete
 from p4reduce.compressors.exchange import exchange as exchange_learners
+from p4reduce.compressors.host_group import Piece, parts_of, pieces_of
 from p4reduce.compressors.interface import Compressor
 from p4reduce.compressors.messages import Form
 from p4reduce.compressors.step import ParameterState
 from p4reduce.errors import InvalidTensorError, P4ReduceError, PeerRefusedError
-from p4reduce.paths.hosts.plan import elements_of
+from p4reduce.paths.hosts.shard import ShardPath
 from p4reduce.paths.hosts.sums import HostSums
+from p4reduce.paths.path import FinishedCollective, Lost
+from p4reduce.protocol.blocks import sum_blocks
+from p4reduce.protocol.refusal import reason_of
 from p4reduce.stats import CollectiveStats
 from p4reduce_contracts.jobs.lease import LeasedSwitch
-
-Spans = Mapping[str, tuple[int, int]]
-"""Parameter -> its begin and end among the elements of all."""
+from p4reduce_contracts.wire.calls import Kind
 
 
 def exchange(
@@ -79,35 +84,29 @@ def _exchange(
     comm.compare(name, len(gradients), elements, steps, timeout_s=wait_s)
     what = f"a step of {compressor.name} over hosts"
     stats, deadline = CollectiveStats(), time.monotonic() + wait_s
-    # the hosts as codecs and compressors see ranks: they use rank, size and frames alone
-    learners = replace(comm.lease, rank=hosts.host, world_size=len(hosts.plan.hosts), switches=(LeasedSwitch(),))
 
     def lost() -> P4ReduceError | None:
         return comm.failure.lost() or (None if comm.hosts is None else comm.hosts.failure())
 
-    def left_s() -> float:
-        return max(1e-3, deadline - time.monotonic())
-
-    def sum_segments(segments: Sequence[Segment], *, name: str, agreement: str) -> list[object]:
-        return hosts.sum_segments(segments, learners, name, agreement, left_s(), lost, stats)
-
     def step(shard: int) -> dict[str, Form] | P4ReduceError:
         """Exchange this rank's shard, and write its means to the host's memory; return the forms, or a refusal."""
-        parts, begins = _parts_of(shard, comm.world_size, hosts, inputs, gradients, spans)
-        if not parts:
+        pieces = pieces_of(shard, hosts.plan.shards, spans)
+        if not pieces:
             return {}
+        mine = _sum_pieces(pieces, inputs, np.float32(len(hosts.plan.hosts) / comm.world_size))
+        parts, begins = parts_of(pieces, mine, gradients)
+        between = _BetweenHosts(comm, hosts, deadline, lost, stats)
         try:
-            steps = exchange_learners(compressor, parts, learners, begins=begins)
-            outcome = complete(steps, next(steps), sum_segments)
+            steps = exchange_learners(compressor, parts, between.lease, begins=begins)
+            outcome = complete(steps, next(steps), between.all_reduce_segments)
         except InvalidTensorError as error:
-            hosts.refuse(error, left_s(), lost, stats)
+            between.refuse(error)
             return error
         except PeerRefusedError as error:
             return error
         results = hosts.results(elements)
-        for key, mean in outcome.means.items():
-            at = spans[key][0] + begins[key]
-            results[at : at + mean.numel()] = mean.view(-1).numpy()
+        for piece in pieces:
+            results[piece.begin : piece.end] = outcome.means[piece.name].view(-1).numpy()
         return outcome.forms
 
     found: dict[str, Form] | P4ReduceError | None
@@ -138,25 +137,57 @@ def _exchange(
     return Outcome(means, forms)
 
 
-def _parts_of(
-    shard: int, ranks: int, hosts: HostSums, inputs: NDArray[np.float32], gradients: Gradients, spans: Spans
-) -> tuple[dict[str, torch.Tensor], dict[str, int]]:
-    """Return the learner's gradients of a shard, and the index of the first element of each in its parameter.
+class _BetweenHosts:
+    """The collectives of one step of the ranks of a shard, one of each host, as those of a communicator."""
+
+    def __init__(
+        self, comm: Communicator, hosts: HostSums, deadline: float, lost: Lost, stats: CollectiveStats
+    ) -> None:
+        self._hosts, self._deadline, self._lost, self._stats = hosts, deadline, lost, stats
+        # the hosts as codecs and compressors see ranks: they use rank, size and frames alone
+        size = len(hosts.plan.hosts)
+        self.lease = replace(comm.lease, rank=hosts.host, world_size=size, switches=(LeasedSwitch(),))
+
+    def all_reduce_segments(self, segments: Sequence[Segment], *, name: str, agreement: str) -> list[Any]:
+        """Return the sums of the segments over the hosts. Raises PeerRefusedError where one of these ranks refused."""
+        plans, path, lease = self._hosts.plans, self._hosts.shard_path, self.lease
+        contribution = collectives.all_reduce_segments(plans, lease, segments, False, name, agreement)
+        blocks = contribution.blocks
+        if path is None:
+            sums: list[Any] = blocks.decode(*sum_blocks([blocks], lease.block_words))
+        else:
+            collective = self._run(path, contribution)
+            if collective.refusals:
+                reasons = {path.rank_of(host): reason for host, reason in collective.refusals.items()}
+                raise PeerRefusedError(str(collective.call), reasons)
+            sums = collective.result()
+        plans.give_back(contribution)
+        return sums
+
+    def refuse(self, error: Exception) -> None:
+        """Tell the ranks of this shard, in the place of a sum, that this rank cannot take part."""
+        if (path := self._hosts.shard_path) is not None:
+            self._run(path, collectives.no_blocks(Kind.REFUSED, reason_of(error)))
+
+    def _run(self, path: ShardPath, contribution: Contribution) -> FinishedCollective:
+        self._stats.collectives += 1
+        left_s = max(1e-3, self._deadline - time.monotonic())
+        return path.run(replace(contribution, number=self._hosts.number), left_s, self._lost, self._stats)
+
+
+def _sum_pieces(pieces: Sequence[Piece], inputs: NDArray[np.float32], factor: np.float32) -> torch.Tensor:
+    """Return the sums of the pieces' numbers over the ranks of the host, times a factor, one after the other.
 
     `inputs`: the gradients of its ranks, [ranks of the host, elements].
     """
-    parts: dict[str, torch.Tensor] = {}
-    begins: dict[str, int] = {}
-    for key, (begin, end) in spans.items():
-        first, last = elements_of(shard, hosts.plan.shards, end - begin)
-        if first >= last:
-            continue
-        rows = inputs[:, begin + first : begin + last]
+    sums = np.empty(sum(piece.end - piece.begin for piece in pieces), np.float32)
+    at = 0
+    for piece in pieces:
+        rows, total = inputs[:, piece.begin : piece.end], sums[at : at + piece.end - piece.begin]
         with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused
-            total: NDArray[np.float32] = rows[0].copy()
+            total[:] = rows[0]
             for row in rows[1:]:
                 total += row
-            total *= np.float32(len(hosts.plan.hosts) / ranks)
-        parts[key] = torch.from_numpy(total).view(-1, *[1] * (gradients[key].dim() - 1))
-        begins[key] = first
-    return parts, begins
+            total *= factor
+        at += len(total)
+    return torch.from_numpy(sums)

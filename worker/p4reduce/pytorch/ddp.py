@@ -53,6 +53,7 @@ from p4reduce.collective_queue import CollectiveFuture, CollectiveQueue
 from p4reduce.communicator import Communicator
 from p4reduce.compressors import Compressor
 from p4reduce.compressors.all_reduce import Begun, BucketReport, begin
+from p4reduce.compressors.host_group import parts_of
 from p4reduce.compressors.step import is_finite
 from p4reduce.errors import (
     CollectiveError,
@@ -107,6 +108,8 @@ class _Bucket:
     """The work of a sum by the process group, where the bucket is sparse."""
     shards: Shards | None = None
     """The bucket's shards, where the host's ranks have summed it."""
+    begins: Mapping[str, int] | None = None
+    """The index of the first element of each of `parts` in its parameter, where they are parts of parameters."""
 
 
 class _CopiedError(CommunicatorClosedError):
@@ -266,7 +269,7 @@ class DDPState:
                 work = dist.all_reduce(given, group=self._group_of_sparse(), async_op=True)
                 begun = _Bucket(index, last, given, given, parts, staged, staged.future(), work)
             else:
-                gradients, shards = dict(zip(names, bucket.gradients(), strict=True)), None
+                gradients, shards, begins = dict(zip(names, bucket.gradients(), strict=True)), None, None
                 if self.inner is not None:
                     spans = {name: _span(given, gradient) for name, gradient in gradients.items()}
                     shards = self.inner.scatter(given, spans, by_parameter=self.compressor is not None)
@@ -275,12 +278,9 @@ class DDPState:
                 (buffer,) = staged.writes
                 if shards is None:
                     parts = {name: _same_part(buffer, given, gradient) for name, gradient in gradients.items()}
-                else:  # as many dimensions as the parameter has: policies ask for them
-                    parts = {
-                        name: buffer[begin:end].view(-1, *[1] * (gradients[name].dim() - 1))
-                        for name, (begin, end, _) in shards.parts.items()
-                    }
-                begun = _Bucket(index, last, given, buffer, parts, staged, staged.future(), shards=shards)
+                else:
+                    parts, begins = parts_of(shards.pieces, buffer, gradients)
+                begun = _Bucket(index, last, given, buffer, parts, staged, staged.future(), None, shards, begins)
         except BaseException as error:
             self._fail(error)
             raise
@@ -429,9 +429,8 @@ class DDPState:
                     raise fault
                 if not bucket.parts:
                     return None  # this rank's shard has none of it, and the shards of the same rank of other hosts
-                begins = None if bucket.shards is None else {name: at[2] for name, at in bucket.shards.parts.items()}
                 with _RecordFunctionFast("p4reduce:compress"):
-                    return begin(self.comm, self.compressor, bucket.parts, checked=True, begins=begins)
+                    return begin(self.comm, self.compressor, bucket.parts, checked=True, begins=bucket.begins)
         except BaseException as error:
             return error
 

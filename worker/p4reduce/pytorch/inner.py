@@ -1,14 +1,12 @@
-"""The ranks of a host, over which their own process group sums, NCCL's for example.
+"""The ranks of a host (compressors/host_group.py), over which their own process group sums, NCCL's for example.
 
-A bucket is cut into one shard for each rank of the host. `scatter` sums shard p on rank p of the host, the hook then
-sums it between hosts, and `gather` brings all shards to all ranks of the host. On the host's group each rank calls the
-scatters of a backward pass first, then `outcomes`, then the gathers: in the same order on all of them, whichever sum
-between hosts ends first.
+On the host's group each rank calls the scatters of a backward pass first, then `outcomes`, then the gathers: in the
+same order on all of them, whichever sum between hosts ends first. Without a compressor a shard is a span of the bucket.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
@@ -16,13 +14,11 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from p4reduce.paths.hosts.plan import elements_of
+from p4reduce.compressors.host_group import Piece, Spans, pieces_of
 
 _reduce_scatter: Any = vars(dist).get("reduce_scatter_single", dist.reduce_scatter_tensor)
 _all_gather: Any = vars(dist).get("all_gather_single", dist.all_gather_into_tensor)
 """The names from torch 2.13 on; the others warn there."""
-Spans = Mapping[str, tuple[int, int]]
-"""Parameter -> its begin and end among the elements of a bucket."""
 
 
 class Passed(IntEnum):
@@ -41,12 +37,12 @@ class Shards:
     bucket: torch.Tensor
     mine: torch.Tensor
     """The mean over the host of this rank's shard, [elements]; all shards are of one length."""
-    rows: list[list[tuple[str, int, int]]]
-    """What each shard has: parameters, and the begins and ends in the bucket."""
+    rows: list[list[Piece]]
+    """The pieces of each shard."""
     direct: bool
-    """Whether the shards are equal pieces of the bucket, one after the other."""
-    parts: dict[str, tuple[int, int, int]]
-    """Parameter -> begin and end in `mine` of what it has of it, and the index of its first element."""
+    """Whether the shards are equal spans of the bucket, one after the other."""
+    pieces: list[Piece]
+    """The pieces of `mine`, which lie there one after the other."""
 
 
 class InnerRanks:
@@ -63,17 +59,16 @@ class InnerRanks:
         Divides the bucket by the number of ranks first, as torch's own hooks do: sums of float16 could overflow.
         """
         bucket.div_(self.size)
-        rows = [self._row(shard, bucket.numel(), spans, by_parameter) for shard in range(self.size)]
-        length = max(sum(end - begin for _, begin, end in row) for row in rows)
+        if by_parameter:
+            rows = [pieces_of(shard, self.size, spans) for shard in range(self.size)]
+        else:
+            rows = [_span_of(shard, -(-bucket.numel() // self.size), spans) for shard in range(self.size)]
+        length = max(sum(piece.end - piece.begin for piece in row) for row in rows)
         direct = not by_parameter and length * self.size == bucket.numel()
-        parts, at = {}, 0
-        for name, begin, end in rows[self.rank]:
-            parts[name] = at, at + end - begin, begin - spans[name][0]
-            at += end - begin
         mine = bucket.new_empty(length)
         given = bucket if direct else torch.cat([piece for row in rows for piece in _padded(bucket, row, length)])
         _reduce_scatter(mine, given, group=self._group)
-        return Shards(bucket, mine, rows, direct, parts)
+        return Shards(bucket, mine, rows, direct, rows[self.rank])
 
     def gather(self, shards: Shards) -> None:
         """Write all shards to the bucket."""
@@ -82,7 +77,7 @@ class InnerRanks:
         _all_gather(found, shards.mine, group=self._group)
         for shard, row in enumerate([] if shards.direct else shards.rows):
             at = shard * length
-            for _, begin, end in row:
+            for _, begin, end, _ in row:
                 shards.bucket[begin:end].copy_(found[at : at + end - begin])
                 at += end - begin
 
@@ -92,18 +87,18 @@ class InnerRanks:
         _all_gather(found, torch.tensor([mine], dtype=torch.int32, device=device), group=self._group)
         return [Passed(one) for one in found.tolist()]
 
-    def _row(self, shard: int, elements: int, spans: Spans, by_parameter: bool) -> list[tuple[str, int, int]]:
-        first, last = (-(-elements // self.size) * which for which in (shard, shard + 1))
-        row = []
-        for name, (begin, end) in spans.items():
-            if by_parameter:
-                first, last = (begin + at for at in elements_of(shard, self.size, end - begin))
-            if max(begin, first) < min(end, last):
-                row.append((name, max(begin, first), min(end, last)))
-        return row
+
+def _span_of(shard: int, length: int, spans: Spans) -> list[Piece]:
+    """Return the pieces of a shard that is a span of `length` elements."""
+    first, last = length * shard, length * (shard + 1)
+    return [
+        Piece(name, max(begin, first), min(end, last), max(0, first - begin))
+        for name, (begin, end) in spans.items()
+        if max(begin, first) < min(end, last)
+    ]
 
 
-def _padded(bucket: torch.Tensor, row: list[tuple[str, int, int]], length: int) -> list[torch.Tensor]:
-    """Return the pieces of a shard, and zeros up to its length."""
-    pieces = [bucket[begin:end] for _, begin, end in row]
+def _padded(bucket: torch.Tensor, row: Sequence[Piece], length: int) -> list[torch.Tensor]:
+    """Return the numbers of a shard's pieces, and zeros up to its length."""
+    pieces = [bucket[piece.begin : piece.end] for piece in row]
     return [*pieces, bucket.new_zeros(length - sum(piece.numel() for piece in pieces))]

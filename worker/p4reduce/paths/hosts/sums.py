@@ -12,33 +12,26 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from p4reduce import collectives
-from p4reduce.codecs import Segment
 from p4reduce.collectives import Contribution, Plans
-from p4reduce.errors import CollectiveMismatchError, CollectiveTimeoutError, PeerRefusedError
 from p4reduce.paths.hosts.copies import BRIEF_S, Copies, ShardBlocks
 from p4reduce.paths.hosts.layout import HostCollective, HostLayout
 from p4reduce.paths.hosts.memory import HostMemory
 from p4reduce.paths.hosts.plan import HostPlan, span_of
+from p4reduce.paths.hosts.shard import ShardPath
 from p4reduce.paths.hosts.state import DATA_WORDS, WAITS
-from p4reduce.paths.path import FinishedCollective, Lost
+from p4reduce.paths.path import Lost
 from p4reduce.paths.switch import SwitchPath
-from p4reduce.protocol.blocks import Blocks, sum_blocks
+from p4reduce.protocol.blocks import Blocks
 from p4reduce.protocol.call import Call
 from p4reduce.protocol.collective import Collective
-from p4reduce.protocol.deadline import Deadline, Obstacle, too_late
-from p4reduce.protocol.refusal import reason_of
 from p4reduce.stats import CollectiveStats
-from p4reduce_contracts.jobs.lease import Lease
-from p4reduce_contracts.ranks import name_ranks
-from p4reduce_contracts.wire.calls import Kind
 
 T = TypeVar("T")
 
@@ -50,16 +43,19 @@ class HostSums:
         self, plan: HostPlan, rank: int, memory: HostMemory, connection: SwitchPath | None, *, keep_words: bool = False
     ) -> None:
         """`connection`: over which this rank sends its shard, if it sends one. `keep_words`: collectives have sums."""
-        self.plan, self.memory, self._connection = plan, memory, connection
+        self.plan, self.memory = plan, memory
         self._keep_words = keep_words
         self.host = plan.host_of(rank)
         ranks = plan.hosts[self.host]
         self.place, self._places = ranks.index(rank), len(ranks)
         self.shard = plan.shard_of(rank)
         """The number of this rank's shard; None: this rank only adds its data."""
+        self.shard_path = None if connection is None or self.shard is None else ShardPath(plan, self.shard, connection)
+        """The path between hosts; None where this rank sends no shard."""
         self.number = 0
         """The number of the last sum that this rank has begun."""
-        self._plans = Plans()
+        self.plans = Plans()
+        """The contributions of a compressor to sums of this rank's shard."""
 
     @property
     def most_elements(self) -> int:
@@ -171,81 +167,6 @@ class HostSums:
         self.memory.wait(self.place, self.plan.shards, self.number, deadline, lost, what, copy)
         return found
 
-    def sum_segments(
-        self,
-        segments: Sequence[Segment],
-        group: Lease,
-        name: str,
-        agreement: str,
-        timeout_s: float,
-        lost: Lost,
-        stats: CollectiveStats,
-    ) -> list[Any]:
-        """Return the sums of the segments of this shard's ranks, one of each host of `group`; see `Communicator`.
-
-        Raises PeerRefusedError where one of these ranks refused.
-        """
-        contribution = collectives.all_reduce_segments(self._plans, group, segments, False, name, agreement)
-        blocks = contribution.blocks
-        if self._connection is None:
-            sums: list[Any] = blocks.decode(*sum_blocks([blocks], group.block_words))
-        else:
-            collective = self._collective(contribution, timeout_s, lost, stats)
-            if collective.refusals:
-                reasons = {self._rank_of(host): reason for host, reason in collective.refusals.items()}
-                raise PeerRefusedError(str(collective.call), reasons)
-            sums = collective.result()
-        if contribution.key is not None:
-            for segment in contribution.segments:
-                segment.release()
-            self._plans.kept[contribution.key] = contribution
-        return sums
-
-    def refuse(self, error: Exception, timeout_s: float, lost: Lost, stats: CollectiveStats) -> None:
-        """Tell the ranks of this shard, in the place of `sum_segments`, that this rank cannot take part."""
-        if self._connection is not None:
-            self._collective(collectives.no_blocks(Kind.REFUSED, reason_of(error)), timeout_s, lost, stats)
-
-    def _collective(
-        self, contribution: Contribution, timeout_s: float, lost: Lost, stats: CollectiveStats
-    ) -> FinishedCollective:
-        """Take part in a collective of this shard's ranks, which counts as one."""
-        stats.collectives += 1
-        return self._run(replace(contribution, number=self.number), timeout_s, lost, stats)
-
-    def _run(
-        self, contribution: Contribution, timeout_s: float, lost: Lost, stats: CollectiveStats, limit_s: float = 0.0
-    ) -> FinishedCollective:
-        """Run a collective in the job of this shard, and add what it took to `stats`, but no collective.
-
-        Its errors name the ranks of the communicator's job. `limit_s`: what the caller gave; default: `timeout_s`.
-        """
-        path, limit_s = self._connection, limit_s or timeout_s
-        assert path is not None
-        before = path.total.copy()
-        try:
-            finished = path.run(contribution, Deadline(path.clock() + timeout_s, limit_s), lost)
-        except CollectiveTimeoutError as error:
-            if not error.missing_ranks:
-                raise
-            ranks = [self._rank_of(host) for host in error.missing_ranks]  # those of the shard's job are hosts
-            why = Obstacle(f"the switch still waits for {name_ranks(ranks)}", tuple(ranks))
-            raise too_late(contribution.call(limit_s=limit_s), timeout_s, why) from None
-        except CollectiveMismatchError as error:
-            calls = {self._rank_of(host): text for host, text in error.calls.items()}
-            raise CollectiveMismatchError(calls, error.layout) from None
-        finally:
-            spent = path.total - before
-            spent.collectives = 0
-            stats.add(spent)
-        path.probe_gso()
-        return finished
-
-    def _rank_of(self, host: int) -> int:
-        """Return which rank of a host sends this rank's shard."""
-        assert self.shard is not None
-        return self.plan.hosts[host][self.shard]
-
     def _sum_shard(  # noqa: PLR0917
         self,
         shard: int,
@@ -279,5 +200,6 @@ class HostSums:
             return copies.pause_s
 
         data.copy = meanwhile
-        finished = self._run(replace(contribution, blocks=data), timeout_s, lost, stats, call.limit_s or 0.0)
+        assert self.shard_path is not None
+        finished = self.shard_path.run(replace(contribution, blocks=data), timeout_s, lost, stats, call.limit_s or 0.0)
         memory.exponents(self._places)[first:last] = finished.agreed_exponents
