@@ -125,6 +125,21 @@ def test_a_sum_that_has_ended_keeps_no_tensor(make: Callable[[int], OneHost | Lo
         assert group.run(run) == RANKS * [6 * [None]]
 
 
+@pytest.mark.parametrize("make", [OneHost, LocalGroup])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.int32])
+def test_sums_of_torch_s_types_are_kept(make: Callable[[int], OneHost | LocalGroup], dtype: torch.dtype) -> None:
+    def run(comm: Communicator) -> int:
+        for turn in range(4):
+            tensor = torch.arange(turn, turn + 33).to(dtype)
+            given, out = tensor.clone().requires_grad_(turn == 1 and dtype.is_floating_point), torch.empty_like(tensor)
+            total = comm.all_reduce(given, out={2: given, 3: out}.get(turn))
+            assert torch.equal(total, RANKS * tensor) and total.dtype == dtype
+        return len(comm._plans.kept)
+
+    with make(RANKS) as group:
+        assert group.run(run) == RANKS * [1]
+
+
 def test_few_large_sums_are_kept_for_those_alike(group: OneHost, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Plans, "MOST", 5)
     monkeypatch.setattr(Plans, "MOST_BLOCKS", 100)

@@ -63,7 +63,12 @@ def plain_array(tensor: Tensor) -> Array | None:
     else:
         try:
             array = (tensor.detach() if tensor.requires_grad else tensor).numpy()  # type: ignore[union-attr]
-        except (AttributeError, TypeError, RuntimeError):
+        except (TypeError, RuntimeError):  # numpy lacks its type, or cannot read its memory
+            try:
+                array = shared_array(tensor)  # type: ignore[arg-type]
+            except (TypeError, RuntimeError):
+                return None
+        except AttributeError:
             return None
     flags = array.flags
     return array if flags.c_contiguous and flags.aligned else None
