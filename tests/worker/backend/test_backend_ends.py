@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import os
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from rigs.fork_server import ForkServer
 from rigs.limits import LIMIT_S
 
 BEGIN = """
@@ -38,19 +39,18 @@ NAMED = "os.environ['P4REDUCE_CONTROLLER'] = '127.0.0.1:9'"
 """Each rank is on a machine of its own; and all wait for a controller that is not there."""
 
 
-def ends(script: str, ranks: int, folder: Path) -> list[tuple[int, str]]:
-    """Return the status and the errors of each rank."""
-    command = sys.executable, "-c", BEGIN + script
-    running = [
-        subprocess.Popen([*command, str(rank), str(ranks), str(folder / "store")], stderr=subprocess.PIPE, text=True)
-        for rank in range(ranks)
-    ]
-    try:
-        errors = [rank.communicate(timeout=LIMIT_S)[1] for rank in running]
-        return [(rank.returncode, error) for rank, error in zip(running, errors, strict=True)]
-    finally:
+def ends(server: ForkServer, script: str, ranks: int, folder: Path) -> list[tuple[int, str]]:
+    """Return the status and the output of each rank."""
+    (path := folder / "script.py").write_text(BEGIN + script)
+    logs = [folder / f"rank-{rank}.log" for rank in range(ranks)]
+    with ExitStack() as stack:
+        running = [
+            server.start(log, str(path), str(rank), str(ranks), str(folder / "store"), environment=os.environ)
+            for rank, log in enumerate(logs)
+        ]
         for rank in running:
-            rank.kill()
+            stack.enter_context(rank)
+        return [(rank.wait(LIMIT_S), log.read_text()) for rank, log in zip(running, logs, strict=True)]
 
 
 @pytest.mark.processes
@@ -62,8 +62,8 @@ def ends(script: str, ranks: int, folder: Path) -> list[tuple[int, str]]:
         "dist.all_reduce(torch.eye(3).to_sparse(), op=dist.ReduceOp.SUM, async_op=True)",
     ],
 )
-def test_a_script_may_end_while_gloo_runs_a_callback(collective: str, tmp_path: Path) -> None:
-    for status, error in ends(CALLBACK.replace("COLLECTIVE", collective), 2, tmp_path):
+def test_a_script_may_end_while_gloo_runs_a_callback(collective: str, torch_server: ForkServer, tmp_path: Path) -> None:
+    for status, error in ends(torch_server, CALLBACK.replace("COLLECTIVE", collective), 2, tmp_path):
         assert status == 0 and "Traceback" not in error, error
 
 
@@ -82,10 +82,10 @@ def test_a_script_may_end_while_gloo_runs_a_callback(collective: str, tmp_path: 
         (f"{ELSEWHERE}; {NAMED}; jobs.load_all_kernels = die", "rank 1: its process has ended"),
     ],
 )
-def test_a_rank_that_fails_in_init_is_named(fault: str, cause: str, tmp_path: Path) -> None:
+def test_a_rank_that_fails_in_init_is_named(fault: str, cause: str, torch_server: ForkServer, tmp_path: Path) -> None:
     *of_all, of_one = fault.split("; ")
     script = "\n".join([*of_all, f"if rank == 1:\n    {of_one}", "init()"])
-    for rank, (status, error) in enumerate(ends(script, 3, tmp_path)):
+    for rank, (status, error) in enumerate(ends(torch_server, script, 3, tmp_path)):
         if rank != 1:
             assert status == 1, error
             assert cause.partition(".*")[0] in error and cause.rpartition(".*")[2] in error
