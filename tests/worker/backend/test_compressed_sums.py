@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 import torch
 
 from p4reduce.communicator import Communicator
-from p4reduce.compressors import AdaComp, Quantize
+from p4reduce.compressors import AdaComp, Compressor, Quantize
 from p4reduce.compressors.interface import by_text
 from p4reduce.errors import CollectiveMismatchError, InvalidTensorError, PeerRefusedError
 from p4reduce.paths.switch import SwitchPath
@@ -100,29 +100,34 @@ def given(rank: int, step: int) -> list[torch.Tensor]:
     return [torch.randn(20, 30, generator=draw), torch.randn(20, 30, generator=draw) + 100]
 
 
+def means_of(
+    group: LocalGroup, compressors: Sequence[Compressor], given: Callable[[int, int], list[torch.Tensor]], steps: int
+) -> list[list[list[torch.Tensor]]]:
+    """Return each rank's means in `steps` steps after the first, whose sums are in full; `given`: of rank and step."""
+
+    def one_rank(comm: Communicator) -> list[list[torch.Tensor]]:
+        sums, found = CompressedSums(compressors[comm.rank], 0), []
+        for step in range(steps + 1):
+            tensors = given(comm.rank, step)
+            names = [sums.names("all_reduce", [tensor]) for tensor in tensors]
+            if step:
+                found.append(
+                    [sums.means(comm, name, [tensor], 60)[0] for name, tensor in zip(names, tensors, strict=True)]
+                )
+            sums.end_step()
+        return found
+
+    return group.run(one_rank)
+
+
 @pytest.mark.parametrize("text", ["quantize", "quantize:bits=16", "adacomp:linear=50,form=gather"])
 def test_means_and_residues_add_up_to_what_was_given(text: str) -> None:
     """By the place in the step, so that nothing of one tensor is added to another of its size."""
     ranks, steps = 3, 5
     compressors = [by_text(text) for _ in range(ranks)]
 
-    def one_rank(comm: Communicator) -> list[list[torch.Tensor]]:
-        sums = CompressedSums(compressors[comm.rank], 0)
-        found = []
-        for step in range(steps + 1):
-            names = [sums.names("all_reduce", [tensor]) for tensor in given(comm.rank, step)]
-            if step:
-                found.append(
-                    [
-                        sums.means(comm, name, [tensor], 60)[0]
-                        for name, tensor in zip(names, given(comm.rank, step), strict=True)
-                    ]
-                )
-            sums.end_step()
-        return found
-
     with LocalGroup(ranks) as group:
-        means = group.run(one_rank)
+        means = means_of(group, compressors, given, steps)
     for place in range(2):
         key = f"{place}.0 all_reduce of 600 torch.float32"
         residues = [compressor.residue(key) for compressor in compressors]
@@ -161,29 +166,20 @@ def test_a_large_sum_of_ranks_that_share_hosts_is_compressed_once_a_host(monkeyp
     ranks, steps, size = 4, 3, SwitchPath.least_host_bytes // 4
     compressors = [by_text("quantize") for _ in range(ranks)]
 
-    def gradient(rank: int, step: int) -> torch.Tensor:
-        return torch.randn(size, generator=torch.Generator().manual_seed(10 * step + rank))
-
-    def one_rank(comm: Communicator) -> list[torch.Tensor]:
-        sums = CompressedSums(compressors[comm.rank], 0)
-        found = []
-        for step in range(steps + 1):
-            tensor = gradient(comm.rank, step)
-            name = sums.names("all_reduce", [tensor])
-            found += sums.means(comm, name, [tensor], 60) if name else []
-            sums.end_step()
-        return found
+    def gradient(rank: int, step: int) -> list[torch.Tensor]:
+        return [torch.randn(size, generator=torch.Generator().manual_seed(10 * step + rank))]
 
     with HostGroup(monkeypatch, [0, 0, 1, 1]) as group:
-        means = group.run(one_rank)
+        means = means_of(group, compressors, gradient, steps)
         assert len(group.shards.groups) == 2
-    assert all(torch.equal(one, other) for one, other in zip(means[0], means[3], strict=True))
+    found, others = ([mean for (mean,) in means[rank]] for rank in (0, 3))
+    assert all(map(torch.equal, found, others))
     residues = [compressor.residue(f"0.0 all_reduce of {size} torch.float32") for compressor in compressors]
     parts = [residue.flatten() for residue in residues if residue is not None]
     assert sum(len(part) for part in parts) == 2 * size, "each host has the whole, in two parts"
     kept = torch.cat([parts[0] + parts[2], parts[1] + parts[3]])
-    wanted = sum(gradient(rank, step) for rank in range(ranks) for step in range(1, steps + 1)) / ranks
-    torch.testing.assert_close(torch.stack(means[0]).sum(0) + kept / 2, wanted, rtol=0, atol=1e-4)
+    wanted = sum(gradient(rank, step)[0] for rank in range(ranks) for step in range(1, steps + 1)) / ranks
+    torch.testing.assert_close(sum(found) + kept / 2, wanted, rtol=0, atol=1e-4)
 
 
 def test_ranks_whose_calls_differ_get_an_error() -> None:
