@@ -234,22 +234,18 @@ def dtensor() -> list[float]:
     return [(rows @ columns.t()).sum().full_tensor().item()]
 
 
-def shapes() -> dict[str, Callable[[], list[float]]]:
-    return {
-        function.__name__: function
-        for function in (
-            ddp, ddp_small_buckets, ddp_static_graph, ddp_bfloat16, ddp_compiled, functional_compiled,
-            ddp_unused_parameters, ddp_no_sync, ddp_embedding, ddp_grad_scaler, ddp_uneven_inputs, zero, fsdp1, fsdp2,
-            fsdp2_shared, fsdp2_state, fsdp2_bfloat16, fsdp2_divide_factor, hsdp, hsdp_over_hosts, tensor_parallel,
-            dtensor,
-        )
-    }  # fmt: skip
+SHAPES: tuple[Callable[[], list[float]], ...] = (
+    ddp, ddp_small_buckets, ddp_static_graph, ddp_bfloat16, ddp_compiled, functional_compiled, ddp_unused_parameters,
+    ddp_no_sync, ddp_embedding, ddp_grad_scaler, ddp_uneven_inputs, zero, fsdp1, fsdp2, fsdp2_shared, fsdp2_state,
+    fsdp2_bfloat16, fsdp2_divide_factor, hsdp, hsdp_over_hosts, tensor_parallel, dtensor,
+)  # fmt: skip
 
 
 def losses_over(backend: str, names: list[str]) -> dict[str, list[float] | str]:
     dist.init_process_group(backend)
     losses: dict[str, list[float] | str] = {}
-    for name, shape in shapes().items():
+    for shape in SHAPES:
+        name = shape.__name__
         if not names or name in names:
             torch._dynamo.reset()
             try:
