@@ -44,26 +44,22 @@ def total(dtype: torch.dtype, shape: tuple[int, ...] = (37, 11)) -> torch.Tensor
 
 def check_sums(group: dist.ProcessGroup | None = None) -> None:
     rank, size = dist.get_rank(), dist.get_world_size()
-    dtypes = [torch.float32, torch.int32, torch.float16, torch.bfloat16, torch.complex64, torch.float64, torch.int64]
-    for dtype in dtypes:
-        mine = given(rank, dtype)
-        dist.all_reduce(mine, group=group)
-        assert torch.equal(mine, total(dtype)), dtype
-        mine = given(rank, dtype)
-        work = dist.all_reduce(mine, async_op=True, group=group)
-        assert work.wait() and work.is_completed()
-        assert torch.equal(mine, total(dtype)), dtype
-        mine = given(rank, dtype)
-        dist.all_reduce(mine, op=AVG, group=group)
-        whole = not (dtype.is_floating_point or dtype.is_complex)
-        mean = torch.div(total(dtype), size, rounding_mode="trunc") if whole else total(dtype) / size
-        torch.testing.assert_close(mine, mean)
-    mine = given(rank, torch.float32)
-    dist.all_reduce(mine, op=MAX, group=group)
-    assert torch.equal(mine, torch.stack([given(each, torch.float32) for each in range(size)]).amax(0))
-    columns = given(rank, torch.float32).t()
-    dist.all_reduce(columns, group=group)
-    assert torch.equal(columns, total(torch.float32).t())
+    shape, wholes = (size * 6, 50), (torch.int32, torch.int64)
+    for dtype in (torch.float32, torch.float16, torch.bfloat16, torch.complex64, torch.float64, *wholes):
+        for op in (SUM, AVG):
+            mine, wanted = given(rank, dtype, shape), total(dtype, shape)
+            if op == AVG:
+                wanted = torch.div(wanted, size, rounding_mode="trunc" if dtype in wholes else None)
+            parts = [torch.empty(6, 50, dtype=dtype) for _ in range(2)]
+            dist.reduce_scatter_tensor(parts[0], mine, op=op, group=group)
+            dist.reduce_scatter(parts[1], list(mine.split(6)), op=op, group=group)
+            assert torch.equal(mine, given(rank, dtype, shape)), "it is only read"
+            work = dist.all_reduce(summed := mine.clone(), op=op, async_op=True, group=group)
+            assert work.wait() and work.is_completed()
+            dist.all_reduce(mine, op=op, group=group)
+            rtol = 0 if op == SUM or dtype in wholes else torch.finfo(dtype).eps  # a mean is rounded once
+            for got, of_all in ((mine, wanted), (summed, wanted), *((part, wanted.split(6)[rank]) for part in parts)):
+                torch.testing.assert_close(got, of_all, rtol=rtol, atol=0)
     scalar = torch.tensor(1.5)
     dist.all_reduce(scalar, group=group)
     assert scalar.item() == 1.5 * size
@@ -72,25 +68,6 @@ def check_sums(group: dist.ProcessGroup | None = None) -> None:
     beside = [torch.zeros(0, 5), given(rank, torch.float32), torch.zeros(0)]
     dist.all_reduce_coalesced(beside)
     assert torch.equal(beside[1], total(torch.float32))
-
-
-def check_scattered_sums(group: dist.ProcessGroup | None = None) -> None:
-    rank, size = dist.get_rank(), dist.get_world_size()
-    for dtype in (torch.float32, torch.bfloat16, torch.float64, torch.int32, torch.complex64):
-        for op in (SUM, AVG):
-            whole = given(rank, dtype, (size * 6, 50))
-            part, wanted = torch.empty(6, 50, dtype=dtype), total(dtype, (size * 6, 50))[6 * rank : 6 * rank + 6]
-            if op == AVG:
-                wanted = torch.div(wanted, size, rounding_mode="trunc" if dtype == torch.int32 else None)
-            dist.reduce_scatter_tensor(part, whole, op=op, group=group)
-            assert torch.equal(part, wanted) if op == SUM else torch.allclose(part, wanted, rtol=1e-2)
-            part.zero_()
-            dist.reduce_scatter(part, list(whole.split(6)), op=op, group=group)
-            assert torch.equal(part, wanted) if op == SUM else torch.allclose(part, wanted, rtol=1e-2)
-            assert torch.equal(whole, given(rank, dtype, (size * 6, 50)))  # it is only read
-    columns, part = given(rank, torch.float32, (50, size * 6)).t(), torch.empty(6, 50)
-    dist.reduce_scatter_tensor(part, columns, group=group)
-    assert torch.equal(part, total(torch.float32, (50, size * 6)).t()[6 * rank : 6 * rank + 6])
     with dist._coalescing_manager(group):
         tensors = [given(rank, torch.float32), given(rank, torch.float32, (5,))]
         for tensor in tensors:
@@ -349,7 +326,6 @@ def check_no_room() -> None:
         dist.barrier()
         pair = dist.new_group([0, 1])
         check_sums(pair)
-        check_scattered_sums(pair)
         check_copies(pair)
         dist.barrier(pair)
         needs = "takes gloo for all collectives: rank 0 could not make a job"
@@ -405,19 +381,29 @@ def check_sparse_gradients() -> None:
             torch.testing.assert_close(got.grad.to_dense(), wanted.grad.to_dense(), rtol=1e-2, atol=1e-2)
 
 
+def set_timeout(seconds: float, group: dist.ProcessGroup) -> None:
+    getattr(dist, "set_timeout", dist.distributed_c10d._set_pg_timeout)(timedelta(seconds=seconds), group)
+
+
 def check_timeout() -> None:
-    """A collective that the others do not call ends with an error that says "timed out"; the last check."""
-    store = dist.distributed_c10d._get_default_store()
+    """Collectives that the others do not call end with errors that say "timed out"; the last check.
+
+    One after its own limit, one after that of its group, which torchtitan sets after its first step.
+    """
+    store, pair = dist.distributed_c10d._get_default_store(), dist.new_group([0, 1])
+    dist.all_reduce(torch.ones(5), group=pair)
+    set_timeout(1, pair)
     if dist.get_rank():
-        store.wait(["rank 0 has its error"], timedelta(seconds=60))
+        store.wait(["rank 0 has its errors"], timedelta(seconds=60))
         return
-    options = dist.AllreduceOptions()
-    options.timeout = timedelta(seconds=1)
+    own = dist.AllreduceOptions()
+    own.timeout = timedelta(seconds=1)
     waits = "rank 1 is in none" if dist.get_debug_level() == dist.DebugLevel.DETAIL else "still waits for rank 1"
-    with pytest.raises(dist.DistBackendError, match=f"timed out; its timeout was 1 s.*{waits}"):
-        dist.group.WORLD.allreduce([torch.ones(5)], options).wait()
+    for group, options in ((pair, dist.AllreduceOptions()), (dist.group.WORLD, own)):
+        with pytest.raises(dist.DistBackendError, match=f"timed out; its timeout was 1 s.*{waits}"):
+            group.allreduce([torch.ones(5)], options).wait()
     print("timed out as it should", flush=True)
-    store.set("rank 0 has its error", "")
+    store.set("rank 0 has its errors", "")
 
 
 def check_different_collectives() -> None:
@@ -426,7 +412,7 @@ def check_different_collectives() -> None:
     calls.OTHERS_S = 60.0  # for slow machines: that both write is what ends it
     pair = dist.new_group([0, 1])
     dist.all_reduce(torch.ones(4), group=pair)
-    getattr(dist, "set_timeout", dist.distributed_c10d._set_pg_timeout)(timedelta(seconds=seconds), pair)
+    set_timeout(seconds, pair)
     first = r"rank 0 is in all_gather number 2 \(4 float32\) over gloo"
     with pytest.raises(RuntimeError, match=rf"{first}, rank 1 is in all_reduce number 2 \(5 float32\) over p4reduce"):
         if rank:
@@ -467,17 +453,6 @@ def check_join_with_a_compressor() -> None:
             optimizer.zero_grad()
             ddp(torch.ones(3, 100)).sum().backward()
             optimizer.step()
-
-
-def check_set_timeout() -> None:
-    """The time limit that torchtitan sets after its first step."""
-    pair = dist.new_group([0, 1])
-    dist.all_reduce(torch.ones(5), group=pair)
-    getattr(dist, "set_timeout", dist.distributed_c10d._set_pg_timeout)(timedelta(seconds=1), pair)
-    if dist.get_rank() == 0:
-        with pytest.raises(dist.DistBackendError, match="timed out; its timeout was 1 s"):
-            dist.all_reduce(torch.ones(5), group=pair)
-    dist.barrier()
 
 
 def check_dies_before_gloo() -> None:
