@@ -18,7 +18,7 @@ import random
 import sys
 from array import array
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -28,10 +28,9 @@ if __name__ == "__main__":
     sys.path.extend(str(Path(__file__).resolve().parents[2] / tests) for tests in ("tests", "softswitch/tests"))
 
 from p4reduce.codecs import Floats, Gathered, Int32, Lanes, Segment
-from p4reduce.errors import CollectiveError, CollectiveTimeoutError, CorruptSumError
+from p4reduce.errors import CollectiveError, CorruptSumError
 from p4reduce.protocol.call import Call
-from p4reduce.protocol.collective import Collective
-from p4reduce.protocol.initial_state import Records
+from p4reduce.testing.world import Member, NetworkConditions, Place, World
 from p4reduce_contracts.jobs.lease import Lease, LeasedSwitch
 from p4reduce_contracts.wire.calls import Kind
 from p4reduce_contracts.wire.numbers import BASE_BYTES, GUARD_BYTES
@@ -39,12 +38,11 @@ from p4reduce_runtime.underlay import ENCAP_BYTES
 from rigs.float_sums import summed_words
 from rigs.pipeline import JOB, SLOT_COUNT, is_for
 from rigs.secret import rank_secret
-from rigs.tree import TREES, Place, Shape, TreeRig
+from rigs.tree import TREES, Shape, TreeRig
 
 ONE_SWITCH: Final[Shape] = [0, 1]
 TIMEOUT_S: Final = 100.0
-STEPS: Final = 60
-"""Far more turns of sending and repeating than a collective needs: one with more will meet its deadline."""
+AT_ONCE: Final = NetworkConditions(delay_s=0.0, jitter=0.0, start_s=0.0)
 
 Make = Callable[[np.random.Generator, int, int], Segment]
 FORMATS: Final[dict[str, Make]] = {
@@ -80,6 +78,8 @@ def places(size: int, headers: bool) -> dict[str, range]:
 
 class BitFlips:
     """`run(n)` makes n collectives and counts (direction, part of the frame, outcome) in `outcomes`.
+
+    It is between the switches and their network, a World.
 
     `bits` random bits are flipped in one part of a frame. Or, with `same_bit`, that bit of two random words of a full
     frame.
@@ -120,67 +120,49 @@ class BitFlips:
         geometry, ranks = self._tree.geometry, self._tree.world_size
         segments = [self._make(self._numbers, geometry.frame_words, rank) for rank in self._ranks]
         call = Call(0, Kind.ALL_REDUCE, segments[0].codec, segments[0].detail, segments[0].elements, segments[0].layout)
-        engines, sources = [], []
-        for rank in self._ranks:
-            lease = Lease(
-                JOB,
-                "flips",
-                self._epoch,
-                rank,
-                ranks,
-                SLOT_COUNT,
-                geometry.columns,
-                geometry.block_words,
-                switches=(LeasedSwitch(secret=rank_secret(rank), levels=self._tree.levels(rank)),),
+        sources = [segment.bind(ranks, geometry.block_words, True) for segment in segments]
+        members = [
+            Member(
+                Lease(
+                    *(JOB, "flips", self._epoch, rank, ranks, SLOT_COUNT, geometry.columns, geometry.block_words),
+                    switches=(LeasedSwitch(secret=rank_secret(rank), levels=self._tree.levels(rank)),),
+                ),
+                [(sources[rank], call)],
+                self._rounds[rank],
+                TIMEOUT_S,
             )
-            sources.append(segments[rank].bind(ranks, geometry.block_words, True))
-            records = Records(lease, sources[rank].n_blocks, self._rounds[rank])
-            engines.append(Collective(records, sources[rank], call, TIMEOUT_S))
+            for rank in self._ranks
+        ]
         self._seen = 0
         try:
-            self._to_the_end(engines)
+            results = World(self, members, AT_ONCE, 0).run()
         except CorruptSumError:
             return CORRUPT_SUM
         except CollectiveError:
             return OTHER_ERROR
+        self._rounds = [member.rounds for member in members]
         words, exponents = summed_words(sources, geometry.block_words)
         expected = [source.decode(words, exponents)[0] for source in sources]
-        got = [engine.result()[0] for engine in engines]
+        got = [result[0] for (result,) in results]
         return RIGHT if all(np.array_equal(*pair) for pair in zip(got, expected, strict=True)) else WRONG
 
-    def _to_the_end(self, engines: Sequence[Collective]) -> None:
-        """Pass frames until every rank is done, or one has an error."""
-        now = 0.0
-        flying = [(rank, frame) for rank, engine in enumerate(engines) for frame in engine.start(now)]
-        for _ in range(STEPS):
-            while flying:
-                rank, payload = flying.pop(0)
-                for to, answer in self._through_switch(rank, payload):
-                    flying += [(to, more) for more in engines[to].receive(answer, now)]
-            timers = [engine.next_timer for engine in engines]
-            due = [timer for timer in timers if timer is not None]
-            if not due:
-                return
-            now = min(due)
-            flying = [(rank, frame) for rank, engine in enumerate(engines) for frame in engine.on_timer(now)]
-        raise CollectiveTimeoutError(f"no end after {STEPS} turns; flipped: {self._flipped}")
+    def framed(self, rank: int, payload: bytes) -> tuple[Place, bytes]:
+        return self._tree.framed(rank, payload)
 
-    def _through_switch(self, rank: int, payload: bytes) -> list[tuple[int, bytes]]:
-        place, frame = self._tree.framed(rank, payload)
-        arriving = [(place, self._disturb(frame, ENCAP_BYTES, "up"))]
-        answers = []
-        while arriving:
-            place, frame = arriving.pop(0)
-            for to, out in self._tree.arrive(place, frame):
-                if to.rank < 0:
-                    arriving.append((to, self._disturb(out, ENCAP_BYTES, self._between(place, to))))
-                    continue
-                if is_for(to.rank, out):  # else another host's, or no host's
-                    answers.append((to.rank, self._disturb(out[ENCAP_BYTES:], 0, "down")))
-        return answers
+    def payload(self, frame: bytes) -> bytes:
+        return self._tree.payload(frame)
 
-    def _between(self, place: Place, to: Place) -> str:
-        return "trunk up" if self._tree.parents[place.switch] == to.switch else "trunk down"
+    def arrive(self, place: Place, frame: bytes) -> list[tuple[Place, bytes]]:
+        """What leaves a switch for a frame that may be disturbed; of that, what is for a rank may be, too."""
+        sender = self._tree.sender(place)
+        direction = "up" if sender < 0 else "trunk up" if self._tree.parents[sender] == place.switch else "trunk down"
+        leaving = []
+        for to, sent in self._tree.arrive(place, self._disturb(frame, ENCAP_BYTES, direction)):
+            if to.rank < 0:
+                leaving.append((to, sent))
+            elif is_for(to.rank, sent):  # else another host's, or no host's
+                leaving.append((to, sent[:ENCAP_BYTES] + self._disturb(sent[ENCAP_BYTES:], 0, "down")))
+        return leaving
 
     def _disturb(self, frame: bytes, payload_at: int, direction: str) -> bytes:
         """The frame; if it is the chosen one, with bits turned over in one of its parts."""
