@@ -71,10 +71,8 @@ def run_chaos(
     options: tuple[str, ...] = (),
     racks: int = 1,
     switches: int = 1,
-    longest_s: float = float("inf"),
-    pause_s: float = LONGEST_PAUSE_S,
 ) -> Report:
-    """Train through `count` kills, each after up to `pause_s`, or those of `longest_s`, all kinds equally often.
+    """Train through `count` kills, all kinds equally often.
 
     With several `racks` the ranks are at as many leaves of a tree of switches, two at each. Of several `switches` side
     by side one is away half of the time. Raises AssertionError when training does not end well.
@@ -84,7 +82,6 @@ def run_chaos(
     checkpoints = folder / "checkpoints"
     steps = launches = 0
     left: list[Fault] = []
-    until = time.monotonic() + longest_s
     with running_system(folder, racks=racks, switches=switches) as system, Children(folder) as children:
         ranks, faults = world_size(system), FAULTS_OF_TREE if system.leaves else FAULTS
         if system.beside:
@@ -94,11 +91,7 @@ def run_chaos(
         while True:
             steps += leg
             launcher = start_training(children, system, checkpoints, steps, options, restarts=1000)
-            while (
-                kills.total() < count
-                and time.monotonic() < until
-                and not _ended(launcher, checkpoints, choice, pause_s)
-            ):
+            while kills.total() < count and not _ended(launcher, checkpoints, choice):
                 left = left or choice.sample(faults, len(faults))
                 if left[-1](system, launcher, choice):
                     kills[left.pop().__name__.removeprefix("kill_")] += 1
@@ -106,16 +99,16 @@ def run_chaos(
             redone = check_end(launcher, checkpoints, steps, ranks)
             launches += launcher.log.read_text().count("rank 0: launch")
             print(f"{kills.total()} killed, {steps} steps, the same weights on all ranks", flush=True)
-            if kills.total() == count or time.monotonic() > until:
+            if kills.total() == count:
                 assert redone <= (EVERY + 1) * launches, "at most those since a checkpoint, each time"
                 granted = re.findall(r"job granted .*switches=(\d+)", (folder / "controller.log").read_text())
                 return Report(kills, steps, redone, launches, Counter(granted))
 
 
-def _ended(launcher: Child, checkpoints: Path, choice: random.Random, pause_s: float) -> bool:
+def _ended(launcher: Child, checkpoints: Path, choice: random.Random) -> bool:
     """Wait a random while, half of the times from a step on; return whether training has ended in it."""
     before, step = begun(checkpoints), choice.random() < 0.5
-    until = time.monotonic() + choice.uniform(0.0, pause_s)
+    until = time.monotonic() + choice.uniform(0.0, LONGEST_PAUSE_S)
     deadline = time.monotonic() + LIMIT_S
     while launcher.status is None and (time.monotonic() < until or (step and begun(checkpoints) == before)):
         assert time.monotonic() < deadline, launcher.log.read_text()
@@ -131,23 +124,13 @@ def main() -> None:
     parser.add_argument("--leg", type=int, default=300, help="steps from one start of torchrun to the next")
     parser.add_argument("--racks", type=int, default=1, help="leaf switches below a root, with two ranks each")
     parser.add_argument("--rejoin", action="store_true", help="ranks join again instead of starting anew")
-    parser.add_argument("--minutes", type=float, default=float("inf"), help="then kill nothing more")
-    parser.add_argument("--pause", type=float, default=LONGEST_PAUSE_S, help="most seconds before a kill")
     parser.add_argument("--switches", type=int, default=1, help="switches side by side")
     given = parser.parse_args()
     options = ["--rejoin"] if given.rejoin else []
     print(f"seed {given.seed}", flush=True)
     with tempfile.TemporaryDirectory(prefix="p4reduce-chaos-") as folder:
         report = run_chaos(
-            Path(folder),
-            given.kills,
-            given.seed,
-            given.leg,
-            tuple(options),
-            given.racks,
-            given.switches,
-            60 * given.minutes,
-            given.pause,
+            Path(folder), given.kills, given.seed, given.leg, tuple(options), given.racks, given.switches
         )
         print(report)
 
