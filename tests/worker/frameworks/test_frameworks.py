@@ -1,6 +1,7 @@
 """Frameworks over the backend "p4reduce": each trains to the weights that it has over gloo.
 
-And torch's own tests of torch.distributed: what passes over gloo passes over the backend.
+And torch's own tests of torch.distributed: what passes over gloo passes over the backend. `make test` skips them, as
+they need expecttest. They sum float32 and complex64 alone, and take three ranks 37 s of processor time.
 """
 
 from __future__ import annotations
