@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import struct
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,7 +22,7 @@ from p4reduce_contracts.jobs.client import JobClient
 from p4reduce_contracts.jobs.lease import ONLY_SWITCH, Lease
 from p4reduce_contracts.wire.hello import nonce_for
 from p4reduce_controller.config import Config, HostAddress, HostPort, MacAddress, SecurityConfig
-from p4reduce_controller.p4runtime.client import Client
+from p4reduce_controller.p4runtime.client import Client, Operation, Pipeline
 from p4reduce_controller.registry.hello import Address
 from p4reduce_controller.registry.job import Child, Grant, Member
 from p4reduce_controller.registry.slots import SlotRange
@@ -32,16 +33,12 @@ from p4reduce_controller.switches import reconciler
 from p4reduce_controller.switches.entry_writer import EntryWriter
 from p4reduce_controller.switches.mac_table import MacTable
 from p4reduce_runtime.p4runtime.entries import CounterEntry, Entry, MeterEntry, MulticastGroup, TableEntry
-from p4reduce_runtime.p4runtime.errors import (
-    Failure,
-    NotPrimaryError,
-    P4RuntimeError,
-    SwitchUnreachableError,
-    WriteError,
-)
+from p4reduce_runtime.p4runtime.errors import Failure, NotPrimaryError, SwitchUnreachableError, WriteError
 from p4reduce_runtime.pipeline_folders import find
 from p4reduce_runtime.security import Security
+from p4reduce_runtime.underlay import pack_hello
 from rigs.limits import LIMIT_S
+from rigs.pipeline import Host, from_host
 
 UPLINK = 99
 RACKS = {"root": "", "leaf1": "root", "leaf2": "root"}
@@ -60,27 +57,16 @@ OWN_TABLES = {"job_member": 1, "switch_address": 1, "own_ip": 1, "own_mac": 1}
 T = TypeVar("T")
 
 
-@dataclass
-class Held:
-    p4info: Any
-    device_config: bytes
-    cookie: int | None = None
-
-
-class FakeSwitchClient:
+class FakeSwitchClient(Client):
     """A client as strict as a real switch: inserting twice or deleting what is absent is a WriteError."""
 
-    on_packet_in: Callable[[bytes, dict[str, int]], None] | None = None
-    on_digest: Callable[[str, list[tuple[int, ...]]], None] | None = None
-    on_lost: Callable[[P4RuntimeError], None] | None = None
-    on_primary: Callable[[bool], None] | None = None
-
     def __init__(self) -> None:
+        super().__init__(address="in memory")
         self.reachable = True
         self.other_primary: str | None = None
         """The name of another controller that is primary and cannot be outbid; None: there is none."""
         self.connected = False
-        self.pipeline: Held | None = None
+        self.pipeline: Pipeline | None = None
         self.entries: dict[str, Entry] = {}
         self.counters: dict[tuple[str, int], tuple[int, int]] = {}
         self.refuse: Callable[[str, Entry], bool] = lambda operation, entry: False
@@ -91,7 +77,6 @@ class FakeSwitchClient:
         self.connections = 0
         self.commits = 0
         self.answering = threading.Event()  # cleared: calls get no answer, and the stream stays
-        self.timeout_s = 5.0
         self.answering.set()
         self.cables: dict[int, tuple[FakeSwitchClient, int]] = {}
         """Port -> the switch at the other end of the cable, and its port."""
@@ -121,7 +106,7 @@ class FakeSwitchClient:
         assert self.on_lost is not None
         self.on_lost(SwitchUnreachableError("the stream ended"))
 
-    def get_pipeline(self) -> Held | None:
+    def get_pipeline(self) -> Pipeline | None:
         self._check()
         return self.pipeline
 
@@ -130,18 +115,12 @@ class FakeSwitchClient:
         if self.other_primary:
             raise NotPrimaryError(self.other_primary)
         self.before_pipeline()
-        self.pipeline = Held(p4info, device_config, cookie)
+        self.pipeline = Pipeline(p4info, device_config, cookie)
         self.commits += 1
         self.entries.clear()
         self.counters.clear()
 
-    def insert(self, *entries: Entry) -> None:
-        self.write([("insert", entry) for entry in entries])
-
-    def delete(self, *entries: Entry) -> None:
-        self.write([("delete", entry) for entry in entries])
-
-    def write(self, updates: Iterable[tuple[str, Entry]]) -> None:
+    def write(self, updates: Iterable[tuple[Operation, Any]]) -> None:
         self._check()
         if self.other_primary:
             raise NotPrimaryError(self.other_primary)
@@ -181,22 +160,15 @@ class FakeSwitchClient:
 
     def tables(self) -> dict[str, int]:
         """Return how many entries each table has, by the last part of its name; groups by number."""
-        counts: dict[str, int] = {}
-        for entry in self._held():
-            if isinstance(entry, TableEntry):
-                name = entry.table.rpartition(".")[2]
-            elif isinstance(entry, MulticastGroup):
-                name = f"group {entry.group_id}"
-            else:
-                continue
-            counts[name] = counts.get(name, 0) + 1
-        return counts
+        held = self._held()
+        tables = [entry.table.rpartition(".")[2] for entry in held if isinstance(entry, TableEntry)]
+        return Counter(tables + [f"group {entry.group_id}" for entry in held if isinstance(entry, MulticastGroup)])
 
     def capabilities(self) -> str:
         self._check()
         return "1.3.0"
 
-    def packet_out(self, payload: bytes, egress_port: int) -> None:
+    def packet_out(self, payload: bytes, egress_port: int, **metadata: int) -> None:
         """The switch at the other end punts the frame, if it has a pipeline, to its primary controller."""
         self._check()
         self.before_packet_out()
@@ -261,10 +233,8 @@ def check_restarts(make: Callable[[], EntryWriter]) -> EntryWriter:
 
 def hello_frame(job_id: int, nonce: int, rank: int) -> bytes:
     """The HELLO of a worker at 10.0.0.(10 + rank), as the switch punts it."""
-    payload = struct.pack("!BBBBHHIIQ", 2 << 4 | 4, job_id, 0, 0, 0, 0, 0, 0, nonce)
-    udp = struct.pack("!HHHH", 4000 + rank, 21072, 8 + len(payload), 0) + payload
-    ip = struct.pack("!BBHHHBBHII", 0x45, 0, 20 + len(udp), 0, 0, 64, 17, 0, 0x0A00000A + rank, 0x0A0000FE)
-    return bytes.fromhex("020000000001") + (0x020000000A00 + rank).to_bytes(6, "big") + b"\x08\x00" + ip + udp
+    host = Host(0x020000000A00 + rank, 0x0A00000A + rank, 4000 + rank, 0)
+    return from_host(host, pack_hello(job_id, nonce))
 
 
 @dataclass
@@ -401,45 +371,34 @@ def in_a_thread(make: Callable[[], Controller]) -> Iterator[InThread]:
 
     A switch may take LIMIT_S for an answer, and so may a scrape: only a busy machine delays one in memory.
     """
-    started: list[InThread | BaseException] = []
-    ready = threading.Event()
-    ended: list[BaseException] = []
+    started: Future[InThread] = Future()
 
     async def serve() -> None:
         try:
             controller = make()
             await controller.start()
         except BaseException as error:
-            started.append(error)
-            ready.set()
+            started.set_exception(error)
             return
         task = asyncio.ensure_future(controller.run())
-        started.append((controller, asyncio.get_running_loop(), task))
-        ready.set()
-        try:
-            await task
-        except Exception as error:
-            ended.append(error)
+        started.set_result((controller, asyncio.get_running_loop(), task))
+        await task
 
-    thread = threading.Thread(target=lambda: asyncio.run(serve()))
-    thread.start()
-    assert ready.wait(LIMIT_S)
-    (running,) = started
+    pool = ThreadPoolExecutor(1)
+    ended = pool.submit(asyncio.run, serve())
+    pool.shutdown(wait=False)
+    controller, loop, task = started.result(LIMIT_S)
     try:
-        if isinstance(running, BaseException):
-            raise running
         with (
             mock.patch.object(reconciler, "_ANSWER_LIMIT_S", LIMIT_S),
             mock.patch.object(process, "_SCRAPE_LIMIT_S", LIMIT_S),
         ):
-            yield running
+            yield controller, loop, task
     finally:
-        if not isinstance(running, BaseException) and thread.is_alive():
-            running[1].call_soon_threadsafe(running[0].stop)
-        thread.join(LIMIT_S)
-        assert not thread.is_alive()
-    if ended:
-        raise ended[0]
+        with contextlib.suppress(RuntimeError):  # it has ended by itself
+            loop.call_soon_threadsafe(controller.stop)
+        wait([ended], LIMIT_S)
+    ended.result(0)
 
 
 @contextlib.contextmanager

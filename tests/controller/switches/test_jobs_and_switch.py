@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from ipaddress import IPv4Address
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from msgspec import structs
@@ -390,7 +390,7 @@ def test_groups_of_another_program_are_deleted_before_the_program_is_set() -> No
     """On BMv2 they outlive it: a group of the same number would keep its old replicas beside the new ones."""
     client, deleted = FakeSwitchClient(), list[int]()
     for number, geometry in enumerate(("small", "default")):
-        entry_writer = make_entry_writer(cast(Any, client), geometry)
+        entry_writer = make_entry_writer(client, geometry)
         before = [entry.group_id for entry in client.read_groups()]
         client.log.clear()
         entry_writer.cold_start(1 + number)
