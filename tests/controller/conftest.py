@@ -12,11 +12,19 @@ from p4reduce_controller.config import Config
 from rigs.certificates import Bench
 from rigs.fake_switch_client import Running, make_config, serving
 from rigs.limits import LIMIT_S
+from rigs.registry import MemoryStore
 
 
 @pytest.fixture
 def config(tmp_path: Path) -> Config:
     return make_config(tmp_path)
+
+
+@pytest.fixture(autouse=True)
+def close_stores() -> Iterator[None]:
+    yield
+    while MemoryStore.opened:
+        MemoryStore.opened.pop().close()
 
 
 @pytest.fixture(scope="session")

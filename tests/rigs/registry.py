@@ -3,68 +3,45 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import ClassVar
 
 from p4reduce_contracts.artifacts import SwitchGeometry
-from p4reduce_contracts.jobs.errors import StoreError
 from p4reduce_contracts.wire.hello import nonce_for
 from p4reduce_controller.registry.hello import Address, Hello, parse_hello
 from p4reduce_controller.registry.job import Job, Member
 from p4reduce_controller.registry.links import Links
 from p4reduce_controller.registry.registry import Registry
-from p4reduce_controller.registry.slots import SlotRange
 from p4reduce_controller.registry.tree import Tree
-from p4reduce_controller.service import saved
-from rigs.fake_switch_client import UPLINK
+from p4reduce_controller.service.store import IN_MEMORY, Store
+from rigs.fake_switch_client import UPLINK, Places
 
 
 def place(number: int) -> Address:
     return Address(ingress_port=number, mac=0x020000000000 + number, ip=0x0A000000 + number, udp_port=4000)
 
 
-class MemoryJobStore:
-    """Draws epochs 1, 2, ...; every job as text, as it was saved last. `failing`: the disk takes nothing."""
+class MemoryStore(Store):
+    """The controller's store, in memory alone. A fixture closes those of a test."""
+
+    opened: ClassVar[list[Store]] = []
 
     def __init__(self) -> None:
-        self.texts: dict[str, str] = {}
-        self.ended_texts: dict[str, str] = {}
-        self.epochs = itertools.count(1)
-        self.failing = False
+        super().__init__(Path(IN_MEMORY))
+        self.open()
+        self.opened.append(self)
 
-    def draw_epoch(self, slots: SlotRange, in_use: Collection[int], switches: Collection[str] = ()) -> int:
-        self._check()
-        return next(self.epochs)
-
-    def save(self, job: Job) -> None:
-        self._check()
-        self.texts[job.name] = saved.to_text(job)
-
-    def end(self, job: Job) -> None:
-        self._check()
-        del self.texts[job.name]
-        self.ended_texts[job.name] = saved.to_text(job.as_ended())
-
-    def save_ended(self, job: Job) -> None:
-        self._check()
-        self.ended_texts[job.name] = saved.to_text(job.as_ended())
-
-    def ended(self, name: str = "") -> list[tuple[float, Job]]:
-        return [(1.0, saved.from_text(text)) for key, text in self.ended_texts.items() if name in ("", key)]
-
-    def jobs(self) -> list[Job]:
-        return [saved.from_text(text) for _, text in sorted(self.texts.items())]
-
-    def _check(self) -> None:
-        if self.failing:
-            raise StoreError("the disk is full")
+    def fail(self, fails: bool) -> None:
+        """Let every write fail from now on, or none."""
+        self._opened().execute(f"PRAGMA query_only = {fails}")
 
 
-def make_registry(tree: Tree, store: MemoryJobStore | None = None, slots: int = 64) -> Registry:
+def make_registry(tree: Tree, store: MemoryStore | None = None, slots: int = 64) -> Registry:
     """Return a registry of these switches, whose nonces and secrets are 1000, 1001, ..."""
     numbers = itertools.count(1000)
     draw = lambda: next(numbers)  # noqa: E731
     geometry = SwitchGeometry(columns=8, block_words=32, slots=slots)
-    return Registry(geometry, store or MemoryJobStore(), 10.0, draw, draw, tree=tree, links=Links(tree, draw))
+    return Registry(geometry, store or MemoryStore(), 10.0, draw, draw, tree=tree, links=Links(tree, draw))
 
 
 def hello(registry: Registry, job: Job, member: Member, switch: str, address: Address) -> bool:
@@ -74,12 +51,12 @@ def hello(registry: Registry, job: Job, member: Member, switch: str, address: Ad
     return registry.hello(Hello(job.id, nonce, address), 0.0, switch)
 
 
-def join(registry: Registry, name: str, at: Sequence[Sequence[str]], switches: int = 0) -> Job:
+def join(registry: Registry, name: str, at: Places, switches: int = 0) -> Job:
     """Create a job of 4 slots; all its ranks join it, and the HELLOs of rank n arrive at the switches at[n]."""
     job = registry.create(name, len(at), 4, switches=switches)
     for rank, names in enumerate(at):
         member = registry.join(name, rank, len(at), 0.0)
-        for switch in names:
+        for switch in (names,) if isinstance(names, str) else names:
             hello(registry, job, member, switch, place(1 + rank))
     return job
 

@@ -16,7 +16,7 @@ from p4reduce_contracts.jobs.lease import ONLY_SWITCH
 from p4reduce_controller.registry.hello import Hello
 from p4reduce_controller.registry.job import Job
 from p4reduce_controller.registry.registry import Registry
-from rigs.registry import MemoryJobStore, place
+from rigs.registry import MemoryStore, place
 
 
 class AnyOrder(RuleBasedStateMachine):
@@ -30,7 +30,7 @@ class AnyOrder(RuleBasedStateMachine):
         numbers = itertools.count(1)
 
         self.draw_nonce = lambda: next(numbers)
-        self.store = MemoryJobStore()
+        self.store = MemoryStore()
         self.registry = Registry(SwitchGeometry(4, 8, 16), self.store, 10.0, self.draw_nonce)
 
     def some_job(self, number: int) -> Job:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import itertools
 import struct
-from collections.abc import Collection
 from typing import cast
+from unittest.mock import Mock
 
 import pytest
 from msgspec.structs import replace
@@ -35,14 +35,14 @@ from p4reduce_controller.registry.job import MOST_COUNTED, Member
 from p4reduce_controller.registry.registry import Registry
 from p4reduce_controller.registry.slots import SlotAllocator, SlotRange
 from rigs.fake_switch_client import serving
-from rigs.registry import MemoryJobStore, place
+from rigs.registry import MemoryStore, place
 
 GEOMETRY = SwitchGeometry(columns=8, block_words=32, slots=1024)
 
 
 def make_registry(geometry: SwitchGeometry = GEOMETRY, jobs: int = MAX_JOBS, slots: int = 0) -> Registry:
     nonces, quotas = itertools.count(1000), QuotaConfig(jobs=jobs, slots=slots)
-    return Registry(geometry, MemoryJobStore(), 10.0, lambda: next(nonces), quotas=quotas)
+    return Registry(geometry, MemoryStore(), 10.0, lambda: next(nonces), quotas=quotas)
 
 
 def form(registry: Registry, name: str, world_size: int, now: float = 0.0) -> list[Member]:
@@ -361,15 +361,8 @@ def test_at_most_255_jobs_and_a_freed_job_id_is_reused_last(registry: Registry) 
         registry.create("one-more", 1, 1)
 
 
-class UsedUp(MemoryJobStore):
-    """JobStore with no epoch left."""
-
-    def draw_epoch(self, slots: SlotRange, in_use: Collection[int], switches: Collection[str] = ()) -> int:
-        raise EpochError("all epochs are used")
-
-
-def test_without_an_epoch_members_get_the_reason() -> None:
-    registry = Registry(GEOMETRY, UsedUp())
+def test_without_an_epoch_members_get_the_reason(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry._store, "draw_epoch", Mock(side_effect=EpochError("all epochs are used")))
     job = registry.create("train", 1)
     member = registry.join("train", 0, 1, 0.0)
     registry.hello(Hello(job.id, member.nonce, place(1)), 0.0)
@@ -432,11 +425,11 @@ def test_an_ephemeral_job_stays_until_its_removal_can_be_saved(registry: Registr
     registry.leave(member.nonce)
     registry.sweep(0.0)
 
-    store = cast(MemoryJobStore, registry._store)
-    store.failing = True
+    store = cast(MemoryStore, registry._store)
+    store.fail(True)
     registry.sweep(20.0)
     registry.get("launch")
-    store.failing = False
+    store.fail(False)
     registry.sweep(21.0)
     assert registry.jobs() == []
 

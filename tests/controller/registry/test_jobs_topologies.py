@@ -16,7 +16,7 @@ from p4reduce_controller.registry.registry import Registry
 from p4reduce_controller.registry.tree import Tree, TreeSwitch
 from p4reduce_controller.service import saved
 from rigs.fake_switch_client import RACKS, with_switches_side_by_side, with_tree
-from rigs.registry import MemoryJobStore, find_links, install, join, make_registry, place
+from rigs.registry import MemoryStore, find_links, install, join, make_registry, place
 
 Switches = tuple[SwitchConfig, ...]
 
@@ -36,7 +36,7 @@ class Topology:
     most: int = 0
     """Of how many switches side by side the job has slots; 0: all."""
 
-    def registry(self, store: MemoryJobStore | None = None, switches: Switches = ()) -> Registry:
+    def registry(self, store: MemoryStore | None = None, switches: Switches = ()) -> Registry:
         return make_registry(Tree(map(TreeSwitch, switches or self.switches)), store)
 
     def join(self, registry: Registry) -> Job:
@@ -82,7 +82,7 @@ EACH = pytest.mark.parametrize("topology", TOPOLOGIES.values(), ids=TOPOLOGIES)
 
 @EACH
 def test_a_job_is_saved_and_restored(topology: Topology) -> None:
-    store = MemoryJobStore()
+    store = MemoryStore()
     before = topology.form(topology.registry(store))
     again = topology.registry(store)
     again.restore(store.jobs(), 0.0)
@@ -100,7 +100,7 @@ def test_a_job_is_saved_and_restored(topology: Topology) -> None:
     ids=[f"{name}, {n}" for name, topology in TOPOLOGIES.items() for n in range(len(topology.anew))],
 )
 def test_a_job_whose_switches_were_configured_anew_is_reset(topology: Topology, switches: Switches) -> None:
-    store = MemoryJobStore()
+    store = MemoryStore()
     nonce = topology.form(topology.registry(store)).members[0].nonce
     again = topology.registry(store, switches)
     again.restore(store.jobs(), 0.0)

@@ -18,8 +18,7 @@ from p4reduce_controller.registry.links import SILENT_AFTER, Links
 from p4reduce_controller.registry.registry import Cause, Registry
 from p4reduce_controller.registry.tree import PlacementError, Tree, TreeSwitch
 from rigs.fake_switch_client import RACKS, UPLINK, with_tree
-from rigs.registry import MemoryJobStore, find_links, install, parent_port, place, send_link_hellos
-from rigs.registry import join as join_at
+from rigs.registry import MemoryStore, find_links, install, join, parent_port, place, send_link_hellos
 from rigs.registry import make_registry as registry_of
 
 
@@ -31,7 +30,7 @@ def make_tree(parents: Mapping[str, str] = RACKS, max_children: int = 32) -> Tre
     return Tree(TreeSwitch(switch, max_children) for switch in switches(parents))
 
 
-def make_registry(parents: Mapping[str, str] = RACKS, store: MemoryJobStore | None = None) -> Registry:
+def make_registry(parents: Mapping[str, str] = RACKS, store: MemoryStore | None = None) -> Registry:
     return registry_of(make_tree(parents), store)
 
 
@@ -49,10 +48,6 @@ def move_link(registry: Registry, child: str, port: int) -> None:
     send_link_hello(registry, child, parent, port)
     assert registry.links.parent_port(child) == port
     send_link_hello(registry, parent, child, UPLINK)
-
-
-def join(registry: Registry, name: str, at: Sequence[str]) -> Job:
-    return join_at(registry, name, [(switch,) for switch in at])
 
 
 def form(registry: Registry, name: str, at: Sequence[str]) -> Job:
@@ -438,7 +433,7 @@ def test_a_forming_job_at_other_switches_is_left_alone_and_counts_begin_anew_at_
 
 
 def test_a_rank_whose_switch_is_no_longer_configured_is_told_what_is_missing() -> None:
-    store = MemoryJobStore()
+    store = MemoryStore()
     registry = make_registry(store=store)
     registry.create("train", 2)
     registry.join("train", 0, 2, 0.0, target="leaf2")

@@ -25,7 +25,7 @@ from p4reduce_controller.registry.registry import Registry
 from p4reduce_controller.registry.slots import SlotRange
 from p4reduce_controller.service import saved
 from p4reduce_controller.service.store import FILE, KEPT_S, Store
-from rigs.registry import MemoryJobStore
+from rigs.registry import MemoryStore
 
 SLOTS = SlotRange(0, 4)
 
@@ -344,7 +344,7 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 def test_a_full_disk_is_an_error_until_space_is_free(store: Store) -> None:
     (pages,) = next(store._opened().execute("PRAGMA page_count"))
     store._opened().execute(f"PRAGMA max_page_count = {pages}")
-    jobs = Registry(SwitchGeometry(4, 8, 64), MemoryJobStore(), 10.0)
+    jobs = Registry(SwitchGeometry(4, 8, 64), MemoryStore(), 10.0)
     job = jobs.create("train", 2)
     job.last_reset = "x" * 100_000
     with pytest.raises(StoreError, match="no space is left on the disk; make room"):
@@ -356,13 +356,13 @@ def test_a_full_disk_is_an_error_until_space_is_free(store: Store) -> None:
 
 @pytest.mark.fault("the disk fails under running jobs: the jobs continue and are saved later")
 def test_a_disk_error_stops_no_job_and_the_changes_are_saved_later() -> None:
-    store = MemoryJobStore()
+    store = MemoryStore()
     registry = Registry(SwitchGeometry(4, 8, 16), store, 10.0)
     job = registry.create("train", 1, 8)
     member = registry.join("train", 0, 1, 0.0)
     registry.hello(Hello(job.id, member.nonce, Address(1, 2, 3, 4)), 0.0)
     assert job.grants
-    store.failing = True
+    store.fail(True)
     registry.installed(job.grants[ONLY_SWITCH], 0.0)
     assert job.active
     with pytest.raises(StoreError):
@@ -372,14 +372,14 @@ def test_a_disk_error_stops_no_job_and_the_changes_are_saved_later() -> None:
     assert [one.name for one in registry.jobs()] == ["train"]
     registry.sweep(1.0)
     assert not store.jobs()[0].active
-    store.failing = False
+    store.fail(False)
     registry.sweep(2.0)
     assert store.jobs()[0].active
     assert registry.create("other", 1).slots == SlotRange(8, 8), "nothing is left of the refused job"
 
 
 def test_jobs_for_which_the_pipeline_has_no_room_are_dropped(caplog: pytest.LogCaptureFixture) -> None:
-    store = MemoryJobStore()
+    store = MemoryStore()
     large = Registry(SwitchGeometry(8, 32, 64), store, 10.0)
     for name, world_size, slots in (("fits", 2, 8), ("many", 30, 2), ("wide", 2, 40)):
         large.create(name, world_size, slots)
@@ -390,7 +390,7 @@ def test_jobs_for_which_the_pipeline_has_no_room_are_dropped(caplog: pytest.LogC
     assert [fields["job"] for fields in told] == ["many", "wide"]
     assert told[0]["cause"].startswith("world size too large")
     assert told[1]["cause"].startswith("slots 10 to 49 are not all free")
-    assert list(store.texts) == ["fits"]
+    assert [job.name for job in store.jobs()] == ["fits"]
 
 
 @pytest.mark.fault("an invalid saved job: StoreError that names the position")
@@ -411,8 +411,6 @@ def test_jobs_for_which_the_pipeline_has_no_room_are_dropped(caplog: pytest.LogC
 )
 def test_a_saved_job_with_a_wrong_value_is_refused(key: str, value: object) -> None:
     """It would break the controller later, at whatever uses that value first."""
-    store = MemoryJobStore()
-    Registry(SwitchGeometry(4, 8, 16), store, 10.0).create("train", 2)
-    fields = json.loads(store.texts["train"])
+    fields = json.loads(saved.to_text(Registry(SwitchGeometry(4, 8, 16), MemoryStore(), 10.0).create("train", 2)))
     with pytest.raises(ValueError, match=rf"{key.split('_')[0]}|ranks and members|cannot name a job"):
         saved.from_text(json.dumps({**fields, key: value}))
