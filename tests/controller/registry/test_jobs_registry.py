@@ -104,7 +104,7 @@ def test_a_normal_end_is_no_reset(registry: Registry, caplog: pytest.LogCaptureF
     assert "job finished" in caplog.messages and "job reset" not in caplog.messages
 
 
-@pytest.mark.parametrize("event", ["leave", "silence", "join again", "switch", "remove"])
+@pytest.mark.parametrize("event", ["leave", "silence", "join again", "remove"])
 def test_a_reset_of_an_active_job_gives_every_member_the_reason(registry: Registry, event: str) -> None:
     job = registry.create("train", 3)
     members = form(registry, "train", 3)
@@ -122,9 +122,6 @@ def test_a_reset_of_an_active_job_gives_every_member_the_reason(registry: Regist
     elif event == "join again":
         registry.join("train", 2, 3, 5.0, former=members[2].nonce)
         reason = "rank 2 joined again"
-    elif event == "switch":
-        registry.switch_lost("the switch restarted")
-        reason = "the switch restarted"
     else:
         registry.remove("train")
         reason = "job train was removed"
@@ -346,9 +343,10 @@ def test_slots_are_refused_with_numbers(registry: Registry) -> None:
     assert registry.create("c", 1).slots.count == 250, "a quarter of the longest run"
 
 
-def test_by_default_jobs_have_more_slots_where_many_are_free(registry: Registry) -> None:
-    counts = [registry.create(f"job{number}", 1).slots.count for number in range(7)]
-    assert counts == [256, 192, 144, 128, 128, 128, 48]
+@pytest.mark.parametrize(("limit", "counts"), [(0, [256, 192, 144, 128, 128, 128, 48]), (300, [128, 128])])
+def test_by_default_jobs_have_more_slots_where_many_are_free_and_not_limited(limit: int, counts: list[int]) -> None:
+    registry = make_registry(slots=limit)
+    assert [registry.create(f"job{number}", 1).slots.count for number in range(len(counts))] == counts
 
 
 def test_at_most_255_jobs_and_a_freed_job_id_is_reused_last(registry: Registry) -> None:
@@ -432,11 +430,6 @@ def test_an_ephemeral_job_stays_until_its_removal_can_be_saved(registry: Registr
     store.fail(False)
     registry.sweep(21.0)
     assert registry.jobs() == []
-
-
-def test_where_slots_are_limited_a_job_has_no_more_than_128_by_default() -> None:
-    registry = make_registry(slots=300)
-    assert [registry.create(name, 1).slots.count for name in "ab"] == [128, 128]
 
 
 @pytest.mark.fault("very many jobs or slots of one owner: QuotaExceededError; others get theirs")

@@ -123,6 +123,9 @@ def test_each_switch_has_a_grant_for_all_ranks_with_secrets_of_its_own(registry:
     assert len(set(secrets)) == 6
 
 
+@pytest.mark.fault(
+    "a rank reaches one of the switches side by side not: `join` names the switch, its address and the ranks"
+)
 def test_a_job_waits_for_each_hello_and_says_which_switch_has_none(registry: Registry) -> None:
     job = registry.create("train", 3)
     first, second, _ = join(registry, "train", "a")
