@@ -58,6 +58,10 @@ def p4reduce(*arguments: str, controller: str | None = None, **env: str) -> Resu
     return CliRunner().invoke(main, [*arguments, *given], env=env, catch_exceptions=False)
 
 
+def check_refused(result: Result, message: str) -> None:
+    assert result.exit_code == 1 and message in result.stderr and result.stderr.count("\n") == 1
+
+
 def as_json(*arguments: str, controller: str) -> Any:
     result = p4reduce(*arguments, "--json", controller=controller)
     assert result.exit_code == 0, result.stderr
@@ -200,10 +204,7 @@ def test_controller_run_refuses_a_bad_configuration(
 ) -> None:
     path = tmp_path / "p4reduce.toml"
     path.write_text(text)
-    result = p4reduce("controller", "run", "--config", str(path), *options)
-    assert result.exit_code == 1
-    assert message in result.stderr
-    assert result.stderr.count("\n") == 1
+    check_refused(p4reduce("controller", "run", "--config", str(path), *options), message)
 
 
 def test_a_private_job_needs_its_tokens(running: Running, tmp_path: Path) -> None:
@@ -306,8 +307,7 @@ def test_the_switch_address_for_workers_must_be_ipv4(monkeypatch: pytest.MonkeyP
     assert p4reduce("controller", "run", "--switch", "10.0.0.254:4000").exit_code == 0
     assert (given[0].switches[0].address, given[0].switches[0].udp_port) == ("10.0.0.254", 4000)
     refused = p4reduce("controller", "run", "--switch", "localhost:4000")
-    assert refused.exit_code == 1
-    assert refused.stderr == ("Error: switch.address: must be an IPv4 address like 10.0.0.254, not 'localhost'\n")
+    check_refused(refused, "Error: switch.address: must be an IPv4 address like 10.0.0.254, not 'localhost'\n")
     assert len(given) == 1
 
 
@@ -344,10 +344,7 @@ def test_errors_are_one_line(tmp_path: Path) -> None:
         (("add", tmp_path / "nothing", "alice"), "holds no authority"),
         (("add", tmp_path, "../alice"), "is no name for a file"),
     ]:
-        result = certs(*arguments)
-        assert result.exit_code == 1
-        assert message in result.stderr
-        assert result.stderr.count("\n") == 1
+        check_refused(certs(*arguments), message)
 
 
 @pytest.fixture(scope="module")
