@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import urllib.request
 from collections import Counter
+from contextlib import ExitStack, closing
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -34,13 +35,14 @@ def get(address: str) -> str:
         return str(answer.read().decode())
 
 
+def primary(address: str) -> MetricsServer:
+    return MetricsServer(address, lambda: [Sample(metrics.PRIMARY, 1)], insecure=False)
+
+
 def test_samples_come_out_as_prometheus_reads_them() -> None:
     found = [Sample(metrics.JOB_ROUNDS, 5, ("a",)), Sample(metrics.JOB_ROUNDS, 7, ("b",)), Sample(metrics.PRIMARY, 1)]
-    server = MetricsServer("127.0.0.1:0", lambda: found, insecure=False)
-    try:
+    with closing(MetricsServer("127.0.0.1:0", lambda: found, insecure=False)) as server:
         families = {family.name: family for family in text_string_to_metric_families(get(server.address))}
-    finally:
-        server.close()
     rounds = families["p4reduce_job_rounds"]
     assert rounds.type == "counter"
     assert {sample.labels["job_name"]: sample.value for sample in rounds.samples} == {"a": 5, "b": 7}
@@ -50,8 +52,7 @@ def test_samples_come_out_as_prometheus_reads_them() -> None:
 def test_a_metrics_server_beyond_loopback_needs_insecure() -> None:
     with pytest.raises(ConfigError, match="every host that reaches 0.0.0.0:0 could read the metrics"):
         MetricsServer("0.0.0.0:0", list, insecure=False)
-    server = MetricsServer("0.0.0.0:0", list, insecure=True)
-    server.close()
+    MetricsServer("0.0.0.0:0", list, insecure=True).close()
 
 
 def test_an_address_in_use_is_an_error_in_one_line() -> None:
@@ -63,22 +64,16 @@ def test_an_address_in_use_is_an_error_in_one_line() -> None:
 
 def test_silent_clients_block_no_other_request_and_keep_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metrics_server, "REQUEST_LIMIT_S", 2.0)
-    server = MetricsServer("127.0.0.1:0", lambda: [Sample(metrics.PRIMARY, 1)], insecure=False)
-    host, _, port = server.address.rpartition(":")
-    silent = [socket.create_connection((host, int(port)), timeout=LIMIT_S) for _ in range(20)]
-    try:
+    with ExitStack() as stack:
+        server = stack.enter_context(closing(primary("127.0.0.1:0")))
+        host, _, port = server.address.rpartition(":")
+        address = (host, int(port))
+        silent = [stack.enter_context(socket.create_connection(address, timeout=LIMIT_S)) for _ in range(20)]
         assert "p4reduce_switch_primary 1.0" in get(server.address)
         assert [connection.recv(1) for connection in silent] == [b""] * 20, "the server ends them"
-    finally:
-        for connection in silent:
-            connection.close()
-        server.close()
 
 
 def test_it_serves_on_an_ipv6_address() -> None:
-    server = MetricsServer("[::1]:0", lambda: [Sample(metrics.PRIMARY, 1)], insecure=False)
-    try:
+    with closing(primary("[::1]:0")) as server:
         assert server.address.startswith("[::1]:")
         assert "p4reduce_switch_primary 1.0" in get(server.address)
-    finally:
-        server.close()

@@ -7,6 +7,7 @@ import os
 import re
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -68,28 +69,21 @@ def test_the_least_time_by_placement() -> None:
     assert line(4, [1] * 4) == f"#  at least {said(1.5)} {of_host}"
 
 
-class OneRank:
-    """A process group of one rank whose sums spoil a number, or whose barriers and sums do nothing."""
+def one_rank(off_by: int = 0) -> Mock:
+    """Return a process group of one rank, whose sums spoil a number and whose barriers do nothing."""
 
-    def __init__(self, off_by: int = 0) -> None:
-        self.off_by = off_by
+    def all_reduced(tensors: list[torch.Tensor]) -> Mock:
+        tensors[0][-1] += off_by
+        return Mock()
 
-    def wait(self) -> None:
-        pass
-
-    def barrier(self) -> OneRank:
-        return self
-
-    def allreduce(self, tensors: list[torch.Tensor]) -> OneRank:
-        tensors[0][-1] += self.off_by
-        return self
+    return Mock(**{"rank.return_value": 0, "size.return_value": 1, "allreduce.side_effect": all_reduced})
 
 
 @pytest.mark.parametrize("wrong", [0, 1])
 def test_wrong_numbers_are_counted(wrong: int) -> None:
     asked = CollectiveTest("all_reduce", 64, 64, 2, 3, 1, "half", None, False)
     shape = Shape.of("all_reduce", 64, torch.float16, 0, 1)
-    assert measure(OneRank(wrong), OneRank(), shape, asked, in_place=True).nwrong == wrong
+    assert measure(one_rank(wrong), one_rank(), shape, asked, in_place=True).nwrong == wrong
 
 
 def test_the_report_of_another_run_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
