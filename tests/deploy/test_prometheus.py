@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import urllib.request
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from socket import SOCK_DGRAM
 from typing import Any
@@ -39,59 +40,40 @@ def test_each_alert_fires_when_it_should(tmp_path: Path) -> None:
 def test_switch_controller_and_ranks_are_scraped_and_alerts_fire(tmp_path: Path) -> None:
     """A rank joins a job of one; another joins a job of two, sends no heartbeats, and waits for its lease."""
     addresses = ["--listen", own_address(SOCK_DGRAM), "--p4runtime", own_address(), "--metrics", "127.0.0.1:0"]
-    switch = Process(tmp_path / "switch.log", "switch", "run", *addresses)
-    try:
+    rank, prometheus = own_address(), own_address()
+    with ExitStack() as stack:
+        switch = Process(tmp_path / "switch.log", "switch", "run", *addresses)
+        stack.callback(switch.end)
         controller = start_controller(tmp_path, switch)
-        try:
-            _watch(tmp_path, switch, controller)
-        finally:
-            controller.end()
-    finally:
-        switch.end()
-
-
-def _watch(folder: Path, switch: Process, controller: Process) -> None:
-    rank, prometheus, jobs = own_address(), own_address(), controller.address("jobs on")
-    text = (FILES / "prometheus.yml").read_text()
-    for example, address in {
-        "127.0.0.1:9601": switch.address("metrics"),
-        "127.0.0.1:9602": controller.address("metrics on"),
-        '"127.0.0.1:9610", "127.0.0.1:9611"': f'"{rank}"',
-        "5s": "200ms",
-    }.items():
-        assert example in text
-        text = text.replace(example, address)
-    (folder / "prometheus.yml").write_text(text)
-    (folder / "rules.yml").write_text((FILES / "rules.yml").read_text().replace("for: 1m", "for: 1s"))
-    files = [f"--config.file={folder / 'prometheus.yml'}", f"--storage.tsdb.path={folder / 'data'}"]
-    with JobClient(jobs) as client, (folder / "prometheus.log").open("w") as log:
+        stack.callback(controller.end)
+        text = (FILES / "prometheus.yml").read_text()
+        for example, address in {
+            "127.0.0.1:9601": switch.address("metrics"),
+            "127.0.0.1:9602": controller.address("metrics on"),
+            '"127.0.0.1:9610", "127.0.0.1:9611"': f'"{rank}"',
+            "5s": "200ms",
+        }.items():
+            assert example in text
+            text = text.replace(example, address)
+        (tmp_path / "prometheus.yml").write_text(text)
+        (tmp_path / "rules.yml").write_text((FILES / "rules.yml").read_text().replace("for: 1m", "for: 1s"))
+        client = stack.enter_context(JobClient(controller.address("jobs on")))
         client.create_job("alone", 1, 4)
         client.create_job("waiting", 2, 4)
         client.join("waiting", 0, 2)
-        with (
-            p4reduce.join("alone", rank=0, world_size=1, controller=jobs, metrics=rank) as comm,
-            subprocess.Popen(
-                ["prometheus", f"--web.listen-address={prometheus}", *files], stdout=log, stderr=log
-            ) as run,
-        ):
-            try:
-                comm.barrier()
-                up = _until(lambda: _asked(prometheus, "query?query=up==1")["result"], lambda found: len(found) == 3)
-                assert {each["metric"]["job"] for each in up} == {
-                    "p4reduce-switch",
-                    "p4reduce-controller",
-                    "p4reduce-ranks",
-                }
-                query = 'query?query=p4reduce_worker_collectives_total{job_name="alone",rank="0"}'
-                _until(
-                    lambda: _asked(prometheus, query)["result"],
-                    lambda found: bool(found) and found[0]["value"][1] == "1",
-                )
-                wanted = {("P4ReduceRankSilent", "waiting"), ("P4ReduceNoLease", "")}
-                _until(lambda: _firing(prometheus), lambda found: found == wanted)
-            finally:
-                run.terminate()
-        client.remove_job("waiting")
+        comm = p4reduce.join("alone", rank=0, world_size=1, controller=client.address, metrics=rank)
+        stack.enter_context(comm)
+        files = [f"--config.file={tmp_path / 'prometheus.yml'}", f"--storage.tsdb.path={tmp_path / 'data'}"]
+        log = stack.enter_context((tmp_path / "prometheus.log").open("w"))
+        command = ["prometheus", f"--web.listen-address={prometheus}", *files]
+        stack.callback(stack.enter_context(subprocess.Popen(command, stdout=log, stderr=log)).terminate)
+        comm.barrier()
+        up = _until(lambda: _asked(prometheus, "query?query=up==1")["result"], lambda found: len(found) == 3)
+        assert {each["metric"]["job"] for each in up} == {"p4reduce-switch", "p4reduce-controller", "p4reduce-ranks"}
+        query = 'query?query=p4reduce_worker_collectives_total{job_name="alone",rank="0"}'
+        _until(lambda: _asked(prometheus, query)["result"], lambda found: bool(found) and found[0]["value"][1] == "1")
+        wanted = {("P4ReduceRankSilent", "waiting"), ("P4ReduceNoLease", "")}
+        _until(lambda: _firing(prometheus), lambda found: found == wanted)
 
 
 def _firing(prometheus: str) -> set[tuple[str, str]]:
