@@ -5,36 +5,31 @@ from __future__ import annotations
 import logging
 import sys
 import time
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 sys.path.extend(str(Path(__file__).resolve().parents[2] / tests) for tests in ("tests", "softswitch/tests"))
 
 from model import controller_plans
-from model.controller import ControllerReport, explore_controller
+from model.controller import explore_controller
 from model.hosts import LARGE_SEARCHES, SMALL_SEARCHES, explore_hosts
-from model.jobs import JOBS, MUTANTS
+from model.jobs import JOBS, MUTANTS, Searched
 from model.memory import MEMORY_MUTANTS, explore_memory
 from model.search import Faults, Report, explore
 
 
-def _search(mutants: bool, place: int, faults: Faults) -> tuple[Report, float]:
-    begun = time.monotonic()
-    report = explore((MUTANTS if mutants else JOBS)[place].job(faults))
-    return report, time.monotonic() - begun
-
-
-def _search_controller(name: str) -> tuple[ControllerReport, float]:
+def _timed(search: Callable[..., Any], *arguments: Any, **options: Any) -> tuple[Any, float]:
+    """Return what a search returns, and its seconds."""
     logging.disable(logging.CRITICAL)
     begun = time.monotonic()
-    report = explore_controller(controller_plans.LARGE[name])
-    return report, time.monotonic() - begun
+    return search(*arguments, **options), time.monotonic() - begun
 
 
-def _search_hosts(searched: dict[str, int]) -> tuple[int, str, object, float]:
-    logging.disable(logging.CRITICAL)
-    begun = time.monotonic()
-    return *explore_hosts(**searched), time.monotonic() - begun
+def _search(searched: Searched, faults: Faults) -> Report:
+    return explore(searched.job(faults))
 
 
 def _text(faults: Faults) -> str:
@@ -44,15 +39,16 @@ def _text(faults: Faults) -> str:
 def main() -> int:
     failed, nodes = False, 0
     with ProcessPoolExecutor(2) as pool:
+        start = partial(pool.submit, _timed)
         found = [
-            (mutants, searched, faults, pool.submit(_search, mutants, place, faults))
-            for mutants, group in ((True, MUTANTS), (False, JOBS))
-            for place, searched in enumerate(group)
+            (searched, faults, start(_search, searched, faults))
+            for searched in (*MUTANTS, *JOBS)
             for faults in (*searched.small, *searched.large)
         ]
-        controllers = [(name, pool.submit(_search_controller, name)) for name in controller_plans.LARGE]
-        of_hosts = [(searched, pool.submit(_search_hosts, searched)) for searched in (*SMALL_SEARCHES, *LARGE_SEARCHES)]
-        for mutant, job, faults, future in found:
+        controllers = [(name, start(explore_controller, plan)) for name, plan in controller_plans.LARGE.items()]
+        of_hosts = [(searched, start(explore_hosts, **searched)) for searched in (*SMALL_SEARCHES, *LARGE_SEARCHES)]
+        for job, faults, future in found:
+            mutant = job in MUTANTS
             report, seconds = future.result()
             if not mutant:
                 nodes += report.nodes
@@ -73,9 +69,9 @@ def main() -> int:
             if searched.broken:
                 print(f"  BROKEN: {searched.broken}", *searched.trace, sep="\n    ")
         for sums, over_hosts in of_hosts:
-            states_of_hosts, broken, way, seconds = over_hosts.result()
+            (states, broken, way), seconds = over_hosts.result()
             failed |= bool(broken)
-            print(f"hosts of 2 and 1 ranks, {sums}: {states_of_hosts:,} states in {seconds:.0f} s", flush=True)
+            print(f"hosts of 2 and 1 ranks, {sums}: {states:,} states in {seconds:.0f} s", flush=True)
             if broken:
                 print(f"  BROKEN: {broken}: {way}")
         states, broken, way = explore_memory()

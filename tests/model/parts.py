@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, Generic, TypeVar
 
 from model.calls import Generation
@@ -74,13 +75,10 @@ class Parts:
         self._numbered_states, self._numbered_frames = Numbered[Any](), Numbered[InFlight]()
         self._switch_states, self.frames = self._numbered_states.values, self._numbered_frames.values
         self._rank_steps: dict[tuple[int, int, int], Reached] = {}
-        self._switch_steps: dict[tuple[int, int], Reached] = {}
         self.overwritten: dict[tuple[int, int], list[tuple[int, int]]] = {}
         """Step of the switch -> the slots, and their rounds, that it overwrote."""
-        self._entries: dict[tuple[int, int], Reached] = {}
-        self._renewals: dict[int, int] = {}
-        self._over: dict[tuple[int, int], bool] = {}
-        self._flips: dict[int, Numbers] = {}
+        self.entered, self.renewed, self.switch_step = cache(self._entered), cache(self._renewed), cache(self._stepped)
+        self.is_over, self.flipped = cache(self._is_over), cache(self._flipped)
 
     def first_switch(self) -> int:
         return self._numbered_states.number(self._switch.begin(0))
@@ -90,12 +88,9 @@ class Parts:
         generation: int = self._switch_states[switch][0]
         return generation
 
-    def entered(self, rank: int, generation: int) -> Reached:
+    def _entered(self, rank: int, generation: int) -> Reached:
         """Return what a rank is and sends when it begins in new leases."""
-        reached = self._entries.get((rank, generation))
-        if reached is None:
-            reached = self._entries[rank, generation] = self._sent(rank, self.ranks[rank].enter(generation))
-        return reached
+        return self._sent(rank, self.ranks[rank].enter(generation))
 
     def rank_step(self, rank: int, state: int, number: int) -> Reached:
         """Let a rank take in a frame; below 0: let its timer fire. Raises BrokenPropertyError."""
@@ -106,39 +101,27 @@ class Parts:
             self._rank_steps[key] = reached
         return reached
 
-    def renewed(self, state: int) -> int:
-        renewed = self._renewals.get(state)
-        if renewed is None:
-            renewed = self._numbered_states.number(self._switch.renew(self._switch_states[state]))
-            self._renewals[state] = renewed
-        return renewed
+    def _renewed(self, state: int) -> int:
+        return self._numbered_states.number(self._switch.renew(self._switch_states[state]))
 
-    def switch_step(self, state: int, number: int) -> Reached:
-        reached = self._switch_steps.get((state, number))
-        if reached is None:
-            frame, before = self.frames[number], self._switch_states[state]
-            after, out = self._switch.process(before, frame.rank, frame.payload)
-            sent = tuple(self._numbered_frames.number(InFlight.of(to, to < 0, payload)) for to, payload in out)
-            old, new = self._switch.rounds(before), self._switch.rounds(after)
-            self.overwritten[state, number] = [
-                (version >> 1, round_)
-                for (switch, version), round_ in old.items()
-                if round_ is not None and new[switch, version] != round_
-            ]
-            reached = self._switch_steps[state, number] = self._numbered_states.number(after), sent
-        return reached
+    def _stepped(self, state: int, number: int) -> Reached:
+        """Let the switch take in a frame."""
+        frame, before = self.frames[number], self._switch_states[state]
+        after, out = self._switch.process(before, frame.rank, frame.payload)
+        sent = tuple(self._numbered_frames.number(InFlight.of(to, to < 0, payload)) for to, payload in out)
+        old, new = self._switch.rounds(before), self._switch.rounds(after)
+        self.overwritten[state, number] = [
+            (version >> 1, round_)
+            for (switch, version), round_ in old.items()
+            if round_ is not None and new[switch, version] != round_
+        ]
+        return self._numbered_states.number(after), sent
 
-    def is_over(self, number: int, state: int) -> bool:
+    def _is_over(self, number: int, state: int) -> bool:
         """Return whether a frame changes nothing, and never will, since its round is over.
 
         `state`: that of the part that it is on its way to.
         """
-        over = self._over.get((number, state))
-        if over is None:
-            over = self._over[number, state] = self._find_over(number, state)
-        return over
-
-    def _find_over(self, number: int, state: int) -> bool:
         frame = self.frames[number]
         try:
             header = unpack(SMALL, frame.payload)
@@ -166,19 +149,15 @@ class Parts:
             return -1
         return slot_of(switches.index(frame.switch), slot, len(switches), lease.slots_together)
 
-    def flipped(self, number: int) -> Numbers:
+    def _flipped(self, number: int) -> Numbers:
         """Return the frame with a bit of every field flipped, and with two bits of every block."""
-        found = self._flips.get(number)
-        if found is None:
-            frame = self.frames[number]
-            header = (0, 1, 2, 4, 6, 11, 15, 16, 27, 28, *range(32, SMALL.frame_header_bytes, 4))
-            blocks = range(SMALL.frame_header_bytes, len(frame.payload), SMALL.block_bytes)
-            bits = [8 * byte + 7 for byte in header] + [8 * byte + bit for byte in blocks for bit in (0, 30)]
-            found = self._flips[number] = tuple(
-                self._numbered_frames.number(replace(frame, payload=_with_flipped_bit(frame.payload, bit)))
-                for bit in bits
-            )
-        return found
+        frame = self.frames[number]
+        header = (0, 1, 2, 4, 6, 11, 15, 16, 27, 28, *range(32, SMALL.frame_header_bytes, 4))
+        blocks = range(SMALL.frame_header_bytes, len(frame.payload), SMALL.block_bytes)
+        bits = [8 * byte + 7 for byte in header] + [8 * byte + bit for byte in blocks for bit in (0, 30)]
+        return tuple(
+            self._numbered_frames.number(replace(frame, payload=_with_flipped_bit(frame.payload, bit))) for bit in bits
+        )
 
     def text(self, number: int) -> str:
         frame = self.frames[number]

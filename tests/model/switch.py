@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -213,7 +214,7 @@ class SwitchMLRule(CompiledSwitch):
     """The rule of SwitchML's paper (NSDI'21, algorithm 3) in the place of ours: two versions of a slot, without rounds.
 
     A contribution counts if its rank's bit in the version is not set, and clears the rank's bit in the other version.
-    A state has, by slot and version: how many contributions it has, its cell, and the ranks' bits.
+    A state has, by slot and version, how many contributions it has and its cell, pickled.
     """
 
     def __init__(self, generations: Sequence[Generation]) -> None:
@@ -221,7 +222,7 @@ class SwitchMLRule(CompiledSwitch):
         self._leases = [generation.leases for generation in generations]
 
     def begin(self, generation: int) -> Any:
-        return generation, ((0, 0, 0, (), 0, ()),) * (2 * self._leases[0][0].slot_count)
+        return generation, (pickle.dumps((0, Cell())),) * (2 * self._leases[0][0].slot_count)
 
     def renew(self, state: Any) -> Any:
         return state[0] + 1, state[1]
@@ -233,28 +234,18 @@ class SwitchMLRule(CompiledSwitch):
         generation, versions = state
         leases, frame, switch = self._leases[generation], unpack(SMALL, payload), ReferenceSwitch(SMALL)
         index = frame.slot << 1 | frame.round & 1
-        count, seen, *content = versions[index]
-        duplicate = bool(seen >> rank & 1)
-        first = not duplicate and count in (0, len(leases))
-        cell = _cell(seen, *((0, (KEY_NONE,) * SMALL.columns, 0, ()) if first else content))
-        after = list(versions)
+        (count, cell), (other_count, other) = (pickle.loads(versions[at]) for at in (index, index ^ 1))
+        duplicate, after = bool(cell.seen >> rank & 1), list(versions)
         if not duplicate:
-            count = 1 if first else count + 1
+            if count in (0, len(leases)):
+                count, cell = 0, Cell(seen=cell.seen, keys=[KEY_NONE] * SMALL.columns)
+            count += 1
             switch._add(cell, rank, frame)
-            sums = tuple((column, words.tobytes()) for column, words in sorted(cell.sums.items()))
-            after[index] = count, cell.seen, cell.check, tuple(cell.keys), cell.present, sums
-            other_count, other_seen, *other = versions[index ^ 1]
-            after[index ^ 1] = other_count, other_seen & ~(1 << rank), *other
+            other.seen &= ~(1 << rank)
+            after[index], after[index ^ 1] = pickle.dumps((count, cell)), pickle.dumps((other_count, other))
         complete = count == len(leases)
         if complete:
             cell.seen = leases[0].full
         answer = switch._answer(RESULT if complete else PENDING, cell, frame, 0)
         to = (rank,) if duplicate else range(len(leases)) if complete else ()
-        return (generation, tuple(after)), [
-            (other, with_secret(answer, leases[other].switches[0].secret)) for other in to
-        ]
-
-
-def _cell(seen: int, check: int, keys: Sequence[int], present: int, sums: Sequence[tuple[int, bytes]]) -> Cell:
-    words = {column: np.frombuffer(content, np.uint32) for column, content in sums}
-    return Cell(seen=seen, check=check, keys=list(keys), present=present, sums=words)
+        return (generation, tuple(after)), [(each, with_secret(answer, leases[each].switches[0].secret)) for each in to]
