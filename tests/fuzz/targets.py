@@ -8,8 +8,6 @@ it returned is not what the input says.
 from __future__ import annotations
 
 import contextlib
-import json
-import os
 import tempfile
 import threading
 from collections.abc import Callable
@@ -67,7 +65,6 @@ PORTS = (*(rank_port(rank) for rank in range(2)), 40)
 
 @dataclass(frozen=True)
 class Target:
-    name: str
     seeds: Callable[[], list[bytes]]
     decode: Callable[[bytes], object]
     """Returns False, or raises one of `errors`, where it does not take the input."""
@@ -130,8 +127,9 @@ def _pipeline_frame(data: bytes) -> bool:
     return True
 
 
-def _framed(payloads: list[bytes]) -> list[bytes]:
-    return [udp_frame(index // 2 % 2, payload) for index, payload in enumerate(payloads)]
+def _pipeline_frames() -> list[bytes]:
+    payloads = [*_contributions(), wire.pack_hello(7, 9)]
+    return [b"\0" + udp_frame(index // 2 % 2, payload) for index, payload in enumerate(payloads)]
 
 
 def _call(data: bytes) -> bool:
@@ -361,19 +359,11 @@ def _p4infos() -> list[bytes]:
 def _of_file(read: Callable[[Path], Any], name: str) -> Callable[[bytes], None]:
     """A decoder that reads a file of this name."""
 
-    @cache
-    def folder() -> Path:
-        return Path(tempfile.mkdtemp(prefix=f"fuzz-{os.getpid()}-"))
-
     def run(data: bytes) -> None:
-        path = folder() / name
-        path.write_bytes(data)
-        try:
+        with tempfile.TemporaryDirectory(prefix="fuzz-") as folder:
+            path = Path(folder, name)
+            path.write_bytes(data)
             read(path)
-        finally:
-            path.unlink()
-            folder().rmdir()
-            folder.cache_clear()
 
     return run
 
@@ -408,11 +398,12 @@ JSON_WORDS = (
     *(b"[" * 2000, b'{"a":' * 2000, b"\xff", b'"\\ud800"', b'"s1-p' + b"9" * 5000 + b'"', b",", b":"),
 )
 
+P4INFO_WORDS = (b'"a"', b"{", b"}", b"new_type", b"9" * 5000, b"-1")
+DEVICE_CONFIG_WORDS = (b"\x08\x01", b"\x12\x00", b"\x1a\x02{}", b"\xff" * 10)
+
 
 def _topologies() -> list[bytes]:
-    return [path.read_bytes() for path in sorted((ROOT / "mininet").rglob("*.json"))] or [
-        json.dumps({"hosts": {}, "switches": {}, "links": []}).encode()
-    ]
+    return [path.read_bytes() for path in sorted((ROOT / "mininet").rglob("*.json"))]
 
 
 @cache
@@ -445,54 +436,30 @@ def _device_configs() -> list[bytes]:
 
 
 TARGETS = {
-    target.name: target
-    for target in (
-        Target("frame", _contributions, _frame),
-        Target("hello", lambda: [wire.pack_hello(7, 1 << 63)], _hello, errors=(FrameError,)),
-        Target("hello-frame", lambda: [udp_frame(0, wire.pack_hello(7, 1 << 63))], _hello_frame),
-        Target(
-            "pipeline-frame",
-            lambda: [b"\0" + f for f in _framed([*_contributions(), wire.pack_hello(7, 9)])],
-            _pipeline_frame,
-        ),
-        Target("call", _calls, _call),
-        Target("coordinates", _some_coordinates, _coordinates, errors=(InvalidTensorError,)),
-        Target("lease", _leases, _lease, errors=(DecodeError, GeometryMismatchError, JobServiceError)),
-        Target("saved-job", _saved_jobs, _saved_job, JSON_WORDS),
-        Target("entity", _entities, _entity, errors=(DecodeError, SchemaError)),
-        Target("updates", _some_updates, _updates, errors=(DecodeError,)),
-        Target("digest", _digests, _digest, errors=(DecodeError, SchemaError)),
-        Target("byte-string", lambda: [b"\0\1", b""], _byte_string),
-        Target(
-            "p4info-text",
-            _p4info_texts,
-            _p4info_text,
-            (b'"a"', b"{", b"}", b"new_type", b"9" * 5000, b"-1"),
-            (SchemaError,),
-        ),
-        Target("p4info", _p4infos, _p4info, errors=(DecodeError, SchemaError)),
-        Target(
-            "controller-toml",
-            lambda: [CONTROLLER],
-            _of_file(config.load, "controller.toml"),
-            TOML_WORDS,
-            (ConfigError,),
-        ),
-        Target(
-            "geometry-toml",
-            lambda: [b"columns = 8\nblock_words = 32\nslots = 512\n"],
-            _of_file(lambda path: artifacts.geometry(path.parent), pipeline_folders.GEOMETRY),
-            TOML_WORDS,
-            (pipeline_folders.PipelineNotFoundError,),
-        ),
-        Target("topology-json", _topologies, _of_file(topology.load, "topology.json"), JSON_WORDS, (ConfigError,)),
-        Target("pipeline-json", lambda: list(_program_folder()), _pipeline_json, JSON_WORDS, (ProgramError,)),
-        Target(
-            "device-config",
-            _device_configs,
-            _device_config,
-            (b"\x08\x01", b"\x12\x00", b"\x1a\x02{}", b"\xff" * 10),
-            (ProgramError,),
-        ),
-    )
+    "frame": Target(_contributions, _frame),
+    "hello": Target(lambda: [wire.pack_hello(7, 1 << 63)], _hello, errors=(FrameError,)),
+    "hello-frame": Target(lambda: [udp_frame(0, wire.pack_hello(7, 1 << 63))], _hello_frame),
+    "pipeline-frame": Target(_pipeline_frames, _pipeline_frame),
+    "call": Target(_calls, _call),
+    "coordinates": Target(_some_coordinates, _coordinates, errors=(InvalidTensorError,)),
+    "lease": Target(_leases, _lease, errors=(DecodeError, GeometryMismatchError, JobServiceError)),
+    "saved-job": Target(_saved_jobs, _saved_job, JSON_WORDS),
+    "entity": Target(_entities, _entity, errors=(DecodeError, SchemaError)),
+    "updates": Target(_some_updates, _updates, errors=(DecodeError,)),
+    "digest": Target(_digests, _digest, errors=(DecodeError, SchemaError)),
+    "byte-string": Target(lambda: [b"\0\1", b""], _byte_string),
+    "p4info-text": Target(_p4info_texts, _p4info_text, P4INFO_WORDS, (SchemaError,)),
+    "p4info": Target(_p4infos, _p4info, errors=(DecodeError, SchemaError)),
+    "controller-toml": Target(
+        lambda: [CONTROLLER], _of_file(config.load, "controller.toml"), TOML_WORDS, (ConfigError,)
+    ),
+    "geometry-toml": Target(
+        lambda: [b"columns = 8\nblock_words = 32\nslots = 512\n"],
+        _of_file(lambda path: artifacts.geometry(path.parent), pipeline_folders.GEOMETRY),
+        TOML_WORDS,
+        (pipeline_folders.PipelineNotFoundError,),
+    ),
+    "topology-json": Target(_topologies, _of_file(topology.load, "topology.json"), JSON_WORDS, (ConfigError,)),
+    "pipeline-json": Target(lambda: list(_program_folder()), _pipeline_json, JSON_WORDS, (ProgramError,)),
+    "device-config": Target(_device_configs, _device_config, DEVICE_CONFIG_WORDS, (ProgramError,)),
 }
