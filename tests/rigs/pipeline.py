@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from p4reduce_contracts import artifacts
+from p4reduce_contracts.wire.checksum import internet_checksum
 from p4reduce_controller.config import HostAddress, MacAddress, SwitchConfig
 from p4reduce_controller.registry.hello import Address
 from p4reduce_controller.registry.job import Child, Grant, Parent
@@ -47,20 +48,13 @@ def rank_port(rank: int) -> int:
     return 1 + rank
 
 
-def ones_complement_sum(data: bytes) -> int:
-    total = sum(int.from_bytes(data[i : i + 2], "big") for i in range(0, len(data), 2))
-    while total >> 16:
-        total = (total & 0xFFFF) + (total >> 16)
-    return total
-
-
 def ipv4_header(
     src: int, dst: int, payload_bytes: int, protocol: int = 17, fragment: int = 0x4000, ttl: int = 64
 ) -> bytes:
     head = b"\x45\0" + (20 + payload_bytes).to_bytes(2, "big") + b"\0\0" + fragment.to_bytes(2, "big")
     head += bytes((ttl, protocol))
     tail = src.to_bytes(4, "big") + dst.to_bytes(4, "big")
-    return head + (0xFFFF ^ ones_complement_sum(head + tail)).to_bytes(2, "big") + tail
+    return head + internet_checksum(head + tail).to_bytes(2, "big") + tail
 
 
 @dataclass(frozen=True)
@@ -293,7 +287,7 @@ def with_secret(payload: bytes, secret: int) -> bytes:
 def payload_of(frame: bytes) -> bytes:
     """The UDP payload of a frame the switch sent, after checking the headers around it."""
     assert frame[12:14] == b"\x08\0"
-    assert ones_complement_sum(frame[14:34]) == 0xFFFF, "IPv4 checksum"
+    assert internet_checksum(frame[14:34]) == 0, "IPv4 checksum"
     assert int.from_bytes(frame[16:18], "big") == len(frame) - 14
     assert int.from_bytes(frame[38:40], "big") == len(frame) - 34
     return frame[42:]

@@ -8,13 +8,14 @@ FCS, which both pipelines see behind the frame, and whose four bytes the port th
 
 from __future__ import annotations
 
+import operator
 import zlib
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rigs.pipeline import ones_complement_sum
+from p4reduce_contracts.wire.checksum import internet_checksum
 
 PARSER_ERROR_PARTIAL_HDR = 2
 FCS_BYTES = 4
@@ -72,10 +73,10 @@ class Checksum:
 
     def verify(self) -> int:
         """Return 1 if the sum is wrong: the unit tells an error."""
-        return int(ones_complement_sum(self._data) != 0xFFFF)
+        return int(internet_checksum(self._data) != 0)
 
     def update(self, numbers: list[tuple[int, int]]) -> int:
-        return 0xFFFF ^ ones_complement_sum(to_bytes(numbers))
+        return internet_checksum(to_bytes(numbers))
 
 
 def to_bytes(numbers: Sequence[tuple[int, int]]) -> bytes:
@@ -369,10 +370,10 @@ class Run:
 
 
 ARITHMETIC: dict[str, Callable[[int, int], int]] = {
-    "+": lambda a, b: a + b,
-    "|": lambda a, b: a | b,
-    "==": lambda a, b: int(a == b),
-    "!=": lambda a, b: int(a != b),
+    "+": operator.add,
+    "|": operator.or_,
+    "==": operator.eq,
+    "!=": operator.ne,
 }
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from conformance.case import ARTIFACTS, Arrive, Case, Step
+from p4reduce_contracts.wire.checksum import internet_checksum
 from p4reduce_controller.registry.job import Grant
 from p4reduce_controller.switches.entries import v1model
 from p4reduce_controller.switches.program_names import FLOOD_GROUP, V1MODEL
@@ -25,7 +26,6 @@ from rigs.pipeline import (
     from_host,
     grant_of,
     ipv4_header,
-    ones_complement_sum,
     rank_host,
     rank_ip,
     rank_mac,
@@ -157,7 +157,7 @@ def overwrite(offset: int, *data: int) -> Mutation:
 
 def fix_checksum(frame: bytes) -> bytes:
     header = frame[14:24] + b"\0\0" + frame[26:34]
-    return frame[:24] + (0xFFFF ^ ones_complement_sum(header)).to_bytes(2, "big") + frame[26:]
+    return frame[:24] + internet_checksum(header).to_bytes(2, "big") + frame[26:]
 
 
 def cut(source: random.Random, frame: bytes) -> bytes:
@@ -246,7 +246,7 @@ def arp(rank: int, target_ip: int, operation: int = 1, dst: int = BROADCAST, sen
 
 def ping(rank: int, dst_ip: int, dst_mac: int, payload: bytes, kind: int = 8, good: bool = True) -> bytes:
     body = bytes((kind, 0)) + b"\0\0" + b"\x12\x34\0\1" + payload
-    sum_ = 0xFFFF ^ ones_complement_sum(body + b"\0" * (len(body) % 2))
+    sum_ = internet_checksum(body)
     icmp = body[:2] + (sum_ if good else sum_ ^ 1).to_bytes(2, "big") + body[4:]
     return ethernet(dst_mac, rank, 0x0800, ipv4_header(rank_ip(rank), dst_ip, len(icmp), protocol=1) + icmp)
 
