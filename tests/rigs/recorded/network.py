@@ -136,10 +136,11 @@ def reseal(offset: int, *data: int) -> Mutation:
     return change
 
 
-def flip_in(first: int, end: int) -> Mutation:
+def flip_in(first: int, end: int | None = None) -> Mutation:
+    """One bit of these bytes, or of all from the first one on."""
 
     def change(source: random.Random, frame: bytes) -> bytes:
-        place = source.randrange(first, end)
+        place = source.randrange(first, end or len(frame))
         return frame[:place] + bytes((frame[place] ^ 1 << source.randrange(8),)) + frame[place + 1 :]
 
     return change
@@ -168,11 +169,6 @@ def pad(source: random.Random, frame: bytes) -> bytes:
     return frame + bytes(1 + source.randrange(8))
 
 
-def flip(source: random.Random, frame: bytes) -> bytes:
-    place = source.randrange(len(frame))
-    return frame[:place] + bytes((frame[place] ^ 1 << source.randrange(8),)) + frame[place + 1 :]
-
-
 def with_options(_: random.Random, frame: bytes) -> bytes:
     header = b"\x46" + frame[15:16] + (int.from_bytes(frame[16:18], "big") + 4).to_bytes(2, "big") + frame[18:34]
     return frame[:14] + header + b"\1\1\1\1" + frame[34:]
@@ -181,7 +177,7 @@ def with_options(_: random.Random, frame: bytes) -> bytes:
 FAULTS: dict[str, Mutation] = {
     "cut": cut,
     "padded": pad,
-    "flipped bit": flip,
+    "flipped bit": flip_in(0),
     "ip options": with_options,
     "udp length": overwrite(38, 0, 9),
     "ip length": overwrite(16, 0, 60),

@@ -42,19 +42,19 @@ class Traffic:
         if draw < 0.74:
             return self._duplicate()
         if draw < 0.80:
-            return self._sent[self._below(len(self._sent))]
+            return self._source.choice(self._sent)
         if draw < 0.92:
             return self._faulty()
         return self._ordinary()
 
     def _contribute(self) -> Arrive:
         """A rank's frame of its slot's round. A complete round is followed by the next."""
-        number = self._below(SLOT_COUNT)
+        number = self._source.randrange(SLOT_COUNT)
         slot = self._slots[number]
         if len(slot.contributed) == self.network.world_size:
             slot.round, slot.contributed = slot.round + 1 & 0xFFFFFFFF, {}
         missing = [r for r in range(self.network.world_size) if r not in slot.contributed]
-        rank = missing[self._below(len(missing))]
+        rank = self._source.choice(missing)
         blocks = {column: self._block() for column in self._columns()}
         frame = self.network.contribution(rank, number, slot.round, self._keys(), blocks, self.epoch)
         slot.contributed[rank] = frame
@@ -62,20 +62,18 @@ class Traffic:
         return frame
 
     def _duplicate(self) -> Arrive:
-        slot = self._slots[self._below(SLOT_COUNT)]
+        slot = self._source.choice(self._slots)
         frames = [slot.contributed[rank] for rank in sorted(slot.contributed)] or self._sent[-1:]
-        return frames[self._below(len(frames))]
+        return self._source.choice(frames)
 
     def _faulty(self) -> Arrive:
-        names = list(FAULTS)
-        frame = self._sent[self._below(len(self._sent))]
+        frame = self._source.choice(self._sent)
         port = frame.port if self._source.random() < 0.95 else 40
-        return Arrive(port, FAULTS[names[self._below(len(names))]](self._source, frame.frame))
+        return Arrive(port, self._source.choice(list(FAULTS.values()))(self._source, frame.frame))
 
     def _ordinary(self) -> Arrive:
-        names = list(ORDINARY)
-        rank = self._below(self.network.world_size)
-        return Arrive(self.network.port(rank), ORDINARY[names[self._below(len(names))]](self._source, rank))
+        rank = self._source.randrange(self.network.world_size)
+        return Arrive(self.network.port(rank), self._source.choice(list(ORDINARY.values()))(self._source, rank))
 
     def _keys(self) -> tuple[int, ...]:
         return tuple(
@@ -88,19 +86,16 @@ class Traffic:
         columns = range(self.network.geometry.columns)
         chosen = {column for column in columns if self._source.random() < 0.5}
         while len(chosen) < self.network.least_blocks:
-            chosen.add(self._below(len(columns)))
+            chosen.add(self._source.choice(columns))
         return chosen
 
     def _block(self) -> bytes:
         """Random words, many of them at the edges of their range."""
         edges = (b"\0\0\0\0", b"\xff\xff\xff\xff", b"\x80\0\0\0", b"\x7f\xff\xff\xff", b"\0\0\0\1")
         return b"".join(
-            edges[self._below(len(edges))] if self._source.random() < 0.5 else self._source.randbytes(4)
+            self._source.choice(edges) if self._source.random() < 0.5 else self._source.randbytes(4)
             for _ in range(self.network.geometry.block_words)
         )
-
-    def _below(self, limit: int) -> int:
-        return self._source.randrange(limit)
 
 
 def every_fault(network: Network, seed: str) -> list[Step]:
