@@ -32,13 +32,9 @@ def any_rig(rig_of: Callable[..., PipelineRig]) -> PipelineRig:
 
 @pytest.fixture
 def rig() -> PipelineRig:
-    return v1model_rig()
-
-
-def v1model_rig() -> PipelineRig:
-    rig = PipelineRig("small", 2)
-    rig.flood_to((1, 2, 3))
-    return rig
+    made = PipelineRig("small", 2)
+    made.flood_to((1, 2, 3))
+    return made
 
 
 def known(rig: PipelineRig, mac: int, port: int) -> None:

@@ -24,7 +24,6 @@ from p4reduce_switch.program.ir import program as ir
 from p4reduce_switch.program.ir.build import constant
 from p4reduce_switch.program.memory import TableWord
 from p4reduce_switch.program.state.replication import Replication
-from p4reduce_switch.program.state.rows import Match
 from p4reduce_switch.program.state.stateful import GREEN, RED, YELLOW, Meter
 from p4reduce_switch.program.state.tables import Table
 from p4reduce_switch.program.traffic import DigestHandler
@@ -41,53 +40,32 @@ _COLORS = {GREEN: 0, YELLOW: 1, RED: 3}
 _GENERATIONS = {"tna": 1, "t2na": 2}
 
 
-class TnaTable(Table):
-    """A table that the control plane writes: the embedded switch's, whose entries TnaProgram sees."""
-
-    def __init__(
-        self, info: TableInfo, schema: Schema, written: dict[tuple[int, ...], tuple[str, tuple[int, ...]]]
-    ) -> None:
-        actions = [schema.actions.find(id) for id in info.action_ids]
-        declared = ir.Table(
-            name=info.name,
-            keys=tuple(ir.Key(key.name, ir.MatchKind(key.kind), key.bitwidth, constant(0)) for key in info.keys),
-            max_size=info.size,
-            actions=tuple(
-                ir.Action(
-                    action.id,
-                    action.name,
-                    ()
-                    if action.id in info.default_only
-                    else tuple((param.name, param.bitwidth) for param in action.params),
-                    (),
-                )
-                for action in actions
-            ),
-            default=None,
-            default_is_const=info.const_default,
-            entries=(),
-            has_direct_counter=False,
-            direct_meter=None,
-            supports_timeout=False,
-        )
-        super().__init__(declared, np.zeros(len(TableWord), np.int64), None, 0)
-        self._written = written
-
-    def insert(self, match: Match, priority: int, call: Any, *metadata: Any) -> None:
-        super().insert(match, priority, call, *metadata)
-        self._written[_values(match)] = call
-
-    def modify(self, match: Match, priority: int, call: Any, *metadata: Any) -> None:
-        super().modify(match, priority, call, *metadata)
-        self._written[_values(match)] = call
-
-    def delete(self, match: Match, priority: int) -> None:
-        super().delete(match, priority)
-        del self._written[_values(match)]
-
-
-def _values(match: Match) -> tuple[int, ...]:
-    return tuple(test.value for test in match)
+def table_of(info: TableInfo, schema: Schema) -> Table:
+    """Return a table that the control plane writes: the embedded switch's."""
+    actions = [schema.actions.find(id) for id in info.action_ids]
+    declared = ir.Table(
+        name=info.name,
+        keys=tuple(ir.Key(key.name, ir.MatchKind(key.kind), key.bitwidth, constant(0)) for key in info.keys),
+        max_size=info.size,
+        actions=tuple(
+            ir.Action(
+                action.id,
+                action.name,
+                ()
+                if action.id in info.default_only
+                else tuple((param.name, param.bitwidth) for param in action.params),
+                (),
+            )
+            for action in actions
+        ),
+        default=None,
+        default_is_const=info.const_default,
+        entries=(),
+        has_direct_counter=False,
+        direct_meter=None,
+        supports_timeout=False,
+    )
+    return Table(declared, np.zeros(len(TableWord), np.int64), None, 0)
 
 
 class TnaCounter:
@@ -120,9 +98,7 @@ class TnaPipeline:
         self.tna = TnaProgram(json.loads(profile.binary), _GENERATIONS[schema.p4info.pkg_info.arch])
         self.on_digest: DigestHandler | None = None
         self.tables: dict[str, Any] = {
-            info.name: TnaTable(info, schema, self.tna.tables[info.name].written)
-            for info in schema.tables
-            if info.keys and not info.const
+            info.name: table_of(info, schema) for info in schema.tables if info.keys and not info.const
         }
         counters = {counter.preamble.name: counter.size for counter in schema.p4info.counters}
         self.counters = {name: TnaCounter(self.tna.counters[name], size) for name, size in counters.items()}
@@ -139,6 +115,9 @@ class TnaPipeline:
     def process(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
         groups = self.replication.multicast_groups
         self.tna.groups = {id: [(replica.port, replica.instance) for replica in groups[id]] for id in groups}
+        for name, table in self.tables.items():
+            entries = {tuple(test.value for test in entry.match): entry.call for entry in table.entries()}
+            self.tna.tables[name].written = entries
         sent = self.tna.process(port, frame)
         digests, self.tna.digests = self.tna.digests, []
         for fields in digests:

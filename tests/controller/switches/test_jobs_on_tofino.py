@@ -5,11 +5,11 @@ The switch is rigs/tna_switch.py: P4Runtime as the embedded switch serves it, th
 
 from __future__ import annotations
 
-import socket
-import struct
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,12 +17,9 @@ import numpy as np
 import pytest
 
 import p4reduce
-from p4reduce_contracts.jobs.answers import JoinTicket
 from p4reduce_contracts.jobs.client import JobClient
 from p4reduce_contracts.jobs.errors import InvalidRequestError
-from p4reduce_contracts.jobs.lease import Lease
 from p4reduce_contracts.wire.geometry import Geometry
-from p4reduce_contracts.wire.numbers import RESULT
 from p4reduce_controller import config
 from p4reduce_controller.p4runtime.client import Client
 from p4reduce_controller.switches.entries.v1model import draws_mark
@@ -37,62 +34,6 @@ from rigs.pipeline import frame_with
 from rigs.tna_switch import CHIPS, pipeline_folder, tna_switch
 
 GEOMETRIES = {"tofino1-4x8": Geometry(4, 8), "tofino2-4x16": Geometry(4, 16)}
-
-
-class Worker:
-    """A rank that is a UDP socket, and sends given frames one by one."""
-
-    def __init__(
-        self, client: JobClient, rank: int, world_size: int, geometry: Geometry = wire.SMALL, job: str = "train"
-    ) -> None:
-        self.client = client
-        self.geometry = geometry
-        self.ticket: JoinTicket = client.join(job, rank, world_size)
-        self.lease: Lease | None = None
-        self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self.socket.bind(("127.0.0.1", 0))
-        self.socket.settimeout(LIMIT_S)
-
-    def hello(self) -> None:
-        self.send(wire.pack_hello(self.ticket.job_id, self.ticket.nonce))
-
-    def contribute(self, number: int, words: list[int]) -> None:
-        """A block of `words` in column 0 of round `number` of slot 0."""
-        assert self.lease is not None
-        blocks = {0: struct.pack(f"!{self.geometry.block_words}I", *words)}
-        of_lease = {"job": self.lease.job_id, "epoch": self.lease.epoch, "secret": self.lease.switches[0].secret}
-        self.send(wire.pack(self.geometry, frame_with(self.geometry, blocks, round=number, **of_lease)))
-
-    def send(self, payload: bytes) -> None:
-        self.socket.sendto(payload, (self.ticket.switches[0].host, self.ticket.switches[0].port))
-
-    def receive(self) -> tuple[int, tuple[int, ...]]:
-        frame = wire.unpack(self.geometry, self.socket.recv(2048))
-        assert self.lease is not None and frame.secret == self.lease.switches[0].secret
-        return frame.type, struct.unpack(f"!{self.geometry.block_words}I", frame.blocks)
-
-
-def form(client: JobClient, world_size: int, geometry: Geometry = wire.SMALL) -> list[Worker]:
-    workers = [Worker(client, rank, world_size, geometry) for rank in range(world_size)]
-    for worker in workers:
-        worker.hello()
-    for worker in workers:
-        worker.lease = client.wait_lease(worker.ticket.nonce, LIMIT_S)
-    return workers
-
-
-def sum_one_round(workers: list[Worker], number: int) -> None:
-    block_words = workers[0].geometry.block_words
-    for rank, worker in enumerate(workers):
-        worker.contribute(number, [10**rank * (word + 1) % 2**32 for word in range(block_words)])
-    total = tuple(sum(10**rank * (word + 1) for rank in range(len(workers))) % 2**32 for word in range(block_words))
-    for worker in workers:
-        assert worker.receive() == (RESULT, total)
-
-
-def close(workers: list[Worker]) -> None:
-    for worker in workers:
-        worker.socket.close()
 
 
 @dataclass
@@ -132,46 +73,33 @@ def drops(client: JobClient) -> dict[str, int]:
     return {drop.reason: drop.count.packets for drop in client.stats().drops}
 
 
-def test_workers_all_reduce_through_the_tna_program(running: Tofino) -> None:
+def test_workers_sum_through_the_tna_program_until_their_job_is_removed(running: Tofino) -> None:
     """Nothing says Tofino but the controller's pipeline; sums are those of 32-bit words, to the bit."""
     values = [np.random.default_rng(rank).integers(-(2**31), 2**31, 500).astype(np.int32) for rank in range(3)]
-
-    def all_reduce(rank: int) -> list[int]:
-        with p4reduce.join("train", rank=rank, world_size=3, controller=running.address, timeout_s=LIMIT_S) as comm:
-            assert (comm.lease.geometry.columns, comm.lease.geometry.block_words) == (4, running.geometry.block_words)
-            return comm.all_reduce(values[rank], timeout_s=LIMIT_S).tolist()  # type: ignore[no-any-return]
-
-    with JobClient(running.address) as client, ThreadPoolExecutor(3) as pool:
-        client.create_job("train", 3, slots=4)
-        sums = list(pool.map(all_reduce, range(3)))
-    with np.errstate(over="ignore"):
-        wanted = (values[0] + values[1] + values[2]).tolist()
-    assert sums == [wanted] * 3
-
-
-def test_a_job_is_admitted_sums_and_is_refused_after_its_removal(running: Tofino) -> None:
-    with JobClient(running.address) as client:
+    join = partial(p4reduce.join, "train", world_size=3, controller=running.address, timeout_s=LIMIT_S)
+    with JobClient(running.address) as client, ThreadPoolExecutor(3) as pool, ExitStack() as stack:
         with pytest.raises(InvalidRequestError, match="1 to 8 ranks a job"):
             client.create_job("train", 9)
         client.create_job("train", 3, slots=4)
-        workers = form(client, 3, running.geometry)
-        for number in range(4):
-            sum_one_round(workers, number)
-        workers[1].contribute(3, [1] * running.geometry.block_words)
-        assert workers[1].receive()[0] == wire.RESULT, "a duplicate is answered with what was summed"
+        comms = list(pool.map(lambda rank: join(rank=rank), range(3)))
+        for comm in comms:
+            stack.enter_context(comm)
+        assert comms[0].lease.geometry == running.geometry
+        sums = list(pool.map(lambda comm: comm.all_reduce(values[comm.rank], timeout_s=LIMIT_S).tolist(), comms))
+        assert sums == [np.sum(values, axis=0, dtype=np.int32).tolist()] * 3
         of_job = client.stats("train").jobs[0]
-        counts = (of_job.contributions, of_job.duplicates, of_job.results, of_job.pendings)
-        assert [count.packets for count in counts] == [12, 1, 4, 0]
+        assert of_job.contributions.packets == 3 * of_job.results.packets > 0 == sum(drops(client).values())
         assert (running.entries(TOFINO.admit), running.entries(TOFINO.job_member)) == (6, 4)
-        assert sum(drops(client).values()) == 0
 
         client.remove_job("train")
         wait_until(lambda: running.entries(TOFINO.admit) == 0)
-        workers[0].contribute(4, [1] * running.geometry.block_words)
+        lease = comms[0].lease
+        of_lease = {"job": lease.job_id, "epoch": lease.epoch, "secret": lease.switches[0].secret}
+        frame = frame_with(running.geometry, {}, **of_lease)
+        comms[0].over_switch.transport.send([wire.pack(running.geometry, frame)])
         wait_until(lambda: drops(client)["NOT_ADMITTED"] == 1)
         assert running.entries(TOFINO.job_member) == 1, "the number of epochs"
         assert list(running.program.replication.multicast_groups) == []
-        close(workers)
 
 
 def test_addresses_are_learned_from_the_digest(running: Tofino) -> None:
