@@ -245,11 +245,6 @@ def test_header_layout() -> None:
     assert packed == number.to_bytes(32, "big") + b"".join(key.to_bytes(4, "big") for key in keys) + blocks
 
 
-def test_hello_layout() -> None:
-    base = CONSTANTS["WIRE_VERSION"] << 124 | wire.HELLO << 120 | 0x77 << 112
-    assert wire.pack_hello(0x77, 0x0102030405060708) == base.to_bytes(16, "big") + bytes(range(1, 9))
-
-
 def test_drop_reasons_have_the_names_the_controller_prints() -> None:
     reasons = {number: name for name, number in WIRE_P4.enums["Drop"].items()}
     assert reasons.pop(0) == "NONE"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -34,9 +35,7 @@ def test_the_same_frames_get_the_same_answers(geometry: str, seed: int) -> None:
             of_tna, of_v1model = tna.version_state(slot, version), v1model.version_state(slot, version)
             held = [column for column in range(tna.geometry.columns) if of_tna.held >> column & 1]
             assert [of_tna.sums[column] for column in held] == [of_v1model.sums[column] for column in held]
-            assert (of_tna.epoch, of_tna.round, of_tna.seen, of_tna.held, of_tna.check, of_tna.keys) == (
-                of_v1model.epoch, of_v1model.round, of_v1model.seen, of_v1model.held, of_v1model.check, of_v1model.keys
-            )  # fmt: skip
+            assert replace(of_tna, sums=()) == replace(of_v1model, sums=())
 
 
 def test_a_frame_out_of_lock_step_affects_only_its_sender() -> None:
