@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -42,14 +41,6 @@ class Outcome(NamedTuple):
 
 
 Use = Callable[[], Outcome]
-
-
-def environment_in(folder: Path) -> dict[str, str]:
-    """Return the environment of a process that finds the kernel module, and has an empty cache folder."""
-    (folder / "doubling.py").write_text(MODULE, encoding="utf-8")
-    (folder / "cache").mkdir(mode=0o700)
-    found = {"PYTHONPATH": str(folder), "P4REDUCE_CACHE_DIR": str(folder / "cache"), "PYTHONDONTWRITEBYTECODE": "1"}
-    return os.environ | found
 
 
 def forget() -> None:
