@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import urllib.request
@@ -18,6 +19,7 @@ import p4reduce
 from p4reduce_contracts.jobs.client import JobClient
 from rigs.limits import LIMIT_S, wait_until
 from rigs.ports import own_address
+from rigs.script_runs import run_command
 from rigs.system import Process, start_controller
 
 FILES = Path(__file__).parents[2] / "examples/deploy/prometheus"
@@ -31,10 +33,7 @@ def test_each_alert_fires_when_it_should(tmp_path: Path) -> None:
     for file in (*FILES.iterdir(), Path(__file__).with_name("rules_test.yml")):
         shutil.copy(file, tmp_path)
     for command in ("check config prometheus.yml", "test rules rules_test.yml"):
-        said = subprocess.run(
-            ["promtool", *command.split()], cwd=tmp_path, capture_output=True, text=True, timeout=LIMIT_S
-        )
-        assert said.returncode == 0, said.stdout + said.stderr
+        run_command("promtool", *command.split(), environment=os.environ, folder=tmp_path)
 
 
 def test_switch_controller_and_ranks_are_scraped_and_alerts_fire(tmp_path: Path) -> None:

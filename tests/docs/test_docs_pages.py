@@ -9,7 +9,6 @@ import ast
 import importlib.util
 import os
 import re
-import subprocess
 import sys
 import textwrap
 import tomllib
@@ -32,7 +31,7 @@ from p4reduce_contracts.jobs.lease import Lease, LeasedSwitch
 from p4reduce_contracts.wire.calls import CodecId, Kind
 from p4reduce_contracts.wire.geometry import SMALL
 from p4reduce_runtime.environment import VARIABLES, Variable
-from rigs.limits import LIMIT_S
+from rigs.script_runs import run_command
 
 ROOT = Path(__file__).resolve().parents[2]
 FRAMEWORKS = (ROOT / "docs/frameworks.md").read_text(encoding="utf-8")
@@ -173,12 +172,8 @@ OUTSIDE = sorted(
 @pytest.mark.skipif(importlib.util.find_spec("mkdocs") is None, reason="mkdocs is not installed: p4reduce[docs]")
 @pytest.mark.processes
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
-    environment = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
-    done = subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=LIMIT_S, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    command = sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)
+    run_command(*command, environment=os.environ | {"NO_MKDOCS_2_WARNING": "1"}, folder=ROOT)
     assert "p4reduce.DDPState" in (tmp_path / "api/p4reduce.html").read_text(encoding="utf-8")
     page = (tmp_path / "configuration.html").read_text(encoding="utf-8")
     assert re.findall(r"<li><code>(P4REDUCE_\w+)</code>", page) == [variable.name for variable in VARIABLES]
