@@ -425,10 +425,6 @@ def join_at(running: Running, client: JobClient, job: str, at: Places) -> list[J
     return tickets
 
 
-def join_all(running: Running, client: JobClient, job: str, world_size: int) -> list[JoinTicket]:
-    return join_at(running, client, job, [ONLY_SWITCH] * world_size)
-
-
 def form_at(running: Running, client: JobClient, job: str, at: Places) -> tuple[list[JoinTicket], list[Lease]]:
     tickets = join_at(running, client, job, at)
     return tickets, [client.wait_lease(ticket.nonce, LIMIT_S) for ticket in tickets]

@@ -62,31 +62,24 @@ def check_refused(result: Result, message: str) -> None:
     assert result.exit_code == 1 and message in result.stderr and result.stderr.count("\n") == 1
 
 
-def as_json(*arguments: str, controller: str) -> Any:
-    result = p4reduce(*arguments, "--json", controller=controller)
-    assert result.exit_code == 0, result.stderr
-    assert result.stderr == ""
-    return json.loads(result.stdout)
-
-
 def test_a_job_in_tables(running: Running) -> None:
     at = running.address
     made = p4reduce("job", "create", "train", "--world-size", "2", "--slots", "4", controller=at)
     assert made.stdout == "job train (id 1): 2 ranks, slots 0..3; waiting for its ranks to join\n"
     with JobClient(at) as client:
         ticket = client.join("train", 0, 2)
-        shown = p4reduce("job", "show", "train", controller=at).stdout
+        text = shown(running, "job", "show", "train")
         client.leave(ticket.nonce)
         form(running, client, "train", 2)
-    assert "FORMING, slots 0..3" in shown
-    assert "joined, no HELLO yet" in shown
+    assert "FORMING, slots 0..3" in text
+    assert "joined, no HELLO yet" in text
     assert (
-        "\nwaits: rank 1 did not join; no HELLO of rank 0 came through the switch, expected at 127.0.0.1:21072" in shown
+        "\nwaits: rank 1 did not join; no HELLO of rank 0 came through the switch, expected at 127.0.0.1:21072" in text
     )
-    assert "not joined" in shown
-    shown = p4reduce("job", "show", "train", controller=at).stdout
-    assert "ACTIVE, epoch 1" in shown
-    assert "10.0.0.11:4001" in shown
+    assert "not joined" in text
+    text = shown(running, "job", "show", "train")
+    assert "ACTIVE, epoch 1" in text
+    assert "10.0.0.11:4001" in text
     listed = p4reduce("job", "list", controller=at).stdout
     assert listed.splitlines()[-1] == "12 of 16 slots free"
     assert rows(listed, "train") == [["train", "1", "ACTIVE", "1", "2", "2", "0..3", "1", "-", "-"]]
@@ -106,10 +99,8 @@ def test_what_a_job_was_is_shown_after_it_has_ended(running: Running) -> None:
         client.heartbeat(tickets[1].nonce, usage=Usage(9, 5000, 4000, 1))
         listed = p4reduce("job", "list", controller=at).stdout
         assert "shard-1-0" not in listed, "a shard is a part of its job"
-        shown = p4reduce("job", "show", "train", controller=at).stdout
-        assert (
-            "\nhost machine0: rank 0\nhost machine1: rank 1\nshard shard-1-0 (id 2): FORMING, 2 hosts, slots" in shown
-        )
+        text = shown(running, "job", "show", "train")
+        assert "\nhost machine0: rank 0\nhost machine1: rank 1\nshard shard-1-0 (id 2): FORMING, 2 hosts, slots" in text
         of_shard = p4reduce("job", "show", "shard-1-0", controller=at).stdout
         assert "\nsums a shard of job train, whose ranks count it\n" in of_shard and "collectives" not in of_shard
         stats = p4reduce("stats", controller=at).stdout
@@ -120,10 +111,10 @@ def test_what_a_job_was_is_shown_after_it_has_ended(running: Running) -> None:
         client.leave(tickets[1].nonce, usage=Usage(10, 5100, 4500, 1))
     ended = p4reduce("job", "list", "--ended", controller=at).stdout
     assert [cells[2:] for cells in rows(ended, "train")] == [["2", "2", "10", "11100", "9000", "3", "0"]]
-    shown = p4reduce("job", "show", "train", controller=at).stdout
-    assert shown.startswith("job train (id 1): ENDED at 2") and "host machine1: rank 1" in shown
-    assert "2 ranks counted: 10 collectives, 11100 B up, 9000 B down, 3 retransmissions" in shown
-    assert "reset" not in shown, "the end was a normal one"
+    text = shown(running, "job", "show", "train")
+    assert text.startswith("job train (id 1): ENDED at 2") and "host machine1: rank 1" in text
+    assert "2 ranks counted: 10 collectives, 11100 B up, 9000 B down, 3 retransmissions" in text
+    assert "reset" not in text, "the end was a normal one"
     with JobClient(at) as client, pytest.raises(UnknownJobError):
         client.get_job("")
     assert run_checks(at, RankSpec("train", 0, 2))[2].found == "train was removed"
@@ -142,7 +133,7 @@ def test_stats(running: Running) -> None:
     assert "EPOCH" in table
     assert "STALE" not in table
     assert "STALE" in p4reduce("stats", "--all-drops", controller=at).stdout
-    counted = as_json("stats", controller=at)
+    counted = json.loads(shown(running, "stats", "--json"))
     assert counted["jobs"][0]["contributions"] == {"packets": 12, "bytes": 3456}
     assert {drop["reason"]: drop["count"] for drop in counted["drops"]}["EPOCH"] == {"packets": 7, "bytes": 89}
 
@@ -219,9 +210,9 @@ def test_a_private_job_needs_its_tokens(running: Running, tmp_path: Path) -> Non
     with JobClient(at, token=member) as client:
         form(running, client, "mine", 1)
     for token, seen in ((None, False), ("wrong", False), (member, True), (owner, True)):
-        shown = p4reduce("job", "show", "mine", *(["--token", token] if token else []), controller=at).stdout
-        assert ("10.0.0.10:4000" in shown) is ("epoch 1" in shown) is seen
-        assert ("joined, hidden without a token" in shown) is not seen
+        text = shown(running, "job", "show", "mine", *(["--token", token] if token else []))
+        assert ("10.0.0.10:4000" in text) is ("epoch 1" in text) is seen
+        assert ("joined, hidden without a token" in text) is not seen
     for token in ("wrong", member):
         refused = p4reduce("job", "remove", "mine", controller=at, P4REDUCE_TOKEN=token)
         assert (refused.exit_code, refused.stderr) == (
@@ -233,11 +224,11 @@ def test_a_private_job_needs_its_tokens(running: Running, tmp_path: Path) -> Non
 
 
 def test_a_token_is_shown_once(running: Running) -> None:
-    made = as_json("job", "create", "mine", "--world-size", "1", "--private", controller=running.address)
+    made = json.loads(shown(running, "job", "create", "mine", "--world-size", "1", "--private", "--json"))
     assert len(made["owner_token"]) >= 32 <= len(made["member_token"])
     for token in (made["owner_token"], ""):
-        shown = as_json("job", "show", "mine", "--token", token, controller=running.address)
-        assert (shown["private"], shown["owner_token"], shown["member_token"]) == (True, "", "")
+        job = json.loads(shown(running, "job", "show", "mine", "--token", token, "--json"))
+        assert (job["private"], job["owner_token"], job["member_token"]) == (True, "", "")
 
 
 def test_a_file_with_a_token_is_not_overwritten_and_none_is_left_without_one(running: Running, tmp_path: Path) -> None:
@@ -245,7 +236,7 @@ def test_a_file_with_a_token_is_not_overwritten_and_none_is_left_without_one(run
     create = ("job", "create", "mine", "--world-size", "1", "--token-file", str(file))
     file.write_text("x")
     assert "is there already" in p4reduce(*create, controller=at).stderr
-    assert as_json("job", "list", controller=at)["jobs"] == []
+    assert json.loads(shown(running, "job", "list", "--json"))["jobs"] == []
     file.unlink()
     assert p4reduce("job", "create", "mine", "--world-size", "1", controller=at).exit_code == 0
     assert "there is a job 'mine' already" in p4reduce(*create, controller=at).stderr

@@ -19,6 +19,7 @@ from msgspec import structs
 from conformance.bmv2 import SWITCH, Bmv2Target
 from p4reduce_contracts.jobs.client import JobClient
 from p4reduce_contracts.jobs.errors import LeaseTimeoutError, MemberResetError, StoreError, SwitchAwayError
+from p4reduce_contracts.jobs.lease import ONLY_SWITCH
 from p4reduce_controller.config import Config, ForwardingConfig, PortConfig
 from p4reduce_controller.p4runtime.client import Client
 from p4reduce_controller.service.process import ControllerError
@@ -36,7 +37,7 @@ from rigs.fake_switch_client import (
     check_restarts,
     create_and_form,
     form,
-    join_all,
+    join_at,
     make_entry_writer,
     one_rank_grant,
     serving,
@@ -246,7 +247,7 @@ def test_entries_that_the_switch_refuses_reset_the_job_and_are_all_deleted(runni
 
     client.create_job("train", 2)
     running.client.refuse = second_admission
-    tickets = join_all(running, client, "train", 2)
+    tickets = join_at(running, client, "train", [ONLY_SWITCH] * 2)
     with pytest.raises(MemberResetError, match="the switch refused the entries of job train: .*RESOURCE_EXHAUSTED"):
         client.wait_lease(tickets[0].nonce, 10.0)
     assert "'secret': 'hidden'" in client.get_job("train").last_reset, "the error names the entry, not what is secret"
@@ -264,7 +265,7 @@ def test_a_member_that_leaves_while_the_entries_are_written(running: Running, cl
         assert go_on.wait(LIMIT_S)
 
     running.client.before_write = hold
-    tickets = join_all(running, client, "train", 2)
+    tickets = join_at(running, client, "train", [ONLY_SWITCH] * 2)
     assert writing.wait(LIMIT_S)
     client.leave(tickets[1].nonce)
     running.client.before_write = lambda operation, entry: None
