@@ -14,8 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 from google.protobuf.message import DecodeError
@@ -174,20 +174,9 @@ def _some_coordinates() -> list[bytes]:
 # ---- job service
 
 
-class _Answered(JobClient):
-    """A client whose every call is answered with the same message."""
-
-    def __init__(self, reply: Any) -> None:
-        self._reply = reply
-        self.address = ""
-        self._stub = SimpleNamespace(WaitLease=None)
-
-    def _call(self, *_: Any) -> Any:
-        return self._reply
-
-
 def _lease(data: bytes) -> None:
-    lease = _Answered(jobs_pb2.Lease.FromString(data)).wait_lease(1, 1.0)
+    client = Mock(**{"_call.return_value": jobs_pb2.Lease.FromString(data)})
+    lease = JobClient.wait_lease(client, 1, 1.0)
     for switch in lease.switches:
         assert lease.full.bit_length() == len(switch.levels[-1].children)
         assert len(switch.levels[-1].ranks) == lease.world_size <= lease.geometry.max_world_size

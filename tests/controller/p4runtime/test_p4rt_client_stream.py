@@ -62,24 +62,13 @@ def test_packets_out_are_sent_from_their_port(client: Client, switch: Served) ->
 def test_digests_arrive_and_are_acknowledged(client: Client, switch: Served, events: Any) -> None:
     client.insert(DigestConfig("sighting_t", 0, 1, 3_600 * 10**9))
     client.write([("modify", TableEntry("keyless_table", action="report", is_default=True))])
-    acknowledged = _watch_acknowledgements(switch)
+    digests: Any = switch.server._committed.digests  # type: ignore[union-attr]
+    acknowledge, acknowledged = digests.acknowledge, queue.SimpleQueue[None]()
+    digests.acknowledge = lambda *which: acknowledged.put(acknowledge(*which))
     for _ in range(2):  # the second would be held back, were the first not acknowledged
         switch.switch.receive(300, SAMPLE)
         assert events.get(timeout=LIMIT_S) == ("sighting_t", [(5, 300)])
         acknowledged.get(timeout=LIMIT_S)
-
-
-def _watch_acknowledgements(switch: Served) -> queue.SimpleQueue[int]:
-    seen: queue.SimpleQueue[int] = queue.SimpleQueue()
-    digests: Any = switch.server._committed.digests  # type: ignore[union-attr]
-    acknowledge = digests.acknowledge
-
-    def watched(digest_id: int, list_id: int) -> None:
-        acknowledge(digest_id, list_id)
-        seen.put(list_id)
-
-    digests.acknowledge = watched
-    return seen
 
 
 def test_an_error_in_a_callback_is_logged_and_the_next_one_runs(
