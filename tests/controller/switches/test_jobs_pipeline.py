@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,9 +15,10 @@ from p4reduce_controller.registry.slots import SlotRange
 from p4reduce_controller.switches import mac_table
 from p4reduce_controller.switches import pipeline as pipelines
 from p4reduce_controller.switches.entries import tofino, v1model
-from p4reduce_controller.switches.program_names import TOFINO, V1MODEL, P4Names
+from p4reduce_controller.switches.pipeline import Pipeline
+from p4reduce_controller.switches.program_names import TOFINO, V1MODEL
 from p4reduce_runtime.p4runtime import codec
-from p4reduce_runtime.p4runtime.entries import DigestConfig, Entry, MeterEntry, TableEntry
+from p4reduce_runtime.p4runtime.entries import DigestConfig, Entry, MeterEntry
 from p4reduce_runtime.p4runtime.schema import Schema
 from p4reduce_runtime.pipeline_folders import GEOMETRY, P4INFO, PROGRAM, PipelineNotFoundError, find
 from rigs.tna_switch import ARTIFACTS, CHIPS, pipeline_folder
@@ -122,79 +120,65 @@ def test_what_is_not_of_the_program_or_its_target_is_refused(
         pipelines.read(folder)
 
 
-ROOT = Path(__file__).resolve().parents[3]
-
-
 PARENT = Parent("root", Address(509, 2**48 - 1, 2**32 - 1, 65535), 2**64 - 1)
 
 
-@dataclass
-class Program:
-    """A compiled program's P4Info, the names the controller has for it, and the entries of `admit`."""
-
-    schema: Schema
-    names: P4Names
-    admission: Callable[[Grant], list[TableEntry]]
-    ranks: int = 32
-    parent: Parent | None = None
-
-    def largest_grant(self) -> Grant:
-        places = [Address(509, 2**48 - 1, 2**32 - 1, rank) for rank in range(self.ranks)]
-        children = tuple(Child(place, 2**64 - 1, (rank,)) for rank, place in enumerate(places))
-        return Grant(255, "train", 65535, SlotRange(1023, 1), children, self.parent)
+def read(name: str, folder: Path) -> Pipeline:
+    """Read a pipeline that is checked in; `folder` is for a Tofino's files."""
+    return pipelines.read(pipeline_folder(folder / "pipeline", name) if name in CHIPS else find(name))
 
 
-def program(name: str) -> Program:
-    if name in CHIPS:
-        schema = Schema.from_p4info((ROOT / "p4src/artifacts" / name / P4INFO).read_text())
-        registers = tofino.Registers.of(schema.p4info)
-        admission = partial(tofino.admission, names=TOFINO, registers=registers)
-        return Program(schema, TOFINO, admission, registers.max_children)
-    schema = Schema.from_p4info((find(name) / P4INFO).read_text())
-    pipeline = pipelines.read(find(name))
-    return Program(schema, pipeline.names, pipeline.admission, parent=PARENT)
+def largest_grant(pipeline: Pipeline) -> Grant:
+    """Return a grant of the largest numbers for the most ranks; of v1model's program it has a parent."""
+    places = [Address(509, 2**48 - 1, 2**32 - 1, rank) for rank in range(pipeline.max_children)]
+    children = tuple(Child(place, 2**64 - 1, (rank,)) for rank, place in enumerate(places))
+    return Grant(255, "train", 65535, SlotRange(1023, 1), children, PARENT if pipeline.names is V1MODEL else None)
 
 
 @pytest.fixture(params=["default", "small", *CHIPS])
-def compiled(request: pytest.FixtureRequest) -> Program:
-    return program(request.param)
+def compiled(request: pytest.FixtureRequest, tmp_path: Path) -> Pipeline:
+    return read(request.param, tmp_path)
 
 
-def test_every_entry_fits_the_program_even_with_the_largest_values(compiled: Program) -> None:
+@pytest.fixture
+def schema(compiled: Pipeline) -> Schema:
+    return Schema.from_p4info(compiled.p4info)
+
+
+def test_every_entry_fits_the_program_even_with_the_largest_values(compiled: Pipeline, schema: Schema) -> None:
     config = Config(
         ports=(PortConfig(509, "fe:ff:ff:ff:ff:ff"),), forwarding=ForwardingConfig(learn=True, flood=(0, 509))
     )
-    names, grant = compiled.names, compiled.largest_grant()
+    names, of_job = compiled.names, compiled.entries(largest_grant(compiled), config.switches[0])
     macs = mac_table.MacTable(config, config.switches[0], names)
     entries: list[Entry] = [
         *v1model.switch_address(config.switches[0], names),
-        *compiled.admission(grant),
-        *v1model.members(grant, config.switches[0], names),
-        *v1model.groups(grant),
+        *of_job.admission,
+        *of_job.replies,
         *macs.opening(),
         *(entry for _, entry in macs.learn([(0x020000000022, 2)])),
         DigestConfig(names.mac_learn),
         MeterEntry(names.hello_rate, 511),
     ]
     for entry in entries:
-        codec.encode(compiled.schema, entry)
+        codec.encode(schema, entry)
     for counter in (*names.job_counters.values(), names.drops):
-        assert counter in compiled.schema.counters, counter
+        assert counter in schema.counters, counter
 
 
-def test_the_mac_tables_have_room_for_all_learned_addresses(compiled: Program) -> None:
+def test_the_mac_tables_have_room_for_all_learned_addresses(compiled: Pipeline, schema: Schema) -> None:
     for table in (compiled.names.mac_table, compiled.names.learned):
-        assert compiled.schema.tables[table].size >= mac_table.MAX_LEARNED
+        assert schema.tables[table].size >= mac_table.MAX_LEARNED
 
 
-def test_frames_to_and_from_the_controller_name_their_port(compiled: Program) -> None:
-    for header, port in ((compiled.schema.packet_in, "ingress_port"), (compiled.schema.packet_out, "egress_port")):
+def test_frames_to_and_from_the_controller_name_their_port(schema: Schema) -> None:
+    for header, port in ((schema.packet_in, "ingress_port"), (schema.packet_out, "egress_port")):
         assert {field.name: field.bitwidth for field in header} == {"_pad": 7, port: 9}
 
 
 @pytest.mark.parametrize("chip", CHIPS)
 def test_every_name_of_tofino_is_in_the_program_that_is_executed(chip: str) -> None:
-    blocks = json.loads((ROOT / "p4src/artifacts" / chip / "front_end.json").read_text())["controls"].values()
+    blocks = json.loads((ARTIFACTS / chip / "front_end.json").read_text())["controls"].values()
     known = {
         named["name"]
         for block in blocks
@@ -206,10 +190,10 @@ def test_every_name_of_tofino_is_in_the_program_that_is_executed(chip: str) -> N
 
 
 @pytest.mark.parametrize("chip", CHIPS)
-def test_stratum_accepts_tofinos_p4info(chip: str) -> None:
+def test_stratum_accepts_tofinos_p4info(tmp_path: Path, chip: str) -> None:
     """As its source says: no name or id twice, digests of structs. And it finds counters, meters and digests in
     bfrt.json, which has other ids, by the first name that has theirs in it."""
-    p4info = program(chip).schema.p4info
+    p4info = read(chip, tmp_path).p4info
     kinds = ("tables", "actions", "counters", "meters", "digests", "registers")
     preambles = [each.preamble for kind in kinds for each in getattr(p4info, kind)]
     for values in ([preamble.name for preamble in preambles], [preamble.id for preamble in preambles]):
