@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import operator
 import zlib
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -62,21 +62,6 @@ class Packet:
             header.values[name] = number >> left & (1 << bits) - 1
         header.valid = True
         self.rest = self.rest[size:]
-
-
-class Checksum:
-    def __init__(self) -> None:
-        self._data = b""
-
-    def add(self, numbers: list[tuple[int, int]]) -> None:
-        self._data += to_bytes(numbers)
-
-    def verify(self) -> int:
-        """Return 1 if the sum is wrong: the unit tells an error."""
-        return int(internet_checksum(self._data) != 0)
-
-    def update(self, numbers: list[tuple[int, int]]) -> int:
-        return internet_checksum(to_bytes(numbers))
 
 
 def to_bytes(numbers: Sequence[tuple[int, int]]) -> bytes:
@@ -216,7 +201,8 @@ class Run:
         self._block = block
         self._names = dict.fromkeys(block["variables"], 0) | names
         self._bits = {name: bits for name, bits in block["variables"].items() if isinstance(bits, int)}
-        self._checksums: dict[str, Checksum] = {}
+        self._summed: defaultdict[str, bytes] = defaultdict(bytes)
+        """What each checksum unit of a parser has been given."""
         self.emitted = b""
 
     def state(self, state: dict[str, Any]) -> str:
@@ -323,10 +309,13 @@ class Run:
         if kind == "RegisterAction":
             return self._register_action(instance, self.value(arguments[0]))
         if kind == "Checksum":
-            unit = self._checksums.setdefault(instance_name, Checksum())
-            if method == "verify":
-                return unit.verify()
-            return (unit.add if method == "add" else unit.update)(self._numbers(arguments[0]))
+            if method == "verify":  # 1 if the sum is wrong: the unit tells an error
+                return int(internet_checksum(self._summed[instance_name]) != 0)
+            data = to_bytes(self._numbers(arguments[0]))
+            if method == "update":
+                return internet_checksum(data)
+            self._summed[instance_name] += data
+            return None
         if kind == "Counter":
             self._program.counters[instance["name"]][self.value(arguments[0])] += 1
         elif kind == "Meter":
