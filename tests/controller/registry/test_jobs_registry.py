@@ -6,7 +6,6 @@ And reading HELLO frames, which scapy builds.
 from __future__ import annotations
 
 import itertools
-import struct
 from typing import cast
 from unittest.mock import Mock
 
@@ -34,6 +33,7 @@ from p4reduce_controller.registry.hello import Address, Hello, parse_hello
 from p4reduce_controller.registry.job import MOST_COUNTED, Member
 from p4reduce_controller.registry.registry import Registry
 from p4reduce_controller.registry.slots import SlotAllocator, SlotRange
+from p4reduce_runtime.underlay import pack_hello
 from rigs.fake_switch_client import serving
 from rigs.registry import MemoryStore, place
 
@@ -482,10 +482,10 @@ def test_the_error_for_fragmented_slots_gives_the_numbers() -> None:
 
 
 NONCE = 0x0123456789ABCDEF
-BASE = struct.pack("!BBBBHHII", 2 << 4 | 4, 9, 0, 0, 0, 0, 0, 0)
+HELLO = pack_hello(9, NONCE)
 
 
-def frame(payload: bytes = BASE + struct.pack("!Q", NONCE), **ip: object) -> bytes:
+def frame(payload: bytes = HELLO, **ip: object) -> bytes:
     ethernet = Ether(src="02:00:00:00:00:07", dst="02:00:00:00:00:01")
     udp = UDP(sport=5555, dport=21072)
     return bytes(ethernet / IP(src="10.0.0.7", dst="10.0.0.254", **ip) / udp / payload)
@@ -505,10 +505,10 @@ def test_a_hello_gives_nonce_port_and_addresses(padding: bytes) -> None:
     [
         b"",
         frame()[:-1],
-        frame(BASE),
-        frame(b"\x21" + BASE[1:] + bytes(8)),
-        frame(b"\x14" + BASE[1:] + bytes(8)),
-        frame(BASE + bytes(9)),
+        frame(HELLO[:16]),
+        frame(b"\x21" + HELLO[1:]),
+        frame(b"\x14" + HELLO[1:]),
+        frame(HELLO + b"\0"),
         frame(frag=1),
         frame(flags="MF"),
         frame(proto=6),

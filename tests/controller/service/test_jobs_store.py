@@ -142,7 +142,6 @@ def test_the_epoch_counter_wraps_and_skips_epochs_of_the_slots(store: Store) -> 
 def test_a_slot_never_has_the_same_epoch_twice(tmp_path_factory: pytest.TempPathFactory, steps: list[object]) -> None:
     store = Store(tmp_path_factory.mktemp("state"))
     store.open()
-    not_on_the_disk(store)
     at_the_end(store, 0)
     not_on_the_disk(store)
     with store._written() as db:
