@@ -94,7 +94,7 @@ def test_reply_entries_are_written_before_admission_entries(running: Running, cl
 def test_a_switch_restart_resets_active_jobs_and_jobs_form_again(running: Running, client: JobClient) -> None:
     tickets, leases = create_and_form(running, client, "train", 2)
     running.client.restart()
-    running.wait(lambda: running.client.connections == 2 and not running.controller.switches.unavailable_reason())
+    connected_again(running)
     assert client.heartbeat(tickets[1].nonce) == reconciler.RESTARTED
     assert running.client.commits == 2
     assert running.client.tables() == OWN_TABLES

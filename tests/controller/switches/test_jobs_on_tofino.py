@@ -44,10 +44,6 @@ class Tofino:
     switch: LocalSwitch
     controller: Running
 
-    @property
-    def address(self) -> str:
-        return self.controller.address
-
     def entries(self, table: str) -> int:
         return len(list(self.program.tables[table].entries()))
 
@@ -76,8 +72,8 @@ def drops(client: JobClient) -> dict[str, int]:
 def test_workers_sum_through_the_tna_program_until_their_job_is_removed(running: Tofino) -> None:
     """Nothing says Tofino but the controller's pipeline; sums are those of 32-bit words, to the bit."""
     values = [np.random.default_rng(rank).integers(-(2**31), 2**31, 500).astype(np.int32) for rank in range(3)]
-    join = partial(p4reduce.join, "train", world_size=3, controller=running.address, timeout_s=LIMIT_S)
-    with JobClient(running.address) as client, ThreadPoolExecutor(3) as pool, ExitStack() as stack:
+    join = partial(p4reduce.join, "train", world_size=3, controller=running.controller.address, timeout_s=LIMIT_S)
+    with JobClient(running.controller.address) as client, ThreadPoolExecutor(3) as pool, ExitStack() as stack:
         with pytest.raises(InvalidRequestError, match="1 to 8 ranks a job"):
             client.create_job("train", 9)
         client.create_job("train", 3, slots=4)
