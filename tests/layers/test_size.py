@@ -13,12 +13,12 @@ NOT_IN_GIT = {".git", ".venv", ".pytest_cache", "__pycache__", "out", "dist"}
 
 LAB = {"docs", "examples", "lab", "mininet", "p4src"}
 LIMITS = {
-    "product": 31_700,
-    "lab": 9_800,
-    "tests of both": 39_400,
+    "product": 31_500,
+    "lab": 9_600,
+    "tests of both": 38_700,
     "switch": 17_500,
     "tests of the switch": 11_700,
-    "Markdown": 33_900,
+    "Markdown": 32_700,
 }
 """Lines of Python without generated files, and words; at most 1 % more than there is. CONTRIBUTING says how they grow.
 
