@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
+import os
+import queue
 import threading
 import weakref
+from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,7 +20,6 @@ from p4reduce.collective_queue import CollectiveFuture, CollectiveQueue
 from p4reduce.errors import ForkedProcessError
 from p4reduce.pytorch.backend.contiguous import release
 from p4reduce.pytorch.staging import OnHost
-from p4reduce.timeouts import tries
 from p4reduce_runtime.threads import DaemonThread
 
 if TYPE_CHECKING:
@@ -25,10 +28,48 @@ if TYPE_CHECKING:
 
 _END_S = 2.0
 """Seconds that the end of the interpreter waits for callbacks, for what the queues run, and for gloo."""
-_CALLBACK: Final = "p4reduce-callback"
-"""The name of the threads that complete futures, and so run their callbacks. Each future has its own: a callback may
-wait for a collective that another one calls, as PowerSGD's do. They are daemons: the interpreter waits at its end for
-other threads, before anything ends the collective that a callback waits for."""
+
+
+class _Callbacks:
+    """Runs callbacks of futures, each at once: one may wait for a collective that another one calls, as PowerSGD's do.
+
+    Its threads are daemons: those of a ThreadPoolExecutor are waited for at the interpreter's end, before anything
+    ends the collective that a callback waits for.
+    """
+
+    def __init__(self) -> None:
+        self._calls: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._idle = threading.Semaphore(0)
+        self._running = 0
+        self._ended = threading.Condition()
+
+    def submit(self, call: Callable[[], None]) -> None:
+        with self._ended:
+            self._running += 1
+        self._calls.put(call)
+        if not self._idle.acquire(blocking=False):
+            DaemonThread(self._run, "p4reduce-callback").start()
+
+    def _run(self) -> None:
+        while True:
+            try:
+                self._calls.get()()
+            finally:
+                self._idle.release()
+                with self._ended:
+                    self._running -= 1
+                    self._ended.notify_all()
+
+    def wait(self, timeout_s: float) -> None:
+        """Wait until no callback runs, for so long at most."""
+        with self._ended:
+            self._ended.wait_for(lambda: not self._running, timeout_s)
+
+
+@functools.cache
+def _callbacks(_process: int) -> _Callbacks:
+    return _Callbacks()  # a forked process has none of its parent's threads
+
 
 queues: Final[weakref.WeakSet[CollectiveQueue]] = weakref.WeakSet()
 """The queues of process groups."""
@@ -42,9 +83,7 @@ def _wait_for_threads() -> None:
     for queue_of_group in list(queues):
         with contextlib.suppress(ForkedProcessError):
             queue_of_group.drain(_END_S)
-    for _ in tries(_END_S):
-        if all(thread.name != _CALLBACK for thread in threading.enumerate()):
-            break
+    _callbacks(os.getpid()).wait(_END_S)
     release(_END_S)
 
 
@@ -90,14 +129,9 @@ class CollectiveWork(Work):
             if self._future is None:
                 self._source = self._staged.future()
                 self._future = self._source.then(self._value)  # an exception in a callback is an error to C++ too
-                self._done.add_done_callback(self._complete_on_thread)
+                # on another thread: a callback may wait for the next collective
+                self._done.add_done_callback(lambda: _callbacks(os.getpid()).submit(self._complete))
             return self._future
-
-    def _complete_on_thread(self) -> None:
-        try:
-            DaemonThread(self._complete, _CALLBACK, failed=lambda _: None).start()
-        except RuntimeError:  # from Python 3.12 on no thread starts at the interpreter's end
-            self._complete()
 
     def _complete(self) -> None:
         try:
