@@ -14,20 +14,27 @@ import argparse
 import random
 import sys
 import time
+from array import array
 from collections import Counter
 from pathlib import Path
 from typing import Final
+
+import numpy as np
 
 if __name__ == "__main__":
     sys.path.extend(str(Path(__file__).resolve().parents[2] / tests) for tests in ("tests", "softswitch/tests"))
 
 from fuzz.mutations import mutated
+from p4reduce.codecs import Int32
+from p4reduce.protocol.call import Call
+from p4reduce.protocol.collective import Collective
 from p4reduce.protocol.datagram import Datagram, switch_of
-from p4reduce.testing.world import Member, NetworkConditions, Place, World
+from p4reduce.protocol.initial_state import Records
+from p4reduce_contracts.jobs.lease import Lease, LeasedSwitch
+from p4reduce_contracts.wire.calls import CodecId, Kind
 from p4reduce_runtime.underlay import ENCAP_BYTES
 from rigs import wire
 from rigs.pipeline import EPOCH, JOB, SECRET_AT, SLOT_COUNT, PipelineRig, is_for, rank_host, rank_port, udp_frame
-from rigs.scenarios import build
 from rigs.secret import rank_secret
 
 RANKS: Final = 2
@@ -37,6 +44,7 @@ A_FRAME: Final = 40
 """Mutated frames that come with each frame of the job."""
 KEPT: Final = 64
 """Real frames that the mutated ones are made of: the last so many."""
+ELEMENTS: Final = 500
 
 
 def secret(number: int, rank: int) -> int:
@@ -44,19 +52,20 @@ def secret(number: int, rank: int) -> int:
 
 
 class ForeignFrames:
-    """Two programs side by side as the switches of a World, which get mutated frames between its own."""
+    """`run(n)` sends at least n mutated frames and returns how many collectives were checked meanwhile."""
 
     def __init__(self, seed: int) -> None:
         self.sent_up = 0
         self.sent_down = 0
         self.contributions = 0
         self._random = random.Random(seed)
+        self._numbers = np.random.default_rng(seed)
         self.rigs = [
             PipelineRig("small", RANKS, children=[rank_host(rank, secret(number, rank)) for rank in range(RANKS)])
             for number in range(SWITCHES)
         ]
-        self._epoch = EPOCH
-        self._members: list[Member] = []
+        self._rounds = [array("q", [0]) * SWITCHES * SLOT_COUNT for _ in range(RANKS)]
+        self._operation = 0
         hello = udp_frame(0, wire.pack_hello(JOB, self._random.getrandbits(64)))
         self._up, self._down = [hello], [b""]
 
@@ -66,57 +75,64 @@ class ForeignFrames:
         return self.sent_up + self.sent_down
 
     def run(self, frames: int) -> int:
-        """Send at least so many mutated frames; return how many collectives were checked meanwhile.
-
-        AssertionError at the first sum that is not exact; an error of a collective passes through.
-        """
+        """AssertionError at the first sum that is not exact; an error of a collective passes through."""
         collectives, end = 0, self.sent + frames
         while self.sent < end:
-            self._epoch += 1
-            for rig in self.rigs:
-                rig.renew(self._epoch)
-            geometry, seed = self.rigs[0].geometry, self._random.getrandbits(32)
-            scenario = build(seed, RANKS, geometry, SLOT_COUNT, epoch=self._epoch, job=JOB, switches=SWITCHES)
-            self._members = scenario.members
-            scenario.check(World(self, self._members, NetworkConditions(delay_s=0.0, start_s=0.0), seed).run())
-            collectives += len(scenario.expected)
+            self._collective()
+            collectives += 1
         return collectives
 
-    # ---- the switches of a World
+    def _collective(self) -> None:
+        geometry = self.rigs[0].geometry
+        tensors = self._numbers.integers(-(2**31), 2**31, (RANKS, ELEMENTS)).astype(np.int32)
+        call = Call(self._operation, Kind.ALL_REDUCE, CodecId.INT32, 0, ELEMENTS)
+        self._operation += 1
+        engines = []
+        for rank in range(RANKS):
+            shape = (geometry.columns, geometry.block_words)
+            lease = Lease(
+                JOB,
+                "fuzzed",
+                EPOCH,
+                rank,
+                RANKS,
+                SWITCHES * SLOT_COUNT,
+                *shape,
+                switches=tuple(LeasedSwitch(secret=secret(number, rank)) for number in range(SWITCHES)),
+            )
+            source = Int32(tensors[rank]).bind(RANKS, geometry.block_words, True)
+            records = Records(lease, source.n_blocks, self._rounds[rank])
+            engines.append(Collective(records, source, call, 100.0))
+        flying = [(rank, payload) for rank, engine in enumerate(engines) for payload in engine.start(0.0)]
+        while flying:
+            rank, payload = flying.pop(0)
+            frame = udp_frame(rank, payload)
+            self._up = [*self._up[-KEPT:], frame]
+            self._mutated_frames(engines)
+            self.contributions += 1
+            for to, answer in self._switch(switch_of(payload), rank_port(rank), frame):
+                self._down = [*self._down[-KEPT:], answer]
+                flying += [(to, more) for more in engines[to].receive(answer, 0.0)]
+        expected = np.sum(tensors, axis=0, dtype=np.int32)
+        for engine in engines:
+            assert engine.done, "no frame was lost, so none has to be repeated"
+            assert np.array_equal(engine.result()[0], expected), f"a wrong sum after {self.sent} mutated frames"
 
-    def framed(self, rank: int, payload: bytes) -> tuple[Place, bytes]:
-        return Place(switch_of(payload), rank_port(rank)), udp_frame(rank, payload)
-
-    def arrive(self, place: Place, frame: bytes) -> list[tuple[Place, bytes]]:
-        self._up = [*self._up[-KEPT:], frame]
-        self._mutated_frames()
-        self.contributions += 1
-        answers = self._switch(place.switch, place.port, frame)
-        self._down = [*self._down, *(answer for _, answer in answers)][-KEPT:]
-        return [(Place(-1, rank=rank), answer) for rank, answer in answers]
-
-    def payload(self, frame: bytes) -> bytes:
-        return frame
-
-    def _mutated_frames(self) -> None:
+    def _mutated_frames(self, engines: list[Collective]) -> None:
         for _ in range(A_FRAME):
             number = self._random.randrange(SWITCHES)
             if self._random.random() < 0.1:
                 payload = self._without_secret(mutated(self._random, self._down, RANKS), 0, number, range(RANKS))
-                self._check_refused(self._random.randrange(RANKS), Datagram(payload, number))
                 self.sent_down += 1
+                engine = engines[self._random.randrange(RANKS)]
+                assert not engine.receive(Datagram(payload, number), 0.0), "an engine took a forged frame"
                 continue
             port = self._random.choice(PORTS)
             owners = [rank for rank in range(RANKS) if rank_port(rank) == port]
             frame = self._without_secret(mutated(self._random, self._up, RANKS), ENCAP_BYTES, number, owners)
             self.sent_up += 1
             for to, answer in self._switch(number, port, frame):
-                self._check_refused(to, answer)
-
-    def _check_refused(self, rank: int, forged: Datagram) -> None:
-        """A rank's collective, where it has not ended the last one, answers nothing to a forged frame."""
-        running = self._members[rank].running
-        assert running is None or not running.receive(forged, 0.0), f"rank {rank} took a forged frame"
+                assert not engines[to].receive(answer, 0.0), "the switch answered a forged frame"
 
     def _without_secret(self, frame: bytes, payload_at: int, number: int, ranks: range | list[int]) -> bytes:
         """The frame; with another secret, if it has that of one of the ranks at this switch at its place."""
@@ -130,7 +146,7 @@ class ForeignFrames:
         """Return the frames that the switches dropped, by the name of the reason."""
         return sum((Counter(rig.drops()) for rig in self.rigs), Counter())
 
-    def _switch(self, number: int, port: int, frame: bytes) -> list[tuple[int, Datagram]]:
+    def _switch(self, number: int, port: int, frame: bytes) -> list[tuple[int, bytes]]:
         """(rank, payload) of the aggregation frames that leave for a rank."""
         ranks = {rank_port(rank): rank for rank in range(RANKS)}
         sent = [(ranks[to], out) for to, out in self.rigs[number].program.process(port, frame) if to in ranks]
@@ -149,7 +165,7 @@ def main() -> int:
         while foreign.sent < options.frames:
             collectives += foreign.run(min(10_000, options.frames - foreign.sent))
     except AssertionError as error:
-        print(f"FAILED after {foreign.sent} mutated frames: {error}")
+        print(f"FAILED: {error}")
         return 1
     print(f"{foreign.sent_up} mutated frames to the switch, {foreign.sent_down} to the workers (seed {options.seed})")
     print(f"{collectives} collectives meanwhile, all sums exact; {time.monotonic() - began:.0f} s")
