@@ -242,6 +242,7 @@ class SwitchMLRule(CompiledSwitch):
             count += 1
             switch._add(cell, rank, frame)
             other.seen &= ~(1 << rank)
+            cell.sums = dict(sorted(cell.sums.items()))  # or states that are equal would differ
             after[index], after[index ^ 1] = pickle.dumps((count, cell)), pickle.dumps((other_count, other))
         complete = count == len(leases)
         if complete:

@@ -120,8 +120,11 @@ class Rank(ABC):
                 print(json.dumps({"rank": self._rank}), file=lines, flush=True)
                 for line in lines:
                     request = json.loads(line)
+                    name = request.pop("do")
                     try:
-                        reply = getattr(self, request.pop("do"))(**request)
+                        if name.startswith("_") or name == "serve":
+                            raise ValueError(f"there is no request {name!r}")
+                        reply = getattr(self, name)(**request)
                     except Exception:
                         reply = {"error": traceback.format_exc()}
                     print(json.dumps(reply), file=lines, flush=True)

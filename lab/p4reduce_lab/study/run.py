@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any, Final
 
@@ -48,6 +49,8 @@ def train_all(missing: list[Run], out: Path, jobs: int, device: str) -> int:
                     try:
                         _write(future.result(), out / "runs" / f"{run.id}.json")
                         click.echo(f"{number} {run.id}")
+                    except BrokenProcessPool:  # no run goes on
+                        raise
                     except Exception as error:  # one run's: the others continue
                         failed += 1
                         click.echo(f"{number} {run.id} failed: {type(error).__name__}: {error}")

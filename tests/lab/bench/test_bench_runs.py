@@ -44,7 +44,8 @@ def test_a_quick_run_of_a_case_writes_everything(tmp_path: Path) -> None:
 @pytest.mark.skipif(os.geteuid() != 0, reason="takes root")
 @pytest.mark.parametrize("killed", ["bench", "case"])
 def test_no_process_remains_after_kill_9(tmp_path: Path, killed: str) -> None:
-    """Nor, with the processes, a link: a case's are in network namespaces that end with them."""
+    """Nor a link: a case's are in network namespaces that end with the processes."""
+    links_before = subprocess.check_output(["ip", "-oneline", "link"])
     command = [*BENCH, "--quick", "--only", "density", "--out", str(tmp_path)]
     environment = {key: value for key, value in os.environ.items() if key != MARK}
     with (tmp_path / "output.log").open("w") as output:
@@ -63,6 +64,7 @@ def test_no_process_remains_after_kill_9(tmp_path: Path, killed: str) -> None:
             os.kill(inside[0], signal.SIGKILL)
         bench.wait(LIMIT_S)
         wait_until(lambda: not with_text(str(tmp_path)), "a process was left behind")
+        assert subprocess.check_output(["ip", "-oneline", "link"]) == links_before
     finally:
         bench.kill()
         bench.wait()
