@@ -91,7 +91,7 @@ def test_an_interrupted_waiting_call_does_not_block_the_next(busy: Busy, monkeyp
     def interrupt() -> None:
         raise KeyboardInterrupt  # after the turn was taken, before anything was sent
 
-    monkeypatch.setattr(busy.comm.failure, "check", interrupt)
+    monkeypatch.setattr(busy.comm.failure, "membership", Mock(failure=interrupt))
     busy.group.comms[1].barrier()
     busy.barrier.result(LIMIT_S)
     with pytest.raises(KeyboardInterrupt):
