@@ -312,7 +312,7 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
         names = self._names("reduce_scatter", inputs)
 
         def run(*, timeout_s: float) -> None:
-            sums.keep(staged.writes, None, self._sum(staged.reads, parts, opts.reduceOp, timeout_s, names)[which])
+            sums.write(staged.writes, self._sum(staged.reads, parts, opts.reduceOp, timeout_s, names)[which])
 
         return self._submit("reduce_scatter", outputs, opts, run, staged)
 
@@ -678,7 +678,7 @@ class ProcessGroupP4Reduce(_c10d.ProcessGroup):  # type: ignore[misc]
             for of_tensor, total in zip(found[which], totals, strict=True):
                 of_tensor.append(total)
         if parts is None:
-            return sums.keep(tensors, None, rows)
+            return sums.write(tensors, rows)
         return [totals[0] if len(totals) == 1 else torch.cat(totals) for totals in found]
 
     def _sum_once(

@@ -89,13 +89,18 @@ def over_switch(
         if tensor.dtype == torch.int32 and average:
             total = mean_of(total, comm.world_size)
         found.append(torch.view_as_complex(total.reshape(-1, 2)) if tensor.is_complex() else total)
-    return keep(tensors, None, found) if parts is None else found
+    return write(tensors, found) if parts is None else found
 
 
 def keep(tensors: Sequence[torch.Tensor], parts: Parts, sums: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """Return the parts of the tensors' sums, flat; without `parts` write the sums to the tensors, and return these."""
-    if parts is not None:
-        return [total.reshape(-1)[begin:end] for total, (begin, end) in zip(sums, parts, strict=True)]
+    """Return the parts of the tensors' sums, flat; without `parts` do as `write`."""
+    if parts is None:
+        return write(tensors, sums)
+    return [total.reshape(-1)[begin:end] for total, (begin, end) in zip(sums, parts, strict=True)]
+
+
+def write(tensors: Sequence[torch.Tensor], sums: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Write sums to the tensors, each of as many numbers; return the tensors."""
     for tensor, total in zip(tensors, sums, strict=True):
         if total.data_ptr() != tensor.data_ptr():
             tensor.detach().copy_(total.reshape(tensor.shape))
