@@ -122,7 +122,7 @@ def means_of(
 
 @pytest.mark.parametrize("text", ["quantize", "quantize:bits=16", "adacomp:linear=50,form=gather"])
 def test_means_and_residues_add_up_to_what_was_given(text: str) -> None:
-    """By the place in the step, so that nothing of one tensor is added to another of its size."""
+    """Residues go by the place in the step: nothing of one tensor is added to another of its size."""
     ranks, steps = 3, 5
     compressors = [by_text(text) for _ in range(ranks)]
 

@@ -126,7 +126,7 @@ def test_a_slot_of_each_switch_that_was_opened_is_probed() -> None:
     ],
 )
 def test_the_switch_of_several_that_does_not_answer_is_named(lost: int, told: str) -> None:
-    """Where it is slot 0's, the other's opening RESULTs are held back."""
+    """The opening RESULTs of the other switch are held back where the one without answers has slot 0."""
     with LocalGroup(1, switches=2, lose=lambda rank, payload: switch_of(payload) == lost) as group:
         with pytest.raises(CollectiveTimeoutError, match=told):
             group.comms[0].all_reduce(np.ones(10_000, np.float32), timeout_s=0.2)
